@@ -1,0 +1,53 @@
+"""profkit: what to change in a slow or memory-hungry PyTorch program, on which line, and what that gives back.
+
+::
+
+    with profkit.profile("traces/exp1") as prof:
+        for batch in loader:
+            train_step(batch)
+            prof.step()              # optional
+    print(prof.diagnosis)
+
+    profkit.diagnose("trace.json.gz")
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from profkit.collect.profiler import profile as profile
+    from profkit.findings import Diagnosis as Diagnosis
+
+__version__ = "0.1.0"
+__all__ = ["Diagnosis", "ProfkitError", "__version__", "diagnose", "profile"]
+
+
+def diagnose(target: str | Path) -> Diagnosis:
+    """Diagnose a trace file or a run directory.
+
+    Raises `ProfkitError` for anything that is neither, in one line that names the file and the cause.
+    """
+    from profkit.diagnosing import diagnose_path
+
+    return diagnose_path(Path(target))
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch or NumPy when it is first asked for, so that ``import profkit`` costs nothing."""
+    if name == "profile":
+        from profkit.collect.profiler import profile
+        from profkit.diagnosing import diagnose_path
+
+        profile.diagnoser = diagnose_path  # `collect` imports nothing from above it
+        return profile
+    if name == "Diagnosis":
+        from profkit.findings import Diagnosis
+
+        return Diagnosis
+    if name == "ProfkitError":
+        from profkit.errors import ProfkitError
+
+        return ProfkitError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,130 @@
+"""The scenarios and recordings that come with profkit, found without running any of them.
+
+A scenario is read as text: its docstring, its ``triggers`` and ``needs_gpu``, and the comments that say which line
+should be reported. PyTorch stays unimported, and so does any package of the user's that happens to be called
+``scenarios``: only profkit's own directories are looked in, by path.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from profkit.errors import UnreadableInput, UsageError
+
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent
+_EXPECTATION = re.compile(r"# expect: ([a-z0-9]+(?:-[a-z0-9]+)*)\s*$")
+_OWN_NAME = re.compile(r'^name = "profkit"$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One pitfall and its fix. ``expected`` gives, by variant, the lines (from 1) to be reported and their rules."""
+
+    name: str
+    path: Path
+    summary: str
+    triggers: tuple[str, ...]
+    needs_gpu: bool
+    expected: Mapping[str, tuple[tuple[int, str], ...]]
+
+
+def list_scenarios() -> tuple[Scenario, ...]:
+    """Every built-in scenario, by name; none where profkit was installed without them."""
+    return tuple(_read_scenario(path) for path in _scenario_paths().values())
+
+
+def find_scenario(name: str) -> Scenario:
+    """The scenario called ``name``.
+
+    Raises `UsageError`, naming the nearest name, where there is none.
+    """
+    paths = _scenario_paths()
+    if name not in paths:
+        raise UsageError(f"no scenario is called {name!r}; {_suggest(name, list(paths))}")
+    return _read_scenario(paths[name])
+
+
+def recordings_root() -> Path | None:
+    """The directory of committed recordings, ``<device>/<scenario>/…``, or None where profkit came without them."""
+    return _own_directory("_recorded", "traces/recorded")
+
+
+def _scenario_paths() -> dict[str, Path]:
+    """Name → file, sorted by name."""
+    root = _own_directory("_scenarios", "scenarios")
+    files = [] if root is None else [path for path in root.glob("*.py") if not path.name.startswith("_")]
+    return {path.stem.replace("_", "-"): path for path in sorted(files)}
+
+
+def _own_directory(in_package: str, in_checkout: str) -> Path | None:
+    """A directory that travels inside an installed profkit and lies beside the package in a checkout."""
+    installed = _PACKAGE / in_package
+    if installed.is_dir():
+        return installed
+    beside = _CHECKOUT / in_checkout
+    return beside if beside.is_dir() and _is_checkout(_CHECKOUT) else None
+
+
+def _is_checkout(directory: Path) -> bool:
+    """Whether ``directory`` holds profkit's sources, and not, as site-packages may, somebody else's ``scenarios``."""
+    project = directory / "pyproject.toml"
+    return project.is_file() and _OWN_NAME.search(project.read_text(encoding="utf-8")) is not None
+
+
+def _suggest(name: str, names: list[str]) -> str:
+    if not names:
+        return "profkit was installed without its scenarios"
+    nearest = get_close_matches(name.replace("_", "-"), names, n=1, cutoff=0.0)[0]
+    return f"the nearest is {nearest} (see `profkit scenarios`)"
+
+
+def _read_scenario(path: Path) -> Scenario:
+    source = path.read_text(encoding="utf-8")
+    try:
+        module = ast.parse(source)
+        settings = _read_settings(module)
+    except (SyntaxError, ValueError) as error:
+        raise UnreadableInput(path, f"is not a scenario: {error}") from error
+    return Scenario(
+        name=path.stem.replace("_", "-"),
+        path=path,
+        summary=(ast.get_docstring(module) or "").partition("\n")[0],
+        triggers=tuple(settings.get("triggers", ())),
+        needs_gpu=bool(settings.get("needs_gpu", False)),
+        expected=_read_expectations(module, source),
+    )
+
+
+def _read_settings(module: ast.Module) -> dict[str, Any]:
+    """The module's ``triggers`` and ``needs_gpu``, which are literals."""
+    return {
+        target.id: ast.literal_eval(statement.value)
+        for statement in module.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name) and target.id in ("triggers", "needs_gpu")
+    }
+
+
+def _read_expectations(module: ast.Module, source: str) -> dict[str, tuple[tuple[int, str], ...]]:
+    """Marked lines by variant. A mark in a class or function that only the pitfall uses is the pitfall's."""
+    fix_lines = {
+        line
+        for statement in module.body
+        if isinstance(statement, ast.FunctionDef) and statement.name == "fix"
+        for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    }
+    marks = [
+        (number, match[1]) for number, line in enumerate(source.splitlines(), 1) if (match := _EXPECTATION.search(line))
+    ]
+    return {
+        "pitfall": tuple(mark for mark in marks if mark[0] not in fix_lines),
+        "fix": tuple(mark for mark in marks if mark[0] in fix_lines),
+    }

@@ -1,0 +1,44 @@
+"""The command line: one file per command, whose docstring is its help text.
+
+A command's module imports nothing heavy at its top, so that ``profkit --help`` stays fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import click
+
+from profkit.errors import ProfkitError
+
+BAD_INPUT = 2
+
+
+class _Commands(click.Group):
+    """Finds the commands by walking this package: each module holds one, called ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="profkit", message="%(prog)s %(version)s")
+def group() -> None:
+    """Tells you what to change in a slow or memory-hungry PyTorch program, on which line, and what it gives back."""
+
+
+def main() -> None:
+    """Run the command line; profkit's own errors become one line on stderr and exit status 2."""
+    try:
+        group(prog_name="profkit")
+    except ProfkitError as error:
+        click.echo(f"profkit: {error}", err=True)
+        sys.exit(BAD_INPUT)

@@ -1,0 +1,71 @@
+"""What the word after ``profkit diagnose`` means: a scenario, a script, a trace or a directory."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+from profkit.errors import UnreadableInput, UsageError
+
+_TRACE_ENDINGS = (".json", ".json.gz", ".gz")
+_SNAPSHOT_ENDINGS = (".pickle", ".pkl")
+
+
+class TargetKind(Enum):
+    SCENARIO = "scenario"
+    SCRIPT = "script"
+    TRACE = "trace"
+
+
+def classify(target: str) -> TargetKind:
+    """Tell the kind from the file system first, then from the look of the name.
+
+    Raises `UnreadableInput` for a file that does not exist or that profkit cannot read.
+    """
+    path = Path(target)
+    if path.name.endswith(_SNAPSHOT_ENDINGS):
+        raise UnreadableInput(path, "memory snapshots cannot be read yet; give a trace, a script or a scenario")
+    if path.is_dir():
+        return TargetKind.TRACE
+    if target.endswith(".py"):
+        if not path.is_file():
+            raise UnreadableInput(path, "no such script")
+        return TargetKind.SCRIPT
+    if path.is_file():
+        return TargetKind.TRACE
+    if "/" in target or "\\" in target or target.endswith(_TRACE_ENDINGS):
+        raise UnreadableInput(path, "no such file")
+    return TargetKind.SCENARIO
+
+
+def choose_device(device: str, needs_gpu: bool) -> str:
+    """``cuda``, ``cpu`` or ``recorded`` for a scenario; raises `UsageError` where the wish cannot be met."""
+    if device == "recorded" or (device == "cpu" and not needs_gpu):
+        return device
+    from profkit.collect.devices import look_for_devices
+
+    present = look_for_devices().gpu is not None
+    if device == "cuda" and not present:
+        raise UsageError("--device cuda: PyTorch sees no GPU here")
+    if device == "cpu":
+        raise UsageError("--device cpu: this scenario needs a GPU; leave --device away to use its recording")
+    if present:
+        return "cuda"
+    return "recorded" if needs_gpu else "cpu"
+
+
+def find_recording(scenario: str, variant: str) -> Path:
+    """The committed recording of a scenario's variant; the newest where several devices recorded it.
+
+    Raises `UsageError` naming what is missing and how to make it.
+    """
+    from profkit.catalogue import recordings_root
+
+    root = recordings_root()
+    found = sorted(root.glob(f"*/{scenario}/{variant}")) if root else []
+    if not found:
+        raise UsageError(
+            f"{scenario}: there is no recording of this scenario ({variant}) on a GPU; "
+            f"on a machine with a GPU `profkit record {scenario}` makes one"
+        )
+    return max(found, key=lambda path: path.stat().st_mtime_ns)

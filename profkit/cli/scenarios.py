@@ -1,0 +1,20 @@
+"""profkit scenarios"""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def command() -> None:
+    """List the built-in scenarios: a common mistake beside its fix.
+
+    `profkit diagnose NAME` runs the mistake, `profkit diagnose NAME --variant fix` its fix.
+    """
+    from profkit.catalogue import list_scenarios
+    from profkit.cli._tables import show_table
+
+    show_table([(s.name, "GPU" if s.needs_gpu else "CPU, GPU", s.summary) for s in list_scenarios()])
+
+
+command.name = "scenarios"

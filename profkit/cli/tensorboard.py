@@ -1,0 +1,40 @@
+"""profkit tensorboard [LOGDIR]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("tensorboard")
+@click.argument("logdir", type=click.Path(path_type=Path), default=Path("traces"))
+@click.option("--port", type=click.IntRange(0, 65535), default=6006, show_default=True, help="0 takes a free port.")
+@click.option("--copies", type=click.Path(path_type=Path), help="Where the copies go.  [default: a folder in LOGDIR]")
+@click.option("--prepare-only", is_flag=True, help="Make the copies, name their directories, serve nothing.")
+def command(logdir: Path, port: int, copies: Path | None, prepare_only: bool) -> None:
+    """Show the traces below LOGDIR (default: traces) in TensorBoard's "PyTorch Profiler" tab.
+
+    That tab, torch-tb-profiler, is no longer developed: it counts the traces of today's PyTorch wrongly. So it is given
+    copies, rewritten for it; the recordings stay as they are, and a copy is made anew only when its trace changes.
+
+    Only this machine can reach the server (127.0.0.1). Its pages need no internet: what the tab would draw with Google
+    Charts is shown as tables. The one exception is the tab's Trace view, which loads a script from
+    cdnjs.cloudflare.com; offline, open the trace file in chrome://tracing instead.
+    """
+    from profkit.errors import UsageError
+    from profkit.report.tensorboard import PREPARED_FOLDER, prepare_logdir
+
+    prepared = copies or logdir / PREPARED_FOLDER
+    runs = prepare_logdir(logdir, prepared, lambda error: click.echo(f"profkit: left out: {error}", err=True))
+    if not runs:
+        raise UsageError(f"{logdir}: holds no trace that can be shown (*.pt.trace.json or *.pt.trace.json.gz)")
+    if prepare_only:
+        for run in runs:
+            click.echo(run)
+        return
+    from profkit.report.tensorboard_tab import serve
+    from profkit.units import format_count
+
+    click.echo(f"profkit: starting TensorBoard with {format_count(len(runs), 'run')} ...", err=True)
+    serve(prepared, port, lambda address: click.echo(f"profkit: {address} (Ctrl-C ends it)", err=True))

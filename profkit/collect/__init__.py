@@ -1,0 +1,13 @@
+"""Recording a program: the only package that imports torch.
+
+::
+
+    profiler   the public context manager; nothing below it may reach the program with an error
+    recorder   one recording from its first to its last step
+    schedule   what each step is (no torch)        steps      where a step ends
+    session    one torch.profiler recording        lines      marks that say which line runs what
+    live       what the user's names keep alive    growth     the line that makes a name grow
+    sampler    load of the machine                 environment  versions, devices, flags
+    script     the child process that runs a user's program; launch is its parent's side
+    scenario   one variant of a scenario file
+"""

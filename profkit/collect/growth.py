@@ -1,0 +1,188 @@
+"""The line in the user's source that makes a name hold more and more.
+
+A name is given as its parts: ``("self", ".history")``, ``("stats", "['loss']")``. In the syntax tree of the file, lines
+that extend it (``X.append(…)``, ``X += …``, ``X[…] = …``, ``X = X + …``) come before plain assignments in a loop; lines
+that were seen to run before others, and lines in a loop before those outside.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+
+from profkit.run import CallSite
+
+Parts = tuple[str, ...]
+_GROWERS = frozenset(
+    ("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update")
+)  # fmt: skip
+_ANY_ITEM = "[*]"
+_MAX_LINES = 50_000
+_MAX_SOURCE = 200
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """Where a name was found: the file, and the function's code where it is a local variable.
+
+    An attribute of the user's class ``owner`` is looked for in that class first, without the ``skip`` parts that led
+    to the object, then ``around`` it, where the object itself was found.
+    """
+
+    file: str
+    code: CodeType | None = None
+    owner: str | None = None
+    skip: int = 0
+    around: Origin | None = None
+
+    @property
+    def root(self) -> Origin:
+        """Where the first part of the name was found."""
+        return self.around.root if self.around is not None else self
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A statement that binds or extends a name."""
+
+    parts: Parts
+    line: int
+    extends: bool
+    in_loop: bool
+    scope: tuple[ast.AST, ...]
+
+    @property
+    def recurs(self) -> bool:
+        """Whether it binds the name again and again: in a loop, or an attribute in a method that is no constructor."""
+        function = getattr(self.scope[-1], "name", "<lambda>") if self.scope else "__init__"
+        return self.in_loop or (len(self.parts) > 1 and function != "__init__")
+
+    @property
+    def function(self) -> str:
+        """The qualified name as Python would give it."""
+        name = ""
+        for node in self.scope:
+            inner = getattr(node, "name", "<lambda>")
+            name = inner if not name else f"{name}.{inner}"
+            name += "" if isinstance(node, ast.ClassDef) else ".<locals>"
+        return name.removesuffix(".<locals>") or "<module>"
+
+
+class GrowthLines:
+    """Finds the lines; each file is read once. ``was_executed`` tells whether a line was seen to run."""
+
+    def __init__(self, was_executed: Callable[[str, int], bool]) -> None:
+        self._was_executed = was_executed
+        self._changes: dict[str, tuple[_Change, ...]] = {}
+
+    def find(self, parts: Parts, origin: Origin) -> CallSite | None:
+        """The line that extends ``parts``, or None where no line of the files visibly does."""
+        ranked = sorted(self._candidates(parts, origin), key=lambda pair: pair[0], reverse=True)
+        if not ranked:
+            return self.find(parts, origin.around) if origin.around is not None else None
+        best = ranked[0][1]
+        source = linecache.getline(origin.file, best.line).strip()[:_MAX_SOURCE]
+        return CallSite(origin.file, best.line, best.function, source)
+
+    def _candidates(self, parts: Parts, origin: Origin) -> Iterator[tuple[tuple[int, ...], _Change]]:
+        """Changes of the name with their rank, in the order of the reasons that the module names."""
+        if origin.file not in self._changes:
+            self._changes[origin.file] = _changes_in(origin.file)
+        for change in self._changes[origin.file]:
+            likeness = _likeness_within(change, parts, origin)
+            if likeness and (change.extends or change.recurs):
+                executed = self._was_executed(origin.file, change.line)
+                yield (executed, change.extends, likeness, change.in_loop, -change.line), change
+
+
+def _likeness_within(change: _Change, parts: Parts, origin: Origin) -> int:
+    """`_likeness` for a change in the scope that the name belongs to; 0 elsewhere."""
+    if origin.owner is not None:
+        inside = any(isinstance(node, ast.ClassDef) and node.name == origin.owner for node in change.scope)
+        return _likeness(change.parts[1:], parts[origin.skip :]) if inside else 0
+    if origin.code is not None and not any(_is_code_of(node, origin.code) for node in change.scope):
+        return 0
+    return _likeness(change.parts, parts)
+
+
+def _is_code_of(node: ast.AST, code: CodeType) -> bool:
+    if not isinstance(node, _FUNCTIONS) or getattr(node, "name", "<lambda>") != code.co_name:
+        return False
+    decorators = getattr(node, "decorator_list", [])
+    return code.co_firstlineno in (node.lineno, *(decorator.lineno for decorator in decorators))
+
+
+def _likeness(changed: Parts, held: Parts) -> int:
+    """3 for the same parts, 2 where an item of unknown key stands for a known one, 1 where one is an item of the
+    other, 0 for another name."""
+    shorter = min(len(changed), len(held))
+    pairs = zip(changed[:shorter], held[:shorter], strict=True)
+    if not shorter or any(a != b and not (a == _ANY_ITEM and b.startswith("[")) for a, b in pairs):
+        return 0
+    if len(changed) != len(held):
+        return int(all(part.startswith("[") for part in (*changed[shorter:], *held[shorter:])))
+    return 3 if changed == held else 2
+
+
+def _changes_in(file: str) -> tuple[_Change, ...]:
+    lines = linecache.getlines(file)
+    if not 0 < len(lines) <= _MAX_LINES:
+        return ()
+    try:
+        return tuple(_walk(ast.parse("".join(lines)), (), False))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+
+
+def _walk(node: ast.AST, scope: tuple[ast.AST, ...], in_loop: bool) -> Iterator[_Change]:
+    for parts, extends in _changed_by(node):
+        yield _Change(parts, node.lineno, extends, in_loop, scope)  # type: ignore[attr-defined]  # statements have one
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        scope, in_loop = (*scope, node), False
+    in_loop = in_loop or isinstance(node, _LOOPS)
+    for child in ast.iter_child_nodes(node):
+        yield from _walk(child, scope, in_loop)
+
+
+def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
+    """The names that a node binds or extends, and whether it extends them."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWERS:
+        yield _parts_of(node.func.value), True
+    elif isinstance(node, ast.AugAssign):
+        yield _parts_of(node.target), True
+    elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        for target in _flatten(node.targets if isinstance(node, ast.Assign) else [node.target]):
+            parts = _parts_of(target)
+            own = any(_parts_of(part) == parts for part in ast.walk(node.value))
+            yield parts, own or isinstance(target, ast.Subscript)
+
+
+def _flatten(targets: list[ast.expr]) -> Iterator[ast.expr]:
+    for target in targets:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            yield from _flatten(target.elts)
+        else:
+            yield target.value if isinstance(target, ast.Starred) else target
+
+
+def _parts_of(node: ast.AST) -> Parts:
+    """``stats['loss']`` → ``("stats", "['loss']")``; empty for what is not a name, its attributes and its items."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute):
+        inner = _parts_of(node.value)
+        return (*inner, f".{node.attr}") if inner else ()
+    if isinstance(node, ast.Subscript):
+        inner = _parts_of(node.value)
+        key = node.slice
+        known = isinstance(key, ast.Constant) and isinstance(key.value, str)
+        return (*inner, f"[{key.value!r}]" if known else _ANY_ITEM) if inner else ()  # type: ignore[attr-defined]  # known
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
+        inner = _parts_of(node.func.value)
+        return (*inner, _ANY_ITEM) if inner else ()
+    return ()

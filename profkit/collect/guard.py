@@ -1,0 +1,59 @@
+"""Between profkit and the program: no error of the one reaches the other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from profkit.errors import ProfkitError
+
+_MAX_MESSAGE = 200
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def uncompiled(function: _Function) -> _Function:
+    """Make torch.compile pass by ``function``, and all that it calls, as the program's compiled code meets it.
+
+    ``torch.compiler.disable`` would do so too, but imports all of the compiler, which takes seconds. Where a version
+    of PyTorch has no such switch, the compiler traces what it can of ``function`` and runs the rest.
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # looked for when a call of it is traced
+    with suppress(AttributeError):
+        compiler = sys.modules["torch"]._C._dynamo.eval_frame
+        skip = compiler._FrameExecStrategy(compiler._FrameAction.SKIP, compiler._FrameAction.SKIP)
+        compiler.set_code_exec_strategy(function.__code__, skip)  # looked up when it is called
+    return function
+
+
+class Guard:
+    """Calls profkit's code for a program that must not notice: an exception goes to ``on_error`` instead.
+
+    In a child process that inherited the recording by a fork nothing is called. What is not an error (an interrupt, an
+    exit) goes to ``on_error`` and then on to the program.
+    """
+
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
+        self._on_error = on_error
+        self._process = os.getpid()
+
+    def __call__(self, action: Callable[[], None]) -> None:
+        if os.getpid() != self._process:
+            return
+        try:
+            action()
+        except Exception as error:
+            self._on_error(error)
+        except BaseException as error:
+            self._on_error(error)
+            raise
+
+
+def describe(error: BaseException) -> str:
+    """One line; profkit's own errors say all by themselves."""
+    text = "an error that cannot be shown"
+    with suppress(Exception):  # the program's exceptions may fail to describe themselves
+        text = " ".join(str(error).split())[:_MAX_MESSAGE]
+    return text if isinstance(error, ProfkitError) else f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -1,0 +1,67 @@
+"""A program as Python itself would run it: its code and the ``__main__`` module that it runs in."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import sys
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """``argument`` is what the program sees as ``sys.argv[0]``, ``directory`` its ``sys.path[0]``."""
+
+    code: CodeType
+    module: ModuleType
+    argument: str
+    directory: str
+
+    def enter(self, arguments: list[str]) -> None:
+        """Put the program in the place of the one that runs, also for the children that multiprocessing spawns: they
+        run the file, or import the module, that ``__main__`` says it came from."""
+        sys.argv[:] = [self.argument, *arguments]
+        if not getattr(sys.flags, "safe_path", False):  # else the first entry is none that Python put there
+            sys.path[0] = self.directory
+        sys.modules["__main__"] = self.module
+
+    def run(self) -> None:
+        exec(self.code, vars(self.module))  # noqa: S102  # running the user's program is the purpose
+
+
+def load_script(target: str) -> Program:
+    """``python target``. Raises what Python would: `OSError` or `SyntaxError`."""
+    path = os.path.abspath(target)
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    module = _make_main(path, SourceFileLoader("__main__", path), None)
+    return Program(code, module, target, str(Path(path).resolve().parent))
+
+
+def load_module(name: str) -> Program:
+    """``python -m name``: the module, or the ``__main__`` of the package. Raises `ImportError` where there is none."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    code = spec.loader.get_code(spec.name) if spec is not None and hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]  # checked
+    if spec is None or code is None or spec.origin is None:
+        raise ImportError(f"No module named {name}", name=name)
+    return Program(code, _make_main(spec.origin, spec.loader, spec), spec.origin, os.getcwd())
+
+
+def _make_main(file: str, loader: object, spec: ModuleSpec | None) -> ModuleType:
+    module = ModuleType("__main__")
+    vars(module).update(
+        __file__=file,
+        __loader__=loader,
+        __spec__=spec,
+        __package__=None if spec is None else spec.parent,
+        __cached__=None if spec is None else spec.cached,
+        __builtins__=sys.modules["builtins"],
+        __annotations__={},
+    )
+    return module

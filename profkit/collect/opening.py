@@ -1,0 +1,92 @@
+"""What is recorded before the first step ends: all there is of a program that never ends one.
+
+A recording costs memory by the operator (about 8 kB when it is stopped), and nothing counts operators while it runs.
+So the opening is looked at when the tracer's budget is spent or the process has grown: with enough recorded it is
+over, else a new part begins; the fullest part is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from profkit.collect.lines import LineTracer
+from profkit.collect.tape import Tape
+
+_LINES = 10_000
+"""Lines marked at first; a line of arithmetic leaves a dozen events, a line without PyTorch none."""
+_GROWTH_BYTES = 48 << 20
+"""An event takes 270 to 460 bytes while it is recorded, by measurement, and stopping 5 to 20 us and 2.7 kB for each: so
+at this growth of the process at most 180,000 were recorded, and the stop takes a second or two."""
+
+
+class Opening:
+    """The parts of the opening. ``events`` is the size of the last part, for an estimate of what a step holds."""
+
+    def __init__(self, tape: Tape, tracer: LineTracer, limit_s: float, measure_rss_bytes: Callable[[], int]) -> None:
+        self.events = 0
+        self._tape, self._tracer, self._limit_s, self._measure = tape, tracer, limit_s, measure_rss_bytes
+        self._is_on = False
+        self._end = 0.0
+        self._full_bytes = 0
+
+    def begin(self) -> None:
+        self._is_on = True
+        self._end = time.monotonic() + self._limit_s
+        self._begin_part()
+
+    def close(self) -> None:
+        """The first step ended, or the program."""
+        self._tracer.stop(sys._getframe())
+        if self._is_on:
+            self._is_on = False
+            self.events = self._tape.keep_opening()
+
+    def is_due(self) -> bool:
+        """Whether the opening must be looked at; called on another thread."""
+        if not self._is_on:
+            return False
+        return self._is_over or self._tracer.has_ended or self._measure() > self._full_bytes
+
+    def look_at(self) -> bool:
+        """Locate lines for longer, or be done: then True. A late call, after the end, does nothing.
+
+        The recording itself is never stopped and begun anew here: what was open at the stop would end in the new one,
+        which crashes the process.
+        """
+        if not self._is_on:
+            return False
+        frame = sys._getframe()
+        self._tracer.stop(frame)
+        if self._is_over or self._measure() > self._full_bytes:
+            self._is_on = False
+            self.events = self._tape.keep_opening()
+        else:
+            self._tracer.notes.clear()
+            self._tracer.max_lines *= 2
+            self._tracer.start(frame)
+        return not self._is_on
+
+    def break_off(self) -> None:
+        """Stop for a moment; `go_on` begins a new part."""
+        if self._is_on:
+            self._tracer.pause()
+            self.events = self._tape.keep_opening()
+
+    def go_on(self, cuda: bool | None = None) -> None:
+        if self._is_on:
+            self._full_bytes = self._measure() + _GROWTH_BYTES
+            self._tape.start(cuda)
+            self._tracer.resume(sys._getframe())
+
+    def _begin_part(self) -> None:
+        self._tracer.notes.clear()
+        self._tracer.max_lines = _LINES
+        self._full_bytes = self._measure() + _GROWTH_BYTES
+        self._tape.start()
+        self._tracer.start(sys._getframe())
+
+    @property
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._end

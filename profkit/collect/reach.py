@@ -1,0 +1,181 @@
+"""What an object holds, as far as the user's names may keep tensors alive through it.
+
+Nothing of the user's runs: containers are read with the methods of their built-in base, objects through their
+``__dict__`` and slots, never through their own attribute access or iteration.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from types import FrameType, FunctionType, GeneratorType, MemberDescriptorType, ModuleType, SimpleNamespace
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from profkit.collect.frames import source_file
+from profkit.collect.growth import Origin, Parts
+
+_MAX_NAMED_KEYS = 64
+_SAMPLE = 100
+"""Elements looked at from each end of a longer sequence; they stand for all of it."""
+_PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, range, slice, type(None), ModuleType))
+_OWNED_BY_MODULE = frozenset(("_parameters", "_buffers", "_modules"))
+_CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, deque, set, frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """An object and the name that reached it. ``weight`` is the number of objects that it stands for.
+
+    Inside a sequence everything counts under the sequence's own name: ``is_element`` says so.
+    """
+
+    value: object
+    parts: Parts
+    origin: Origin
+    depth: int = 0
+    weight: float = 1.0
+    is_element: bool = False
+
+    def child(self, part: str, value: object, origin: Origin | None = None) -> Reached:
+        parts = self.parts if self.is_element else (*self.parts, part)
+        return replace(self, value=value, parts=parts, origin=origin or self.origin, depth=self.depth + 1)
+
+    def element(self, value: object, weight: float) -> Reached:
+        return replace(self, value=value, depth=self.depth + 1, weight=self.weight * weight, is_element=True)
+
+
+def named_values(names: Mapping[str, Any], origin: Origin) -> Iterator[Reached]:
+    """The variables of a frame or a module that may hold something."""
+    for name, value in list(names.items()):
+        if may_hold(value) and not name.startswith("__"):
+            yield Reached(value, (name,), origin)
+
+
+def may_hold(value: object) -> bool:
+    kind = type(value)
+    if kind in _PLAIN:
+        return False
+    base = _base_of(kind)
+    return base is None or base.__len__(value) > 0
+
+
+class Reach:
+    """Looks into objects. ``suspended`` are the frames of generators whose variables were read on the way."""
+
+    def __init__(self, is_user: Mapping[str, bool]) -> None:
+        self.suspended: list[FrameType] = []
+        self._is_user = is_user
+        self._owners: dict[tuple[type, int, Origin], Origin] = {}
+
+    def look_into(self, reached: Reached) -> Iterable[Reached]:
+        """What ``reached`` holds directly; nothing for objects of libraries."""
+        value: Any = reached.value
+        kind = type(value)
+        base = _base_of(kind)
+        if base is not None:
+            return _items(value, reached) if base is dict else _sequence(base, value, reached)
+        if kind in (GeneratorType, FunctionType):
+            return self._suspended(value.gi_frame) if kind is GeneratorType else self._captured(value)
+        if issubclass(kind, type) and self._is_user_class(value):
+            return self._attributes(vars(value), value, reached)
+        if issubclass(kind, (nn.Module, SimpleNamespace)) or self._is_user_class(kind):
+            return self._attributes(_state_of(value), kind, reached)
+        return ()
+
+    def _suspended(self, frame: FrameType | None) -> Iterator[Reached]:
+        if frame is not None and self._is_user[frame.f_code.co_filename]:
+            self.suspended.append(frame)
+            yield from named_values(frame.f_locals, Origin(source_file(frame.f_code), frame.f_code))
+
+    def _captured(self, function: FunctionType) -> Iterator[Reached]:
+        code = function.__code__
+        if function.__closure__ and self._is_user[code.co_filename]:
+            for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
+                with suppress(ValueError):  # the variable is not bound yet
+                    yield Reached(cell.cell_contents, (name,), Origin(source_file(code)), depth=1)
+
+    def _attributes(self, names: Mapping[str, Any], owner: type, reached: Reached) -> Iterator[Reached]:
+        origin = self._origin_in(owner, reached)
+        for name, value in list(names.items()):
+            if not name.startswith("__"):
+                yield reached.child(f".{name}", value, origin)
+
+    def _origin_in(self, owner: type, reached: Reached) -> Origin:
+        """Attributes of the user's own classes are mostly changed in their methods."""
+        file = self._file_of(owner)
+        if reached.is_element or file is None:
+            return reached.origin
+        key = (owner, len(reached.parts), reached.origin)
+        found = self._owners.get(key)
+        return found or self._owners.setdefault(
+            key, Origin(file, owner=owner.__name__, skip=len(reached.parts), around=reached.origin)
+        )
+
+    def _is_user_class(self, kind: type) -> bool:
+        return self._file_of(kind) is not None and not issubclass(kind, Optimizer)
+
+    def _file_of(self, kind: type) -> str | None:
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        return file if isinstance(file, str) and self._is_user[file] else None
+
+
+def _base_of(kind: type) -> type[Any] | None:
+    """The built-in container that a type is, or derives from."""
+    return next((base for base in _CONTAINERS if issubclass(kind, base)), None)
+
+
+def _reverser(base: type[Any], value: Any) -> Callable[[], Iterator[Any]]:
+    """Iterates from the end where the container has one."""
+    if base is tuple:
+        return lambda: iter(tuple.__getitem__(value, slice(None, -_SAMPLE - 1, -1)))
+    return partial(base.__reversed__, value) if hasattr(base, "__reversed__") else lambda: iter(())
+
+
+def _sequence(base: type[Any], value: Any, reached: Reached) -> Iterator[Reached]:
+    return _elements(partial(base.__iter__, value), _reverser(base, value), base.__len__(value), reached)
+
+
+def _elements(
+    forwards: Callable[[], Iterator[Any]], backwards: Callable[[], Iterator[Any]], length: int, reached: Reached
+) -> Iterator[Reached]:
+    """All elements, or a sample from both ends that stands for all."""
+    if length <= 2 * _SAMPLE:
+        chosen = list(forwards())
+    else:
+        chosen = [*islice(forwards(), _SAMPLE), *islice(backwards(), _SAMPLE)]
+    for value in chosen:
+        yield reached.element(value, length / len(chosen))
+
+
+def _items(values: dict[Any, Any], reached: Reached) -> Iterator[Reached]:
+    length = dict.__len__(values)
+    if length > _MAX_NAMED_KEYS or not all(type(key) is str for key in dict.keys(values)):
+        held = dict.values(values)
+        yield from _elements(held.__iter__, held.__reversed__, length, reached)
+        return
+    for key, value in list(dict.items(values)):
+        yield reached.child(f"[{key!r}]", value)
+
+
+def _state_of(value: object) -> dict[str, Any]:
+    """Instance attributes and slots; of a module its submodules too, but not its parameters and buffers."""
+    names: dict[str, Any] = {}
+    with suppress(AttributeError):  # a class with slots alone
+        names.update(object.__getattribute__(value, "__dict__"))
+    for kind in type(value).__mro__:
+        for name, slot in vars(kind).items():
+            if type(slot) is MemberDescriptorType:
+                with suppress(AttributeError):  # a slot that is not filled
+                    names[name] = slot.__get__(value)
+    if issubclass(type(value), nn.Module):
+        submodules = names.get("_modules") or {}
+        names = {name: held for name, held in names.items() if name not in _OWNED_BY_MODULE} | submodules
+    return names

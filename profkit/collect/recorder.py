@@ -1,0 +1,296 @@
+"""One recording of a program, from its start to its files; told where steps end.
+
+Everything here may raise; `profkit.collect.profiler` stands between it and the program.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from profkit.collect import environment
+from profkit.collect.growth import GrowthLines
+from profkit.collect.guard import Guard
+from profkit.collect.interrupts import MainThreadCall
+from profkit.collect.lines import LineTracer, is_at_work
+from profkit.collect.live import Census
+from profkit.collect.opening import Opening
+from profkit.collect.sampler import Sampler
+from profkit.collect.schedule import Phase, Plan, Schedule
+from profkit.collect.session import Recording, is_capturing, pause_marked, when_cuda_starts
+from profkit.collect.steps import EXPLICIT, StepSignals
+from profkit.collect.subject import Subject
+from profkit.collect.tape import Tape
+from profkit.collect.usercode import UserFiles
+from profkit.run import CALLSITES_FILE, LIVE_FILE, RUN_FILE, SAMPLES_FILE, save
+from profkit.units import format_count
+
+Progress = Callable[[str, int, int], None]
+_MAX_EVENTS = 300_000
+"""In all recorded steps, as far as the opening lets them be foreseen: some five seconds to stop, and 800 MB."""
+
+
+class Recorder:
+    """`start`, then `step` for each step that the program ends itself, then `finish`: all on one thread.
+
+    ``over`` says that nothing is left to do but to `finish`; ``notes`` what went wrong.
+    """
+
+    def __init__(
+        self, directory: Path, plan: Plan, subject: Subject, guard: Guard, on_progress: Progress | None = None
+    ) -> None:
+        self.notes: list[str] = []
+        self.over = False
+        self._directory, self._plan, self._on_progress = directory, plan, on_progress
+        self._run = environment.describe_run(subject.command, subject.target, subject.variant)
+        self._schedule = Schedule(plan)
+        is_user = UserFiles(subject.roots)
+        self._tracer = LineTracer(is_user, plan.max_lines, plan.limit_s)
+        self._census = Census(is_user, GrowthLines(self._tracer.was_executed), subject.generators)
+        self._signals = StepSignals(self, guard)
+        self._tape = Tape(lambda: guard(self._yield_to_program))
+        self._sampler = Sampler(self._run.host.cpus if self._run.host else 1, self._watch)
+        self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
+        self._interrupt = MainThreadCall(lambda: guard(self._intervene))
+        self._tracer.on_end = lambda: guard(self._cut_off_if_heard)
+        self._on_cuda = lambda: guard(self._record_cuda)
+        self._deadline = float("inf")
+        self._thread = threading.get_ident()
+        self._busy = False
+        self._between: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Begin the opening or, where the program ends its steps itself, the first step."""
+        if not self._tape.install():
+            self.notes.append("the program runs a profiler of its own: nothing was recorded")
+            self.over = True
+            return
+        self._signals.install(only_explicit=not self._plan.opening)
+        if self._plan.opening:
+            if threading.current_thread() is threading.main_thread():  # elsewhere nothing could end it
+                self._opening.begin()
+            when_cuda_starts(self._on_cuda)
+        else:
+            self._enter(self._schedule.phase)
+        self._sampler.start()
+        self._schedule.begin(time.perf_counter_ns())
+
+    def step(self, between: Callable[[], None] | None = None) -> None:
+        """The program says that a step ended. ``between`` is called before the next one begins."""
+        self._between = between
+        self._signals.give(EXPLICIT)
+        self._call_between()
+
+    def finish(self, exit_status: int | None = None, notes: Iterable[str] = ()) -> None:
+        """Keep what was recorded, however far it came, and write all files."""
+        self.notes += notes
+        if not self.over:
+            self._conclude()
+            self._leave()
+        self._run = replace(self._run, exit_status=exit_status)
+        self.write()
+
+    def abandon(self) -> None:
+        """Remove everything from the program after an error, whatever state it left behind."""
+        self.over = True
+        for remove in (self._signals.remove, self._stop_tracing, self._tape.remove, self._sampler.stop):
+            with suppress(Exception):
+                remove()
+
+    def before_fork(self) -> None:
+        """No thread may run, and the opening pauses: the child would inherit it and record for as long as it lives."""
+        self._sampler.suspend()
+        self._opening.break_off()
+
+    def after_fork(self) -> None:
+        self._opening.go_on()
+        self._sampler.resume()
+
+    def disown(self) -> None:
+        """In the child of a fork: remove everything, and leave the recording to the parent."""
+        self.over = True
+        self._tracer.pause()
+        self._signals.remove()
+        self._tape.disown()
+
+    def write(self) -> None:
+        """Write the side files as of now."""
+        notes = tuple(dict.fromkeys((*self.notes, *self._tracer.notes)))
+        self._run = replace(self._run, reference_step_ns=tuple(self._schedule.reference_step_ns), notes=notes)
+        save(self._directory, RUN_FILE, self._run)
+        save(self._directory, CALLSITES_FILE, self._tracer.callsites)
+        save(self._directory, LIVE_FILE, self._census.samples)
+        save(self._directory, SAMPLES_FILE, list(self._sampler.samples))
+
+    def hears(self) -> bool:
+        """A boundary is one on the thread that is recorded, and none inside profkit's own work."""
+        return not (self.over or self._busy or threading.get_ident() != self._thread or is_capturing())
+
+    def is_committed(self) -> bool:
+        return self._schedule.recorded > 0
+
+    def end_step(self, is_first: bool) -> None:
+        self._busy = True
+        try:
+            self._turn(time.perf_counter_ns(), is_first)
+        finally:
+            self._busy = False
+
+    def _turn(self, now_ns: int, is_first: bool) -> None:
+        """From the end of one step to the beginning of the next."""
+        ended = self._schedule.phase
+        self._tracer.pause()
+        if self._tape.running is not None:
+            self._tape.running.end_step()
+        with pause_marked() if self._tape.running is not None else nullcontext():
+            self._observe(ended)
+        if ended is Phase.LOCATED:
+            self._stop_tracing()
+        if is_first:
+            self._drop_false_start(ended)
+        following = self._schedule.restart() if is_first else self._schedule.advance(now_ns)
+        if self._on_progress is not None:
+            self._on_progress(ended.value, *self._schedule.progress)
+        self._enter(following)
+        self._schedule.begin(time.perf_counter_ns())
+
+    def _observe(self, ended: Phase) -> None:
+        """What the names hold and which settings are on is seen here, between two steps."""
+        if ended.recorded:
+            self._census.take(self._schedule.step, sys._getframe())
+        if ended.recorded or ended is Phase.OPENING:
+            self._run = replace(self._run, flags=environment.read_flags())
+        self._call_between()
+
+    def _drop_false_start(self, ended: Phase) -> None:
+        """A better signal came: steps by a weaker one were none. The opening holds the first step, and more."""
+        if ended is Phase.OPENING:
+            self._opening.close()
+            self._tracer.notes.clear()
+            self._schedule.limit_recorded(_MAX_EVENTS // max(self._opening.events, 1))
+        else:
+            self._tape.stop()
+            self._census.samples.clear()
+
+    def _enter(self, phase: Phase) -> None:
+        """Do what the step that begins needs."""
+        if self._schedule.recorded:
+            self._tape.opening = None
+        if phase.recorded:
+            recording = self._tape.running or self._begin_recording()
+            recording.begin_step(self._schedule.step)
+            if phase is Phase.LOCATED:
+                self._tracer.max_lines = self._plan.max_lines
+                self._tracer.start(sys._getframe())
+        elif self._tape.running is not None:
+            self._keep()
+        if phase is Phase.DONE:
+            self._leave()
+
+    def _begin_recording(self) -> Recording:
+        self._signals.forget_uses()
+        self._deadline = time.monotonic() + 2 * self._plan.limit_s
+        recording = self._tape.start()
+        uuid = environment.device_uuid() if recording.cuda else None
+        if uuid is not None:
+            self._sampler.watch_gpu(uuid)
+        return recording
+
+    def _keep(self, unfinished_step: int | None = None) -> None:
+        """Export the recording; from here on the files hold a whole run, whatever happens to the program."""
+        self._deadline = float("inf")
+        trace = self._tape.export(self._directory, unfinished_step)
+        if self._schedule.was_cut_short:
+            self.notes.append("fewer steps were recorded than planned, because they are long")
+        self._run = replace(
+            self._run,
+            trace=trace,
+            device=environment.device_name(),
+            flags=self._run.flags or environment.read_flags(),
+            loaders=self._signals.loaders,
+            optimizers=self._signals.optimizers,
+            step_signal=self._signals.name,
+        )
+        self.write()
+
+    def _conclude(self) -> None:
+        """The recording ends here: keep its complete steps, else the opening, else the part of a step there is."""
+        phase, complete = self._schedule.phase, self._schedule.recorded
+        self._stop_tracing()
+        if phase in (Phase.AFTER, Phase.DONE):
+            return
+        if phase is Phase.OPENING:
+            self._opening.close()
+        elif not complete:
+            passed = f"only {format_count(self._schedule.step, 'whole step')} passed, none of them recorded"
+            rest = "a part of one" if self._tape.running else "nothing"
+            part = "the program's beginning" if self._tape.opening else rest
+            self.notes.append(f"{passed}: {part} is all there is")
+        self._keep(unfinished_step=self._schedule.step if complete else None)
+
+    def _yield_to_program(self) -> None:
+        """The program is about to start a profiler of its own, which would not survive a second one."""
+        if not self.over:
+            self.notes.append("the program started a profiler of its own: the recording ended there")
+            self._conclude()
+            self._leave()
+
+    def _watch(self) -> None:
+        """On the sampler's thread: see to it that no recording grows without bound."""
+        is_long = time.monotonic() > self._deadline or (
+            self._schedule.phase is Phase.LOCATED and self._tracer.has_ended
+        )
+        if is_long or self._opening.is_due():
+            if self._tracer.active:
+                self._tracer.expire()
+            else:
+                self._interrupt.request()
+
+    def _intervene(self) -> None:
+        """Between two bytecodes of the main thread, unless these are profkit's own."""
+        if not is_at_work(sys._getframe()):
+            self._cut_off_if_heard()
+
+    def _cut_off_if_heard(self) -> None:
+        if self.hears():
+            self._busy = True
+            try:
+                self._cut_off()
+            finally:
+                self._busy = False
+
+    def _cut_off(self) -> None:
+        if self._schedule.phase is Phase.OPENING:
+            if self._opening.look_at():
+                self.notes.append("no step ended for so long that only the beginning of the program was recorded")
+        elif self._tape.running is not None:
+            self.notes.append("a step was so long that the recording was ended in the middle of it")
+            self._tape.opening = None
+            self._conclude()
+            self._leave()
+
+    def _record_cuda(self) -> None:
+        """The program is about to initialise CUDA: what the opening held so far was before any kernel."""
+        self._opening.break_off()
+        self._tape.opening = None
+        self._opening.go_on(cuda=True)
+
+    def _call_between(self) -> None:
+        between, self._between = self._between, None
+        if between is not None:
+            between()
+
+    def _stop_tracing(self) -> None:
+        self._tracer.stop(sys._getframe())
+
+    def _leave(self) -> None:
+        """Remove everything from the program: from here on it runs as if profkit were not there."""
+        self.over = True
+        self._signals.remove()
+        self._tape.remove()
+        self._sampler.stop()

@@ -1,0 +1,110 @@
+"""The load of the machine while the program runs, read a few times a second by a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+
+from profkit.run import LoadSample
+
+_INTERVAL_S = 0.2
+_MAX_SAMPLES = 2000
+
+
+class Sampler:
+    """Samples from `start` to `stop`; `suspend` and `resume` go around a fork, where no thread may run.
+
+    ``cpus`` is how many CPUs a share of 1 stands for; ``on_tick`` is called on the sampling thread after each sample.
+    When there are too many samples, every second one is dropped and the interval doubles.
+    """
+
+    def __init__(self, cpus: int, on_tick: Callable[[], None], interval_s: float = _INTERVAL_S) -> None:
+        self.samples: list[LoadSample] = []
+        self._cpus, self._on_tick, self._interval_s = cpus, on_tick, interval_s
+        self._process = psutil.Process()
+        self._gpu: _Gpu | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._suspended = False
+
+    def start(self) -> None:
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._run, name="profkit-sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._thread = None
+
+    def measure_rss_bytes(self) -> int:
+        """What the process holds in memory now."""
+        return int(self._process.memory_info().rss)
+
+    def suspend(self) -> None:
+        """Stop for a moment; `resume` goes on if sampling was on."""
+        running = self._thread is not None
+        self.stop()
+        self._suspended = running
+
+    def resume(self) -> None:
+        if self._suspended:
+            self.start()
+
+    def watch_gpu(self, uuid: str) -> None:
+        """Read that GPU's load too, where the driver's library is there to ask."""
+        self._gpu = _Gpu.find(uuid)
+
+    def _run(self) -> None:
+        self._process.cpu_percent()
+        while not self._stopped.wait(self._interval_s):
+            try:
+                self._take()
+            except (psutil.Error, OSError):  # the process is ending
+                return
+            self._on_tick()
+
+    def _take(self) -> None:
+        gpu_share, gpu_memory = self._gpu.read() if self._gpu is not None else (None, None)
+        self.samples.append(
+            LoadSample(
+                time_ns=time.time_ns(),
+                rss_bytes=self.measure_rss_bytes(),
+                cpu_share=min(self._process.cpu_percent() / 100 / self._cpus, 1.0),
+                gpu_share=gpu_share,
+                gpu_memory_bytes=gpu_memory,
+            )
+        )
+        if len(self.samples) >= _MAX_SAMPLES:
+            del self.samples[::2]
+            self._interval_s *= 2
+
+
+class _Gpu:
+    """One GPU as the driver's management library (NVML) sees it."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library, self._handle = library, handle
+
+    @classmethod
+    def find(cls, uuid: str) -> _Gpu | None:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
+        except Exception:  # no driver, no library, a part of a GPU: the load of the host is still worth having
+            return None
+
+    def read(self) -> tuple[float | None, int | None]:
+        """Share of the last sampling period in which a kernel ran, and bytes in use by all processes."""
+        try:
+            busy = self._library.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100
+            return busy, int(self._library.nvmlDeviceGetMemoryInfo(self._handle).used)
+        except self._library.NVMLError:
+            return None, None

@@ -1,0 +1,124 @@
+"""What each step of a recording is, decided without torch: a state machine that is told where steps end.
+
+::
+
+    OPENING → wait REFERENCE → warmup LOCATED → active ACTIVE → after AFTER → DONE
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Phase(str, Enum):
+    """``OPENING`` is what comes before the first end of a step; ``REFERENCE`` and ``AFTER`` pass unprofiled;
+    ``LOCATED`` steps are recorded with line marks, ``ACTIVE`` ones without: those are measured."""
+
+    OPENING = "opening"
+    REFERENCE = "reference"
+    LOCATED = "located"
+    ACTIVE = "active"
+    AFTER = "after"
+    DONE = "done"
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the steps of this phase are steps of the recording."""
+        return self in (Phase.LOCATED, Phase.ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many steps of each kind; limits in seconds, ``max_lines`` per located step.
+
+    ``opening`` says whether to record until the first step ends, for programs that never end one; else the program
+    must end its steps itself. The opening ends after ``limit_s``, and once the recorded steps took that long no
+    further one is recorded, if one could be measured.
+    """
+
+    wait: int = 3
+    warmup: int = 1
+    active: int = 4
+    after: int = 10
+    opening: bool = True
+    limit_s: float = 30.0
+    max_lines: int = 40_000
+
+    def __post_init__(self) -> None:
+        if min(self.wait, self.warmup, self.after) < 0 or self.active < 1:
+            raise ValueError("wait, warmup and after must be at least 0, active at least 1")
+
+
+class Schedule:
+    """The state: the phase of the current step, its number from 0, and how long the unprofiled steps took."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._most = plan.warmup + plan.active
+        self.reference_step_ns: list[int] = []
+        self.restart()
+        if plan.opening:
+            self.phase = Phase.OPENING
+
+    @property
+    def recorded(self) -> int:
+        """Complete steps of the recording so far."""
+        return self._located + self._active
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether fewer steps were measured than planned, because they are long."""
+        return self.phase in (Phase.AFTER, Phase.DONE) and self._active < self._plan.active
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Steps over and steps planned, up to the end of the recording."""
+        planned = self._plan.wait + self._plan.warmup + self._plan.active
+        return min(self.step, planned), planned
+
+    def limit_recorded(self, steps: int) -> None:
+        """Record no more than that many steps, if one of each kind could be."""
+        self._most = steps
+
+    def begin(self, now_ns: int) -> None:
+        """The program goes on: the current step's time runs from here."""
+        self._begun_ns = now_ns
+
+    def advance(self, now_ns: int) -> Phase:
+        """The current step ended; returns the phase of the next one."""
+        self._count(now_ns - self._begun_ns)
+        self.step += 1
+        self.phase = self._next()
+        return self.phase
+
+    def restart(self) -> Phase:
+        """The first step begins now: what came before was none. Returns its phase."""
+        self.reference_step_ns.clear()
+        self.step = self._located = self._active = self._after = 0
+        self._recorded_ns = self._begun_ns = 0
+        self.phase = self._next()
+        return self.phase
+
+    def _count(self, took_ns: int) -> None:
+        if self.phase.recorded:
+            self._recorded_ns += took_ns
+        else:
+            self.reference_step_ns.append(took_ns)
+        self._located += self.phase is Phase.LOCATED
+        self._active += self.phase is Phase.ACTIVE
+        self._after += self.phase is Phase.AFTER
+
+    def _next(self) -> Phase:
+        plan = self._plan
+        if self.step < plan.wait:
+            return Phase.REFERENCE
+        if self._located < plan.warmup and not (self._located and (self._took_long or self._located + 1 >= self._most)):
+            return Phase.LOCATED
+        if self._active < plan.active and not (self._active and (self._took_long or self.recorded >= self._most)):
+            return Phase.ACTIVE
+        return Phase.AFTER if self._after < plan.after else Phase.DONE
+
+    @property
+    def _took_long(self) -> bool:
+        return self._recorded_ns > self._plan.limit_s * 1e9

@@ -1,0 +1,168 @@
+"""The child process that runs a user's program and records it: ``python -m profkit.collect.script OPTIONS -- ARGS``.
+
+PyTorch is not imported before the program does so itself: what it sets up first (threads, devices, allocator) counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from profkit.collect.guard import describe
+from profkit.collect.mainmodule import Program, load_module, load_script
+from profkit.run import RUN_FILE, Run, save
+
+if TYPE_CHECKING:
+    from profkit.collect.profiler import profile
+
+INTERRUPTED = 130
+"""Exit status of a program that an interrupt ended, as shells report it."""
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program that the command line names, and end as it ends."""
+    options = _parse(sys.argv[1:] if arguments is None else arguments)
+    child = Child(options)
+    try:
+        program = load_module(options.target) if options.module else load_script(options.target)
+        child.watch_for_torch(program)
+        program.enter(options.arguments)
+        program.run()
+    except SystemExit as leaving:
+        child.finish(_status_of(leaving.code))
+        raise
+    except BaseException as error:
+        child.fail(error)
+    child.finish(0)
+
+
+class Child:
+    """The recording of the program: begun when the program has imported torch, ended with it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._profile: profile | None = None
+
+    def watch_for_torch(self, program: Program) -> None:
+        if "torch" in sys.modules:
+            self._begin(program)
+        else:
+            sys.meta_path.insert(0, _AfterImport("torch", lambda: self._begin(program)))
+
+    def finish(self, status: int, note: str | None = None) -> None:
+        if self._profile is not None:
+            self._profile.finish(status, note)
+            return
+        notes = ("the program never imported torch: there was nothing to record", *([note] if note else []))
+        run = Run(command=self._command, target=self._options.target, exit_status=status, notes=notes)
+        with suppress(OSError):  # the program's own end matters more
+            save(Path(self._options.directory), RUN_FILE, run)
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """Show the program's own traceback, and let Python end the process as it would have."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self.finish(INTERRUPTED if interrupted else 1, f"the program failed: {describe(error)}")
+        _strip(error, set())
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.excepthook = lambda *_: None  # shown already; raised again for the exit status alone
+        raise error
+
+    @property
+    def _command(self) -> tuple[str, ...]:
+        how = ("-m",) if self._options.module else ()
+        return ("python", *how, self._options.target, *self._options.arguments)
+
+    def _begin(self, program: Program) -> None:
+        from profkit.collect.profiler import profile
+        from profkit.collect.schedule import Plan
+        from profkit.collect.subject import Subject
+
+        options = self._options
+        roots = (os.path.dirname(program.code.co_filename),)
+        subject = Subject(self._command, options.target, roots=roots)
+        plan = Plan(wait=options.wait, warmup=options.warmup, active=options.active)
+        self._profile = profile.planned(Path(options.directory), plan, subject)
+        self._profile.__enter__()
+
+
+class _AfterImport:
+    """A finder that lets the others find the module called ``name``, and calls ``action`` once it is imported."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name, self._action = name, action
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002  # the finders' protocol
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, execute = spec.loader, spec.loader.exec_module
+
+        def execute_and_act(module: ModuleType) -> None:
+            del loader.exec_module  # the loader's own method is back for whoever asks next
+            execute(module)
+            self._action()
+
+        loader.exec_module = execute_and_act  # type: ignore[method-assign]  # for this one import
+        return spec
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Everything after the first ``--`` is the program's own, other ``--`` included."""
+    end = list(arguments).index("--")
+    parser = argparse.ArgumentParser(prog="python -m profkit.collect.script")
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("--wait", type=int, default=3)
+    parser.add_argument("--warmup", type=int, default=1)
+    parser.add_argument("--active", type=int, default=4)
+    parser.add_argument("--module", action="store_true")
+    options = parser.parse_args(arguments[:end])
+    options.target, *options.arguments = arguments[end + 1 :]
+    return options
+
+
+def _status_of(code: object) -> int:
+    """The exit status that Python makes of ``sys.exit(code)``."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _strip(error: BaseException | None, seen: set[int]) -> None:
+    """Take profkit's frames out of the tracebacks of an exception and of those behind it."""
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    error.__traceback__ = _without_own(error.__traceback__)
+    _strip(error.__cause__, seen)
+    _strip(error.__context__, seen)
+
+
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    kept = []
+    while trace is not None:
+        if not _is_own(trace):
+            kept.append(trace)
+        trace = trace.tb_next
+    for this, following in zip(kept, [*kept[1:], None], strict=False):
+        this.tb_next = following
+    return kept[0] if kept else None
+
+
+def _is_own(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(_OWN)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""One recording by ``torch.profiler``, from its start to the file that is kept."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import socket
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import torch
+from isal import igzip
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as torch_profile
+
+from profkit.collect.guard import uncompiled
+from profkit.collect.kineto import QuietAllocator, quiet_log
+from profkit.errors import RunDirectoryError
+from profkit.run import PAUSE_MARK, STEP_MARK
+
+_OWN = "profkit."
+_FAST = 1
+"""isal's level: 0 is barely faster, 3 twice as slow for a tenth less."""
+_CHUNK_BYTES = 1 << 20
+_REMAINDER = "profkit.remainder"
+"""What an unfinished step is renamed to, so that no reader takes it for one."""
+
+
+class Recording:
+    """Operators, shapes, memory and, with ``cuda``, kernels. The program's thread that starts it must also stop it."""
+
+    def __init__(self, cuda: bool) -> None:
+        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
+        self._profiler = torch_profile(activities=activities, record_shapes=True, profile_memory=True, with_stack=False)
+        self.cuda = cuda
+        self._allocator = QuietAllocator()
+        self._step: torch.autograd.profiler.record_function | None = None
+
+    def start(self) -> None:
+        self._allocator.begin()
+        with quiet_log():
+            self._profiler.start()
+
+    def begin_step(self, step: int) -> None:
+        """Open the annotation of a step, by the name that the TensorBoard plugin looks for."""
+        self._step = torch.autograd.profiler.record_function(f"{STEP_MARK}{step}")
+        self._step.__enter__()  # type: ignore[no-untyped-call]  # torch gives no types here
+
+    def end_step(self) -> None:
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
+
+    def stop(self) -> None:
+        """Raises `RuntimeError` where a second profiler destroyed the recording: to export it would crash."""
+        self.end_step()
+        if not _is_profiling():
+            raise RuntimeError("the recording is lost: another profiler took its place, or another thread ends it")
+        self._profiler.stop()
+        self._allocator.end()
+
+    def count_events(self) -> int:
+        """How many events of the program, not of profkit itself, a stopped recording holds: a third of its stop."""
+        results = getattr(self._profiler.profiler, "kineto_results", None)
+        return 0 if results is None else sum(not event.name().startswith(_OWN) for event in results.events())
+
+    def export(self, directory: Path, unfinished_step: int | None = None) -> str:
+        """Write the trace into ``directory`` and return its name. An unfinished step is kept, but not as a step.
+
+        Raises `RunDirectoryError` where the trace could not be written whole.
+        """
+        stem = f"{_worker_name()}.{time.time_ns()}.pt.trace.json"
+        plain, packed = directory / f".{stem}", directory / f".{stem}.gz"
+        try:
+            self._profiler.export_chrome_trace(str(plain))
+            if not _is_whole(plain):
+                raise RunDirectoryError(directory, "the trace could not be written: is the disk full?")
+            _compress(plain, packed, unfinished_step)
+            os.replace(packed, directory / f"{stem}.gz")
+        except OSError as error:
+            raise RunDirectoryError(directory, f"the trace could not be written: {error.strerror or error}") from error
+        finally:
+            plain.unlink(missing_ok=True)
+            packed.unlink(missing_ok=True)
+        return f"{stem}.gz"
+
+
+@contextmanager
+def pause_marked() -> Iterator[None]:
+    """Marks profkit's own work in the trace."""
+    with torch.autograd.profiler.record_function(PAUSE_MARK):
+        yield
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured, which any call of the profiler would break."""
+    return cuda_is_used() and torch.cuda.is_current_stream_capturing()
+
+
+def when_cuda_starts(announce: Callable[[], None]) -> None:
+    """Call ``announce`` when the program initialises CUDA, if it still lives then and the program ever does."""
+    listen = getattr(torch.cuda, "_lazy_call", None)
+    if listen is None or not torch.version.cuda or cuda_is_used():
+        return
+    this = weakref.ref(announce)
+
+    def pass_on() -> None:
+        alive = this()
+        if alive is not None:
+            alive()
+
+    listen(pass_on)
+
+
+def cuda_is_used() -> bool:
+    """Whether the program has initialised CUDA. Profkit never does so itself: a program may want to fork first, or
+    to choose its devices."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch gives no types here
+
+
+def another_profiler_runs() -> bool:
+    """Whether the program itself is profiling, or has prepared to: a second profiler would destroy the first."""
+    if _is_profiling():
+        return True
+    legacy = torch.autograd.profiler.profile
+    return any(_is_prepared(thing) for thing in gc.get_objects() if issubclass(type(thing), legacy))
+
+
+class ProfilerWatch:
+    """Calls ``yield_to`` just before the program prepares a profiler of its own.
+
+    Two profilers in one process lose their recordings or crash it (a null result is exported), so the program's goes
+    first. The method is private, but every way to start a profiler passes through it.
+    """
+
+    def __init__(self, yield_to: Callable[[], None]) -> None:
+        self._yield_to = yield_to
+        self._original: Callable[..., object] | None = None
+        self._ours = 0
+
+    def install(self) -> None:
+        kind = torch.autograd.profiler.profile
+        original = self._original = getattr(kind, "_prepare_trace", None)
+        if original is None:
+            return
+
+        @uncompiled
+        def prepare(profiler: object) -> object:
+            if not self._ours and self._original is not None:
+                self._yield_to()
+            return original(profiler)
+
+        setattr(kind, "_prepare_trace", prepare)  # noqa: B010  # an assignment to a method is refused by mypy
+
+    def remove(self) -> None:
+        if self._original is not None:
+            setattr(torch.autograd.profiler.profile, "_prepare_trace", self._original)  # noqa: B010  # as above
+            self._original = None
+
+    def __enter__(self) -> None:
+        """While entered, the profiler being started is profkit's."""
+        self._ours += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ours -= 1
+
+
+def _is_profiling() -> bool:
+    """Whether a profiler is on for this thread."""
+    return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]  # private: torch has no public one
+
+
+def _is_prepared(profiler: object) -> bool:
+    return bool(getattr(profiler, "entered", False)) and getattr(profiler, "kineto_results", True) is None
+
+
+def _worker_name() -> str:
+    """``<host>_<pid>``, as ``torch.profiler.tensorboard_trace_handler`` names it."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) + f"_{os.getpid()}"
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the JSON ends as it should: on a full disk the exporter cuts it off without an error."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(64, path.stat().st_size), os.SEEK_END)
+            return file.read().rstrip().endswith(b"}")
+    except FileNotFoundError:
+        return False
+
+
+def _compress(plain: Path, packed: Path, unfinished_step: int | None) -> None:
+    """Pack chunks of whole lines; an event's name never spans two."""
+    name, remainder = f'"{STEP_MARK}{unfinished_step}"'.encode(), f'"{_REMAINDER}"'.encode()
+    with plain.open("rb") as source, igzip.open(packed, "wb", _FAST) as target:  # type: ignore[no-untyped-call]  # isal has no types
+        while chunk := source.read(_CHUNK_BYTES) + source.readline():
+            target.write(chunk if unfinished_step is None else chunk.replace(name, remainder))

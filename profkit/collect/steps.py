@@ -1,0 +1,213 @@
+"""Where a step of the program ends, when nothing says so: after the optimizer's step, or at each batch.
+
+Everything here is removed without a trace when the recording is over, and nothing here stands on the program's stack
+while its own code runs, so that a traceback of the program shows no frame of profkit's.
+"""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.hooks import RemovableHandle
+
+from profkit.collect.guard import Guard, uncompiled
+from profkit.run import LoaderUse, OptimizerUse
+
+OnStep = Callable[[], None]
+EXPLICIT = "step()"
+_STRENGTH = {None: 0, "dataloader": 1, "optimizer": 2, EXPLICIT: 3}
+_AFTERWARDS = "profkit"
+"""Key under which the optimizer's wrapper carries what is to happen when it returns."""
+
+
+class StepListener(Protocol):
+    """Who is told of the ends of steps."""
+
+    def hears(self) -> bool:
+        """Whether a signal that comes now, on this thread, can end a step."""
+
+    def is_committed(self) -> bool:
+        """Whether steps were recorded already, so that a better signal comes too late."""
+
+    def end_step(self, is_first: bool) -> None:
+        """A step ended; ``is_first`` says that a stronger signal was found, and the steps before were none."""
+
+
+class OptimizerSteps:
+    """Calls ``on_step`` after each step of the optimizer that stepped first, and describes all that step.
+
+    With several optimizers (a GAN) a step of the program holds one step of each; with gradient accumulation it holds
+    several batches.
+    """
+
+    def __init__(self, on_step: OnStep, guard: Guard) -> None:
+        self._on_step, self._guard = on_step, guard
+        self.uses: dict[OptimizerUse, None] = {}
+        self._first: weakref.ref[Optimizer] | None = None
+        self._handle: RemovableHandle | None = None
+
+    def install(self) -> None:
+        self._handle = register_optimizer_step_post_hook(self._after_step)
+
+    def remove(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    @uncompiled
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002  # torch's signature
+        self._guard(lambda: self._note_step(optimizer, kwargs))
+
+    def _note_step(self, optimizer: Optimizer, kwargs: dict[str, Any]) -> None:
+        self.uses[_describe_optimizer(optimizer)] = None
+        first = self._first() if self._first is not None else None
+        if first is None:
+            self._first = weakref.ref(optimizer)
+        elif first is not optimizer:
+            return
+        if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
+            self._on_step()  # a pre-hook may have put a dict of the program's in the place of ``kwargs``
+        else:
+            kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(self._on_step))
+
+
+class _WhenDropped:
+    """Calls ``action`` when the wrapper of the optimizer's step drops its arguments, which is when it returns.
+
+    The hook itself runs inside the wrapper's own range in the trace; a step that ended there would cross that range.
+    """
+
+    def __init__(self, action: OnStep) -> None:
+        self._action = action
+
+    @uncompiled
+    def __del__(self) -> None:
+        try:
+            self._action()
+        except KeyboardInterrupt:  # a finalizer's exception is not raised: interrupt again, outside
+            _thread.interrupt_main()
+
+
+class LoaderBatches:
+    """Calls ``on_batch`` whenever the program asks a DataLoader for a batch, and describes the loaders asked.
+
+    The DataLoader reads its own ``_profile_name`` first thing in ``__next__``; a property in its place is told.
+    ``on_batch`` gets the number of batches asked for before from the loader that was asked first, and is not called
+    for other loaders.
+    """
+
+    def __init__(self, on_batch: Callable[[int], None], guard: Guard) -> None:
+        self._on_batch, self._guard = on_batch, guard
+        self._first: int | None = None
+        self._asked = 0
+        self.uses: dict[LoaderUse, None] = {}
+
+    def install(self) -> None:
+        @uncompiled
+        def read(iterator: _BaseDataLoaderIter) -> str:
+            self._guard(lambda: self._note_request(iterator))
+            name: str = vars(iterator).get("_profile_name", "")
+            return name
+
+        def write(iterator: _BaseDataLoaderIter, name: str) -> None:
+            vars(iterator)["_profile_name"] = name
+
+        _BaseDataLoaderIter._profile_name = property(read, write)  # type: ignore[assignment]  # an instance attribute
+
+    def remove(self) -> None:
+        if "_profile_name" in vars(_BaseDataLoaderIter):
+            delattr(_BaseDataLoaderIter, "_profile_name")  # to mypy an attribute of instances only
+
+    def _note_request(self, iterator: _BaseDataLoaderIter) -> None:
+        self.uses[_describe_loader(iterator)] = None
+        data = id(iterator._dataset)  # the same over all epochs, while each has an iterator of its own
+        if self._first is None:
+            self._first = data
+        if self._first == data:
+            self._on_batch(self._asked)
+            self._asked += 1
+
+
+class StepSignals:
+    """Decides which of all signals end the program's steps, and tells the listener of those."""
+
+    def __init__(self, listener: StepListener, guard: Guard) -> None:
+        self.name: str | None = None
+        self._listener = listener
+        self._optimizer = OptimizerSteps(lambda: self.give("optimizer"), guard)
+        self._loader = LoaderBatches(self._on_batch, guard)
+        self._batches_count: bool | None = None
+
+    @property
+    def loaders(self) -> tuple[LoaderUse, ...]:
+        """The DataLoaders asked for a batch since `forget_uses`."""
+        return tuple(self._loader.uses)
+
+    @property
+    def optimizers(self) -> tuple[OptimizerUse, ...]:
+        """The optimizers that stepped since `forget_uses`."""
+        return tuple(self._optimizer.uses)
+
+    def forget_uses(self) -> None:
+        self._loader.uses.clear()
+        self._optimizer.uses.clear()
+
+    def install(self, only_explicit: bool) -> None:
+        """Listen; with ``only_explicit`` the program ends its steps itself, whatever else it does."""
+        self.name = EXPLICIT if only_explicit else None
+        self._optimizer.install()
+        self._loader.install()
+
+    def remove(self) -> None:
+        self._optimizer.remove()
+        self._loader.remove()
+
+    def give(self, name: str) -> None:
+        """The signal ``name`` came. A weaker one than before says nothing, and so does any new one once committed."""
+        if not self._listener.hears():
+            return
+        if name == self.name:
+            self._listener.end_step(is_first=False)
+        elif _STRENGTH[name] > _STRENGTH[self.name] and not self._listener.is_committed():
+            self.name = name
+            self._listener.end_step(is_first=True)
+
+    def _on_batch(self, asked_before: int) -> None:
+        if asked_before >= 1 and self._batches_count is None:
+            self._batches_count = not _optimizer_exists()
+        if self._batches_count:
+            self.give("dataloader")
+
+
+def _optimizer_exists() -> bool:
+    """Whether any optimizer is alive; looks through the garbage collector's list once."""
+    return any(issubclass(type(thing), Optimizer) for thing in gc.get_objects())
+
+
+def _describe_optimizer(optimizer: Optimizer) -> OptimizerUse:
+    return OptimizerUse(
+        name=type(optimizer).__name__,
+        foreach=_as_bool(optimizer.defaults.get("foreach")),
+        fused=_as_bool(optimizer.defaults.get("fused")),
+        parameters=sum(len(group["params"]) for group in optimizer.param_groups),
+    )
+
+
+def _as_bool(value: object) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _describe_loader(iterator: _BaseDataLoaderIter) -> LoaderUse:
+    size = getattr(iterator._index_sampler, "batch_size", None)
+    return LoaderUse(
+        workers=int(iterator._num_workers),
+        batch_size=size if isinstance(size, int) else None,
+        pin_memory=bool(iterator._pin_memory),
+        persistent_workers=bool(getattr(iterator, "_persistent_workers", False)),
+    )

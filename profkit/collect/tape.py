@@ -1,0 +1,81 @@
+"""The torch.profiler recordings of one run: the opening, kept in case no step is ever recorded, and the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from profkit.collect.marks import CollectorMarks
+from profkit.collect.session import ProfilerWatch, Recording, another_profiler_runs, cuda_is_used
+
+
+class Tape:
+    """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler."""
+
+    def __init__(self, yield_to_program: Callable[[], None]) -> None:
+        self.opening: Recording | None = None
+        self.running: Recording | None = None
+        self._opening_events = 0
+        self._watch = ProfilerWatch(yield_to_program)
+        self._collections = CollectorMarks()
+
+    def install(self) -> bool:
+        """Watch out for the program's own profilers; False where one is there already."""
+        if another_profiler_runs():
+            return False
+        self._watch.install()
+        return True
+
+    def remove(self) -> None:
+        self._watch.remove()
+        self.stop()
+        self.opening = None
+
+    def start(self, cuda: bool | None = None) -> Recording:
+        """Start a recording, by default with the GPU's side where the program has begun to use it."""
+        recording = Recording(cuda_is_used() if cuda is None else cuda)
+        with self._watch:
+            recording.start()
+        self.running = recording
+        self._collections.install()
+        return recording
+
+    def stop(self) -> Recording | None:
+        """Stop the recording that runs and hand it over."""
+        self._collections.remove()
+        running, self.running = self.running, None
+        if running is not None:
+            running.stop()
+        return running
+
+    def keep_opening(self) -> int:
+        """Stop what runs and keep it as the opening, unless a fuller one is kept; the number of events in it."""
+        stopped = self.stop()
+        if stopped is None:
+            return 0
+        events = stopped.count_events()
+        if self.opening is None or events >= self._opening_events:
+            self.opening, self._opening_events = stopped, events
+        return events
+
+    def disown(self) -> None:
+        """In a child process: leave the parent's recording alone, and remove what the fork brought along.
+
+        The child's copy of the profiler would go on collecting for as long as the child lives. Stopping it takes
+        longer the more was recorded; not calling it takes no time.
+        """
+        self._watch.remove()
+        self._collections.remove()
+        if self.running is not None:
+            enable = getattr(torch.autograd, "_enable_record_function", None)
+            if enable is not None:
+                enable(False)
+        self.running = self.opening = None
+
+    def export(self, directory: Path, unfinished_step: int | None = None) -> str | None:
+        """Write the opening, where it is still kept, else what runs; None where there is neither."""
+        running = self.stop()
+        chosen = self.opening or running
+        return chosen.export(directory, unfinished_step) if chosen is not None else None

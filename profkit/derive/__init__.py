@@ -1,0 +1,1 @@
+"""Deriving: each fact about a trace computed once, without opinions."""

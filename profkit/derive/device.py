@@ -1,0 +1,75 @@
+"""When the device worked: its lanes, their union, and the gaps between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.intervals import Intervals, union
+from profkit.derive.launches import Launches
+from profkit.trace.events import NONE, Bools, Category, Rows, Trace
+
+_COLLECTIVE_WORDS = ("nccl", "rccl", "gloo", "oneccl", "allreduce", "all_reduce", "allgather", "all_gather",
+                     "reduce_scatter", "reducescatter", "alltoall", "all_to_all", "sendrecv",
+                     "cross_device_reduce", "msccl")  # fmt: skip
+_LONG_LAUNCH_NS = 1_000_000
+"""Work on an idle device starts 5 to 20 us after its launch; a millisecond means that something ran before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The work of all devices of the trace. ``busy`` is the union over all streams, ``computing`` that of kernels
+    other than collectives, ``inherited`` the time before the first recorded work in which launched work was already
+    waiting: the device was still at work that was launched before the recording began."""
+
+    work: Rows
+    busy: Intervals
+    computing: Intervals
+    inherited: Intervals
+    collective: Bools
+
+    @property
+    def present(self) -> bool:
+        return len(self.work) > 0
+
+    def busy_fraction(self, start_ns: int, end_ns: int) -> float:
+        """Share of a window in which at least one stream worked."""
+        return self.occupied.clipped_to(start_ns, end_ns).total_ns / max(end_ns - start_ns, 1)
+
+    @property
+    def occupied(self) -> Intervals:
+        """Recorded work and inherited work together."""
+        return union(
+            np.concatenate([self.busy.start_ns, self.inherited.start_ns]),
+            np.concatenate([self.busy.end_ns, self.inherited.end_ns]),
+        )
+
+
+def describe_device(trace: Trace, launches: Launches) -> Device:
+    events = trace.events
+    work = launches.work
+    codes = trace.codes_where(is_collective)
+    collective = np.isin(events.name_code[work], codes) & (events.category[work] == Category.KERNEL)
+    start, end = events.start_ns[work], events.end_ns[work]
+    kernels = (events.category[work] == Category.KERNEL) & ~collective
+    computing = union(start[kernels], end[kernels])
+    return Device(work, union(start, end), computing, _inherited(trace, launches), collective)
+
+
+def _inherited(trace: Trace, launches: Launches) -> Intervals:
+    """From the end of the first launch call to the first work, where that is far longer than any launch takes."""
+    start = trace.events.start_ns[launches.work]
+    called = launches.call[start.argmin()] if len(start) else NONE
+    none = np.zeros(0, dtype=np.int64)
+    if called < 0:
+        return union(none, none)
+    launched = np.array([trace.events.end_ns[called]])
+    first = np.array([start.min()])
+    return union(launched, first) if first[0] - launched[0] > _LONG_LAUNCH_NS else union(none, none)
+
+
+def is_collective(kernel_name: str) -> bool:
+    """Whether a kernel's name is one of a communication library's."""
+    name = kernel_name.lower()
+    return any(word in name for word in _COLLECTIVE_WORDS)

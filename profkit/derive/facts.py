@@ -1,0 +1,92 @@
+"""Everything derived from one recording, each fact computed at its first use and kept."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from profkit.derive import shares
+from profkit.derive.device import Device, describe_device
+from profkit.derive.launches import Launches, link_launches
+from profkit.derive.lines import Lines, find_lines
+from profkit.derive.memory import Memory, follow_memory
+from profkit.derive.operators import Operators, describe_operators
+from profkit.derive.steps import Steps, find_steps
+from profkit.derive.tree import Tree, build_tree
+from profkit.derive.waits import Waits, find_waits
+from profkit.run import CallSite, LiveSample, LoadSample, Run
+from profkit.trace.events import Bools, Rows, Trace
+
+
+class Facts:
+    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        run: Run | None = None,
+        callsites: tuple[CallSite, ...] = (),
+        live: tuple[LiveSample, ...] = (),
+        samples: tuple[LoadSample, ...] = (),
+    ) -> None:
+        self.trace = trace
+        self.run = run or Run()
+        self.callsites = callsites
+        self.live = live
+        self.samples = samples
+
+    @cached_property
+    def tree(self) -> Tree:
+        return build_tree(self.trace)
+
+    @cached_property
+    def steps(self) -> Steps:
+        return find_steps(self.trace, self.tree)
+
+    @cached_property
+    def lines(self) -> Lines:
+        return find_lines(self.trace, self.tree, self.steps)
+
+    @cached_property
+    def launches(self) -> Launches:
+        return link_launches(self.trace, self.tree)
+
+    @cached_property
+    def device(self) -> Device:
+        return describe_device(self.trace, self.launches)
+
+    @cached_property
+    def waits(self) -> Waits:
+        return find_waits(self.trace, self.tree, self.launches)
+
+    @cached_property
+    def memory(self) -> Memory:
+        return follow_memory(self.trace, self.steps)
+
+    @cached_property
+    def operators(self) -> Operators:
+        return describe_operators(self.trace, self.tree, self.steps, self.lines)
+
+    @cached_property
+    def shares(self) -> tuple[shares.Share, ...]:
+        return shares.share_out(self.trace, self.tree, self.steps, self.lines, self.device)
+
+    @cached_property
+    def loading(self) -> Bools:
+        """Events in which a thread asks a DataLoader for its next batch."""
+        return shares.loading(self.trace)
+
+    @cached_property
+    def optimizing(self) -> Bools:
+        """Events that are an optimizer's step."""
+        return shares.optimizing(self.trace)
+
+    @cached_property
+    def measured(self) -> Bools:
+        """Events that start in a measured step."""
+        return self.steps.in_measured(self.trace.events.start_ns)
+
+    def measured_rows(self, wanted: Bools) -> Rows:
+        """Rows of the wanted events that start in a measured step."""
+        return np.flatnonzero(wanted & self.measured)

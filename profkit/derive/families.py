@@ -1,0 +1,59 @@
+"""What kind of work an operator does, told by its name.
+
+Sources of the lists: PyTorch's ``native_functions.yaml`` (operators tagged ``pointwise``; those that return a view) and
+the operator names that ``torch.profiler`` records.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.trace.events import Bools, Category, Trace
+
+_PREFIX = "aten::"
+_ARITHMETIC = """
+    abs absolute add addcdiv addcmul bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clamp_max clamp_min clip
+    copysign div divide eq floor floor_divide fmax fmin fmod frac ge greater greater_equal gt heaviside isfinite isinf
+    isnan isneginf isposinf le lerp less less_equal logical_and logical_not logical_or logical_xor lt masked_fill
+    maximum minimum mul multiply nan_to_num ne neg negative nextafter not_equal positive reciprocal remainder round
+    rsub sgn sign square sub subtract true_divide trunc where __and__ __or__ __xor__ __iand__ __ior__ __ixor__
+    __lshift__ __rshift__ _to_copy to type_as"""
+_FUNCTIONS = """
+    acos acosh angle arccos arcsin arctan arctan2 arctanh asin asinh atan atan2 atanh cos cosh deg2rad digamma erf erfc
+    erfinv exp exp2 expm1 hypot lgamma log log10 log1p log2 logaddexp logaddexp2 logit pow rad2deg rsqrt sigmoid sin
+    sinc sinh sqrt tan tanh xlogy"""
+_ACTIVATIONS = """
+    celu dropout elu feature_dropout gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu log_sigmoid mish
+    native_dropout prelu relu relu6 rrelu selu silu softplus softshrink softsign threshold"""
+_PRODUCTS = """
+    addbmm addmm addmv baddbmm bilinear bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    conv_transpose3d convolution _convolution dot einsum gru gru_cell inner linear lstm lstm_cell matmul mm mv rnn_relu
+    rnn_relu_cell rnn_tanh rnn_tanh_cell scaled_dot_product_attention tensordot vdot"""
+_VIEWS = """
+    alias as_strided broadcast_tensors broadcast_to chunk contiguous detach diagonal expand expand_as flatten
+    lift_fresh movedim narrow numpy_T permute requires_grad reshape resolve_conj resolve_neg result_type select slice
+    split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold unsafe_chunk
+    unsafe_split unsqueeze view view_as _reshape_alias"""
+
+ELEMENTWISE = frozenset((_ARITHMETIC + _FUNCTIONS + _ACTIVATIONS).split())
+"""Each element of the result comes from the elements at its place; ``to`` where it changes the type."""
+MATRIX = frozenset(_PRODUCTS.split())
+"""Products of matrices and convolutions: their time is arithmetic, not memory."""
+VIEW = frozenset(_VIEWS.split())
+"""They move no data, as a rule (``reshape``, ``flatten`` and ``contiguous`` sometimes do)."""
+
+
+def base_name(name: str) -> str:
+    """``'aten::add_'`` → ``'add'``; empty for what is not one of PyTorch's own operators."""
+    if not name.startswith(_PREFIX):
+        return ""
+    plain = name.removeprefix(_PREFIX)
+    return plain if plain.endswith("__") else plain.removesuffix("_")
+
+
+def operators_of(trace: Trace, *families: frozenset[str]) -> Bools:
+    """A mask of the operators whose name, in place or not, is in one of the families."""
+    wanted = frozenset[str]().union(*families)
+    named = np.isin(trace.events.name_code, trace.codes_where(lambda name: base_name(name) in wanted))
+    mask: Bools = named & (trace.events.category == Category.OPERATOR)
+    return mask

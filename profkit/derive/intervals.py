@@ -1,0 +1,78 @@
+"""Sets of time: disjoint sorted intervals, and what lies inside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.trace.events import Bools, Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Disjoint half-open intervals in rising order, in nanoseconds."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+
+    @property
+    def total_ns(self) -> int:
+        return int((self.end_ns - self.start_ns).sum())
+
+    def covered_before(self, times_ns: Int64s) -> Int64s:
+        """For each time, how much of it and of all before lies inside the intervals."""
+        if not len(self.start_ns):
+            return np.zeros(np.shape(times_ns), dtype=np.int64)
+        lengths = np.concatenate([[0], np.cumsum(self.end_ns - self.start_ns)])
+        index = np.searchsorted(self.start_ns, times_ns, side="right")
+        last = (index - 1).clip(min=0)
+        inside = np.minimum(times_ns, self.end_ns[last]) - self.start_ns[last]
+        return np.where(index > 0, lengths[last] + inside, 0)
+
+    def covered_within(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+        """For each range, how much of it lies inside the intervals."""
+        return self.covered_before(end_ns) - self.covered_before(start_ns)
+
+    def clipped_to(self, start_ns: int, end_ns: int) -> Intervals:
+        """The part inside one range."""
+        start, end = self.start_ns.clip(start_ns, end_ns), self.end_ns.clip(start_ns, end_ns)
+        return Intervals(start[end > start], end[end > start])
+
+    def gaps(self, start_ns: int, end_ns: int) -> Intervals:
+        """What the intervals leave free of one range."""
+        inner = self.clipped_to(start_ns, end_ns)
+        start = np.concatenate([[start_ns], inner.end_ns])
+        end = np.concatenate([inner.start_ns, [end_ns]])
+        return Intervals(start[end > start], end[end > start])
+
+    def minus(self, other: Intervals) -> Intervals:
+        """What of these intervals lies outside ``other``."""
+        if not len(self.start_ns):
+            return self
+        free = other.gaps(int(self.start_ns[0]), int(self.end_ns[-1]))
+        return intersection(self, free)
+
+
+def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
+    """Merge ranges in any order, overlapping or not; empty ranges vanish."""
+    keep: Bools = end_ns > start_ns
+    start, end = start_ns[keep], end_ns[keep]
+    if not len(start):
+        return Intervals(start.astype(np.int64), end.astype(np.int64))
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    opens = np.concatenate([[True], start[1:] > reach[:-1]])
+    closes = np.concatenate([opens[1:], [True]])
+    return Intervals(start[opens], reach[closes])
+
+
+def intersection(left: Intervals, right: Intervals) -> Intervals:
+    """What lies in both."""
+    edges = np.concatenate([left.start_ns, left.end_ns, right.start_ns, right.end_ns])
+    edges = np.unique(edges)
+    if len(edges) < 2:
+        return Intervals(edges[:0], edges[:0])
+    start, end = edges[:-1], edges[1:]
+    both = (left.covered_within(start, end) > 0) & (right.covered_within(start, end) > 0)
+    return union(start[both], end[both])

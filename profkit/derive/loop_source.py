@@ -1,0 +1,102 @@
+"""What the source text of a loop's lines says: whether it calls a different module each time, on the same input.
+
+The lines are those that a located step ran, each by itself; a statement over several lines is read piece by piece.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+
+def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
+    """Whether ``call_line`` calls what the loop varies, on an input that neither the loop nor an earlier call makes.
+
+    ``body_lines`` are all lines of the loop, its head among them; those of a comprehension are its own line alone.
+    """
+    body_lines = list(body_lines)
+    statement = _parse(call_line)
+    if statement is None:
+        return False
+    for comprehension, element in _comprehensions(statement) if set(body_lines) <= {call_line} else ():
+        varying = set[str]().union(*(_names(part.target) for part in comprehension))
+        if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
+            return True
+    lines = [parsed for line in body_lines if (parsed := _parse(line)) is not None]
+    varying = set[str]().union(*(_names(line.target) for line in lines if isinstance(line, ast.For)))
+    calls = [call for call in _calls(statement) if _callee_names(call) & varying]
+    derived = _derived_from(_targets(statement), [line for line in lines if not isinstance(line, ast.For)])
+    return any(not (_argument_names(call) & (derived | varying)) for call in calls)
+
+
+def _parse(line: str) -> ast.stmt | None:
+    """One line as a statement; heads of loops get an empty body, pieces of comprehensions become heads."""
+    text = line.strip().rstrip(",")
+    for candidate in (text, f"{text} pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
+        try:
+            parsed = ast.parse(candidate)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        if parsed.body:
+            return parsed.body[0]
+    return None
+
+
+def _comprehensions(node: ast.AST) -> Iterator[tuple[list[ast.comprehension], ast.expr]]:
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+            yield inner.generators, inner.elt
+        elif isinstance(inner, ast.DictComp):
+            yield inner.generators, inner.value
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
+def _callee_names(call: ast.Call) -> set[str]:
+    """The names in what is called: `models`, `i` of `models[i](x)`; none where it is a method of another call's result,
+    as `mean` of `model(x).mean()`."""
+    callee = call.func
+    while isinstance(callee, ast.Attribute):
+        callee = callee.value
+    return set() if isinstance(callee, ast.Call) else _names(callee)
+
+
+def _argument_names(call: ast.Call) -> set[str]:
+    return set[str]().union(*(_names(part) for part in [*call.args, *(keyword.value for keyword in call.keywords)]))
+
+
+def _targets(statement: ast.stmt) -> set[str]:
+    """The names that a statement assigns, or the container that it puts its result into."""
+    if isinstance(statement, ast.Assign):
+        return set[str]().union(*map(_names, statement.targets))
+    if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+        return _names(statement.target)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        called = statement.value.func
+        return _names(called.value) if isinstance(called, ast.Attribute) and called.attr in _COLLECTING else set()
+    return set()
+
+
+_COLLECTING = ("append", "extend", "add", "insert", "update")
+
+
+def _derived_from(names: set[str], lines: list[ast.stmt]) -> set[str]:
+    """``names`` and all that the lines compute from them, directly or through one another."""
+    derived = set(names)
+    for _ in lines:
+        grown = derived.union(*(_targets(line) for line in lines if _reads(line) & derived))
+        if grown == derived:
+            break
+        derived = grown
+    return derived
+
+
+def _reads(statement: ast.stmt) -> set[str]:
+    value = getattr(statement, "value", None)
+    return _names(value) if isinstance(value, ast.AST) else set()

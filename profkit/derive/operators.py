@@ -1,0 +1,99 @@
+"""The operators as rules look at them: what a line of the program called, with shapes, types and bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from profkit.derive.lines import Lines
+from profkit.derive.steps import Steps
+from profkit.derive.tree import Tree
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+
+_ITEM_BYTES = {
+    "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "float": 4, "c10::Half": 2,
+    "c10::BFloat16": 2, "long int": 8, "long": 8, "int": 4, "short": 2, "short int": 2, "signed char": 1,
+    "unsigned char": 1, "bool": 1, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
+}  # fmt: skip
+_MOST_ELEMENTS = 2**62
+"""A file may claim any shape; sizes are kept within 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """``rows`` are the outermost operators of the main thread (what the program itself called), backward nodes
+    included. The other columns run over all events: ``input_bytes`` is the size of all tensor inputs, where shapes
+    were recorded, else 0; ``elements`` the size of the largest input in elements."""
+
+    rows: Rows
+    input_bytes: Int64s
+    elements: Int64s
+    has_shapes: bool
+
+
+def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> Operators:
+    events = trace.events
+    operators = events.category == Category.OPERATOR
+    outermost = tree.outermost(operators & ~lines.backward) | (lines.backward & tree.outermost(lines.backward))
+    rows = np.flatnonzero(outermost & (events.lane == steps.main_lane))
+    sizes, elements = _sizes(trace, events.dims_code, events.types_code)
+    return Operators(rows, sizes, elements, bool((events.dims_code >= 0).any()))
+
+
+def parse_dims(text: str) -> list[list[int]]:
+    """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are no tensors, or lists of tensors flattened."""
+    try:
+        value = msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    shapes: list[list[int]] = []
+    for item in value if isinstance(value, list) else []:
+        if isinstance(item, list) and all(isinstance(size, int) for size in item):
+            shapes.append(item)
+        elif isinstance(item, list):
+            shapes.extend(s for s in item if isinstance(s, list) and all(isinstance(size, int) for size in s))
+    return shapes
+
+
+def parse_types(text: str) -> list[str]:
+    """``'["float", "Scalar"]'`` → one type per input."""
+    try:
+        value = msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [item if isinstance(item, str) else "" for item in value] if isinstance(value, list) else []
+
+
+def item_bytes(type_name: str) -> int:
+    """Bytes of one element of a type as the profiler names it; 0 for what is no tensor."""
+    return _ITEM_BYTES.get(type_name, 0)
+
+
+def _sizes(trace: Trace, dims_code: np.ndarray, types_code: np.ndarray) -> tuple[Int64s, Int64s]:
+    """Input bytes and largest input per event, computed once per distinct pair of shapes and types."""
+    pairs = dims_code.astype(np.int64) * (len(trace.texts) + 1) + types_code
+    distinct, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
+    sizes = np.zeros(len(distinct), dtype=np.int64)
+    elements = np.zeros(len(distinct), dtype=np.int64)
+    for i, row in enumerate(first):
+        sizes[i], elements[i] = _size_of(trace.text_of(dims_code[row]), trace.text_of(types_code[row]))
+    return sizes[inverse], elements[inverse]
+
+
+def _size_of(dims: str, types: str) -> tuple[int, int]:
+    if not dims:
+        return 0, 0
+    shapes, names = parse_dims(dims), parse_types(types)
+    counts = [min(max(math.prod(shape), 0), _MOST_ELEMENTS) if shape else 0 for shape in shapes]
+    known = len(names) == len(shapes)
+    sizes = [count * (item_bytes(names[i]) if known else 4) for i, count in enumerate(counts)]
+    return min(sum(sizes), _MOST_ELEMENTS), max(counts, default=0)
+
+
+def has_type(trace: Trace, *wanted: str) -> Bools:
+    """Events with at least one input of one of these types."""
+    matching = [i for i, text in enumerate(trace.texts) if any(f'"{name}"' in text for name in wanted)]
+    return np.isin(trace.events.types_code, matching)

@@ -1,0 +1,41 @@
+"""From events to places in the user's code."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.run import CallSite
+from profkit.trace.events import Category, Rows
+
+_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.+)$", re.DOTALL)
+_LIBRARY = re.compile(r"(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+|triton|runpy)(/|\.py|$)|^<")
+
+
+def call_site(facts: Facts, site: int) -> CallSite | None:
+    """The call site of this code, None where no line is known."""
+    return facts.callsites[site] if 0 <= site < len(facts.callsites) else None
+
+
+def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
+    """The function of the user's code that most of the rows run in, from recorded Python frames.
+
+    Its line is that of the ``def``: all that a recording made elsewhere can give.
+    """
+    events, names = facts.trace.events, facts.trace.names
+    user_codes = facts.trace.codes_where(_is_user_frame)
+    frames = (events.category == Category.PYTHON) & np.isin(events.name_code, user_codes)
+    around = facts.tree.nearest_ancestor(frames)[rows]
+    around = around[around >= 0]
+    if not around.size:
+        return None
+    codes, counts = np.unique(events.name_code[around], return_counts=True)
+    match = _FRAME.match(names[codes[counts.argmax()]])
+    return CallSite(match["file"], int(match["line"]), match["function"]) if match else None
+
+
+def _is_user_frame(name: str) -> bool:
+    match = _FRAME.match(name)
+    return match is not None and _LIBRARY.search(match["file"]) is None

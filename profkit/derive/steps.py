@@ -1,0 +1,202 @@
+"""Where the steps of the program lie in a trace.
+
+Looked for in this order, and the one used is stated: the profiler's own step annotations, the optimizer's steps, the
+DataLoader's batches, a repeating pattern of the main thread, else the whole window as one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.repetition import find_period
+from profkit.derive.tree import Tree
+from profkit.run import STEP_MARK
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+
+_OPTIMIZER = "Optimizer.step#"
+_LOADER = "enumerate(DataLoader)#"
+_COLD_FACTOR = 1.5
+"""A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Step windows in order. ``measured`` marks those that the figures are taken from: neither located nor cold."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    located: Bools
+    measured: Bools
+    source: str
+    main_lane: int
+    pause_ns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def duration_ns(self) -> Int64s:
+        """Length of each step without profkit's own pauses."""
+        return self.end_ns - self.start_ns - self.pause_ns
+
+    @property
+    def median_ns(self) -> int:
+        return int(np.median(self.duration_ns[self.measured]))
+
+    @property
+    def measured_count(self) -> int:
+        return int(self.measured.sum())
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """From the start of the first measured step to the end of the last."""
+        return int(self.start_ns[self.measured].min()), int(self.end_ns[self.measured].max())
+
+    def index_of(self, times_ns: Int64s) -> Int64s:
+        """The step that each time lies in, -1 outside all steps."""
+        index = np.searchsorted(self.start_ns, times_ns, side="right") - 1
+        inside = (index >= 0) & (times_ns < self.end_ns[index.clip(min=0)])
+        return np.where(inside, index, -1)
+
+    def in_measured(self, times_ns: Int64s) -> Bools:
+        """Which times lie in a measured step."""
+        index = self.index_of(times_ns)
+        inside: Bools = (index >= 0) & self.measured[index.clip(min=0)]
+        return inside
+
+
+def find_steps(trace: Trace, tree: Tree) -> Steps:
+    """The steps of ``trace``; always at least one."""
+    lane = _main_lane(trace, tree)
+    for find in (_annotated, _between_optimizer_steps, _between_batches, _repeating):
+        windows = find(trace, tree, lane)
+        if windows is not None:
+            return _finish(trace, lane, *windows)
+    return _finish(trace, lane, *_whole_window(trace))
+
+
+Windows = tuple[Int64s, Int64s, str]
+
+
+def _main_lane(trace: Trace, tree: Tree) -> int:
+    """The host thread that does most: by step annotations, else by the time of its outermost events."""
+    events = trace.events
+    annotated = _rows_starting_with(trace, STEP_MARK)
+    if annotated.size:
+        return int(np.bincount(events.lane[annotated]).argmax())
+    top = (tree.depth == 0) & (events.category != Category.PYTHON)
+    if not top.any():
+        return int(np.bincount(events.lane).argmax())
+    return int(np.bincount(events.lane[top], weights=events.duration_ns[top]).argmax())
+
+
+def _rows_starting_with(trace: Trace, prefix: str, *categories: Category) -> Rows:
+    codes = trace.codes_where(lambda name: name.startswith(prefix))
+    wanted = categories or (Category.ANNOTATION,)
+    return np.flatnonzero(np.isin(trace.events.name_code, codes) & np.isin(trace.events.category, wanted))
+
+
+def _annotated(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all sources
+    rows = _rows_starting_with(trace, STEP_MARK)
+    rows = rows[trace.events.lane[rows] == lane]
+    if not rows.size:
+        return None
+    rows = rows[np.argsort(trace.events.start_ns[rows])]
+    return trace.events.start_ns[rows], trace.events.end_ns[rows], "the profiler's step marks"
+
+
+def _between_optimizer_steps(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+    """From the end of one optimizer step to the end of the next, by the optimizer that steps first."""
+    rows = _rows_starting_with(trace, _OPTIMIZER)
+    rows = rows[(trace.events.lane[rows] == lane) & tree.outermost(_mask(trace, rows))[rows]]
+    rows = rows[np.argsort(trace.events.start_ns[rows])]
+    rows = rows[trace.events.name_code[rows] == trace.events.name_code[rows[:1]]]
+    if rows.size < 2:
+        return None
+    ends = trace.events.end_ns[rows]
+    return ends[:-1], ends[1:], "the optimizer's steps"
+
+
+def _between_batches(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all
+    rows = _rows_starting_with(trace, _LOADER)
+    rows = rows[trace.events.lane[rows] == lane]
+    if rows.size < 3:
+        return None
+    starts = np.sort(trace.events.start_ns[rows])
+    return starts[:-1], starts[1:], "the DataLoader's batches"
+
+
+def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+    """Periods of the main thread's lines where they are marked, else of its outermost operators."""
+    events = trace.events
+    here = events.lane == lane
+    marks = here & (events.category == Category.LINE_MARK)
+    operators = here & np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION))
+    span_ns = int(np.ptp(events.start_ns[marks | operators])) if (marks | operators).any() else 0
+    for wanted in (marks, operators):
+        rows = np.flatnonzero(tree.outermost(wanted))
+        for _ in range(int(tree.depth.max(initial=0)) + 1):
+            if not rows.size:
+                break
+            codes = events.site[rows] if wanted is marks else events.name_code[rows]
+            starts = find_period(codes, events.start_ns[rows], span_ns)
+            if starts is not None:
+                return starts[:-1], starts[1:], "a pattern that repeats"
+            rows = _inside_longest(trace, tree, wanted, rows)
+    return None
+
+
+def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows:
+    """The wanted events directly below the longest of ``rows``, when that one fills most of their time."""
+    durations = trace.events.duration_ns[rows]
+    longest = rows[durations.argmax()]
+    if durations.max() < 0.5 * durations.sum():
+        return rows[:0]
+    return np.flatnonzero(wanted & (tree.nearest_ancestor(wanted) == longest))
+
+
+def _whole_window(trace: Trace) -> Windows:
+    events = trace.events
+    known = ~np.isin(events.category, (Category.OTHER, Category.PYTHON))  # Python frames were open before the start
+    known = known if known.any() else np.ones(len(events), dtype=bool)
+    start, end = events.start_ns[known].min(), events.end_ns[known].max()
+    return np.array([start]), np.array([max(end, start + 1)]), "the whole recording, as one step"
+
+
+def _finish(trace: Trace, lane: int, start_ns: Int64s, end_ns: Int64s, source: str) -> Steps:
+    events = trace.events
+    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == lane))
+    located = _counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
+    pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
+    pause_ns = _sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
+    return Steps(
+        start_ns, end_ns, located, _measured(end_ns - start_ns - pause_ns, located), source, lane, pause_ns
+    )
+
+
+def _measured(duration_ns: Int64s, located: Bools) -> Bools:
+    """Steps without line marks where there are any; of these, not a cold first one where others are left."""
+    measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
+    chosen = np.flatnonzero(measured)
+    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_FACTOR * np.median(duration_ns[chosen[1:]]):
+        measured[chosen[0]] = False
+    return measured
+
+
+def _counts_inside(start_ns: Int64s, end_ns: Int64s, times_ns: Int64s) -> Int64s:
+    return _sums_inside(start_ns, end_ns, times_ns, np.ones(len(times_ns), dtype=np.int64))
+
+
+def _sums_inside(start_ns: Int64s, end_ns: Int64s, times_ns: Int64s, values: Int64s) -> Int64s:
+    order = np.argsort(times_ns, kind="stable")
+    sums = np.concatenate([[0], np.cumsum(values[order])]).astype(np.int64)
+    times = times_ns[order]
+    return sums[np.searchsorted(times, end_ns)] - sums[np.searchsorted(times, start_ns)]
+
+
+def _mask(trace: Trace, rows: Rows) -> Bools:
+    mask = np.zeros(len(trace.events), dtype=bool)
+    mask[rows] = True
+    return mask

@@ -1,0 +1,75 @@
+"""How many elements an elementwise operator works on, and the bytes that it reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
+from profkit.derive.operators import item_bytes, parse_dims, parse_types
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+
+_PREDICATES = frozenset(("eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not",
+                         "logical_or", "logical_xor", "lt", "ne"))  # fmt: skip
+"""Their result is a tensor of bool: one byte an element."""
+_CONDITIONAL = frozenset(("dropout", "feature_dropout", "to", "type_as"))
+_COPYING = frozenset(("_to_copy", "clone", "copy"))
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Columns over the rows asked for. ``elements`` is the size of the result, by broadcasting the inputs; the bytes
+    count every input tensor once for each time it is named, and the result with the widest type of the inputs."""
+
+    elements: Int64s
+    read_bytes: Int64s
+    written_bytes: Int64s
+
+
+def measure_traffic(trace: Trace, rows: Rows) -> Traffic:
+    """The traffic of these operators as if each were elementwise, computed once per distinct name and shapes."""
+    events = trace.events
+    keys = np.stack([events.name_code[rows], events.dims_code[rows], events.types_code[rows]])
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    columns = np.zeros((3, distinct.shape[1]), dtype=np.int64)
+    for i, (name, dims, types) in enumerate(distinct.T):
+        columns[:, i] = _traffic_of(base_name(trace.names[name]), trace.text_of(dims), trace.text_of(types))
+    return Traffic(*columns[:, inverse.reshape(-1)])
+
+
+def _traffic_of(name: str, dims: str, types: str) -> tuple[int, int, int]:
+    shapes, kinds = parse_dims(dims), parse_types(types)
+    if len(kinds) != len(shapes):
+        kinds = ["float"] * len(shapes)
+    tensors = [(shape, item_bytes(kind)) for shape, kind in zip(shapes, kinds, strict=True) if shape]
+    elements = _broadcast([shape for shape, _ in tensors])
+    widest = max((size for _, size in tensors), default=0)
+    read = sum(int(np.prod(shape, dtype=np.float64)) * size for shape, size in tensors)
+    return elements, read, elements * (1 if name in _PREDICATES else widest)
+
+
+def _broadcast(shapes: list[list[int]]) -> int:
+    """Elements of the shapes broadcast together; 0 where there are none or they do not fit."""
+    try:
+        return int(np.prod(np.broadcast_shapes(*map(tuple, shapes)), dtype=np.float64)) if shapes else 0
+    except ValueError:
+        return 0
+
+
+def tell_elementwise(facts: Facts, rows: Rows) -> tuple[Bools, Bools]:
+    """Which of the operators work element by element, and which of the others move no data at all.
+
+    ``to`` and ``dropout`` may have nothing to do, ``reshape`` may copy: what runs inside tells. A copy between devices
+    is neither.
+    """
+    trace, tree, launches = facts.trace, facts.tree, facts.launches
+    inside = tree.total_under((trace.events.category == Category.OPERATOR).astype(np.int64))[rows] > 1
+    copies = tree.total_under(operators_of(trace, _COPYING).astype(np.int64))[rows] > 0
+    idle = operators_of(trace, _CONDITIONAL)[rows] & ~inside
+    transfers = np.zeros(len(trace.events), dtype=np.int64)
+    moving = launches.operator[trace.events.category[launches.work] == Category.MEMCPY]
+    transfers[moving[moving >= 0]] = 1
+    elementwise = operators_of(trace, ELEMENTWISE)[rows] & ~idle & (tree.total_under(transfers)[rows] == 0)
+    return elementwise, idle | (operators_of(trace, VIEW)[rows] & ~copies)

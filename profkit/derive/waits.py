@@ -1,0 +1,83 @@
+"""Where the host waits for the device, and how much of each wait the device spends idle afterwards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.launches import Launches
+from profkit.derive.tree import Tree
+from profkit.run import STEP_MARK
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+
+_WAITING_CALLS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "CtxSynchronize")
+_BLOCKING_COPIES = ("Memcpy", "MemcpyDtoH", "MemcpyHtoD", "MemcpyWithStream")
+_PREFIXES = ("cuda", "hip", "cu")
+_PROFILER = re.compile(r"torch/(autograd/)?profiler(/|\.py\()")
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Outermost runtime calls in which the host waits.
+
+    ``own`` marks the profiler's own: it synchronises the device when it starts and stops, outside every operator and
+    step. ``operator`` is the row of the innermost operator around each, or -1.
+    """
+
+    rows: Rows
+    whole_device: Bools
+    own: Bools
+    operator: Rows
+    duration_ns: Int64s
+
+
+def find_waits(trace: Trace, tree: Tree, launches: Launches) -> Waits:
+    events = trace.events
+    codes = trace.codes_where(_waits_by_name)
+    named = np.isin(events.name_code, codes) & (events.category == Category.RUNTIME)
+    rows = np.flatnonzero(tree.outermost(named | _pageable_copies(trace, launches)))
+    whole = np.isin(events.name_code[rows], trace.codes_where(lambda n: "DeviceSynchronize" in n or "CtxSync" in n))
+    operators = events.category == Category.OPERATOR
+    operator = tree.nearest_ancestor(operators)[rows]
+    own = whole & (operator < 0) & (_outside_program(trace, tree) & ~_called_by_program(trace, tree))[rows]
+    return Waits(rows, whole, own, operator, tree.end_ns[rows] - events.start_ns[rows])
+
+
+def _waits_by_name(name: str) -> bool:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            call = name.removeprefix(prefix).split("_")[0]  # without ``_v2`` or ``_ptsz``
+            return call in _WAITING_CALLS or call in _BLOCKING_COPIES
+    return False
+
+
+def _pageable_copies(trace: Trace, launches: Launches) -> Bools:
+    """Asynchronous copy calls from or to pageable memory: the driver makes the host wait for them."""
+    events = trace.events
+    pageable = np.isin(events.name_code[launches.work], trace.codes_where(lambda name: "Pageable" in name))
+    mask = np.zeros(len(events), dtype=bool)
+    mask[launches.call[pageable & (launches.call >= 0)]] = True
+    return mask
+
+
+def _outside_program(trace: Trace, tree: Tree) -> Bools:
+    """Events outside the profiler's step marks; without any, those before the first operator or after the last."""
+    events = trace.events
+    named = np.isin(events.name_code, trace.codes_where(lambda name: name.startswith(STEP_MARK)))
+    marks = named & (events.category == Category.ANNOTATION)
+    operators = events.category == Category.OPERATOR
+    if marks.any() or not operators.any():
+        return ~tree.under(marks)
+    before = events.end_ns <= events.start_ns[operators].min()
+    outside: Bools = before | (events.start_ns >= events.end_ns[operators].max())
+    return outside
+
+
+def _called_by_program(trace: Trace, tree: Tree) -> Bools:
+    """Events under a Python function or a marked line of the program that do not come from the profiler's code."""
+    events = trace.events
+    python = events.category == Category.PYTHON
+    profiler = python & np.isin(events.name_code, trace.codes_where(lambda name: _PROFILER.search(name) is not None))
+    return tree.under(python | (events.category == Category.LINE_MARK)) & ~tree.under(profiler)

@@ -1,0 +1,150 @@
+"""What profkit concludes: the values between the rules and the reports.
+
+`Diagnosis` is the one value that every report renders and that ``diagnosis.json`` stores. Times are integer
+nanoseconds, sizes bytes, fractions shares of the step time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+SCHEMA = "profkit.diagnosis/1"
+
+
+class Kind(str, Enum):
+    """A fault does the same thing with less; an opportunity also changes numerics or structure."""
+
+    FAULT = "fault"
+    OPPORTUNITY = "opportunity"
+
+
+class Severity(str, Enum):
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in the user's code. ``precision`` is ``call`` for the calling line, ``def`` for the function alone."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+    precision: str = "call"
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What the step would gain: time, its share of the step with a likely range, and bytes of memory."""
+
+    time_ns_per_step: int
+    fraction: float
+    low: float
+    high: float
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    rule: str
+    kind: Kind
+    severity: Severity
+    message: str
+    count: int
+    confidence: float
+    fix: str
+    location: Location | None = None
+    also: tuple[Location, ...] = ()
+    saving: Saving | None = None
+    evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What was run, where and with what."""
+
+    command: tuple[str, ...]
+    python: str | None
+    torch: str | None
+    device: str | None
+    started: str | None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShare:
+    """One line of the table of where the step's time went."""
+
+    label: str
+    time_ns_per_step: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Step times: the median as recorded, the median without a profiler where it was measured, and their gap."""
+
+    steps: int
+    step_time_ns: int | None
+    steps_from: str
+    unprofiled_step_time_ns: int | None = None
+    profiler_overhead_fraction: float | None = None
+    shares: tuple[TimeShare, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    run: RunSummary
+    timing: Timing
+    findings: tuple[Finding, ...]
+    skipped: Mapping[str, str]
+    health: tuple[str, ...]
+    schema: str = SCHEMA
+
+    @property
+    def worst(self) -> Severity | None:
+        """The severity of the worst fault, or None where there is no fault."""
+        faults = [f.severity for f in self.findings if f.kind is Kind.FAULT]
+        return min(faults, key=lambda severity: severity.rank, default=None)
+
+    def __str__(self) -> str:
+        from profkit.report.text import render_text
+
+        return render_text(self)
+
+
+def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Severity:
+    """High from 10 % of the step, or memory that grows without bound; medium from 3 %; low from 0.5 %; else info."""
+    fraction = saving.fraction if saving else 0.0
+    if grows_without_bound or fraction >= 0.10:
+        return Severity.HIGH
+    if fraction >= 0.03:
+        return Severity.MEDIUM
+    return Severity.LOW if fraction >= 0.005 else Severity.INFO
+
+
+def rank(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Worst first: by severity, faults before opportunities, then by the time and the bytes given back."""
+    return tuple(sorted(findings, key=_rank_key))
+
+
+def _rank_key(finding: Finding) -> tuple[int, bool, float, int, float, str]:
+    saving = finding.saving
+    return (
+        finding.severity.rank,
+        finding.kind is Kind.OPPORTUNITY,
+        -(saving.fraction if saving else 0.0),
+        -(saving.bytes if saving else 0),
+        -finding.confidence,
+        finding.rule,
+    )

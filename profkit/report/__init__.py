@@ -1,0 +1,55 @@
+"""Reports: one diagnosis in, one text out. A format's module is imported only when a report in it is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from profkit.errors import UsageError
+from profkit.findings import Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What some formats can be told: columns and colour (text), the rules' pages by name (HTML and SARIF)."""
+
+    width: int = 80
+    color: bool = False
+    pages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way to render a diagnosis: ``function`` in ``profkit.report.<module>``, and the settings that it takes."""
+
+    module: str
+    function: str
+    settings: tuple[str, ...] = ()
+
+    def render(self, diagnosis: Diagnosis, settings: Settings) -> str:
+        function: Callable[..., str] = getattr(import_module(f"profkit.report.{self.module}"), self.function)
+        return function(diagnosis, **{name: getattr(settings, name) for name in self.settings})
+
+
+FORMATS: dict[str, Format] = {
+    "text": Format("text", "render_text", ("width", "color")),
+    "json": Format("json", "render_json"),
+    "markdown": Format("markdown", "render_markdown"),
+    "html": Format("html", "render_html", ("pages",)),
+    "sarif": Format("sarif", "render_sarif", ("pages",)),
+}
+
+
+def render(
+    diagnosis: Diagnosis,
+    format_name: str,
+    *,
+    width: int = 80,
+    color: bool = False,
+    pages: Mapping[str, str] | None = None,
+) -> str:
+    """The report in one of `FORMATS`; raises `UsageError` for any other name."""
+    if format_name not in FORMATS:
+        raise UsageError(f"{format_name}: not a report format; choose from {', '.join(FORMATS)}")
+    return FORMATS[format_name].render(diagnosis, Settings(width, color, pages or {}))

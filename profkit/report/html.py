@@ -1,0 +1,166 @@
+"""The report as one self-contained page: no script, nothing fetched, everything escaped, for light and dark screens.
+
+The page's Content-Security-Policy forbids all it does not need: the style sheet is allowed by its hash, nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from html import escape
+
+from profkit.findings import Diagnosis, Finding, Kind, Location
+from profkit.report.html_style import STYLE
+from profkit.report.wording import (
+    cost,
+    faults,
+    group_by_reason,
+    opportunities,
+    place,
+    printable,
+    printable_lines,
+    remarks,
+    run_facts,
+    step_note,
+    verdict,
+)
+from profkit.units import format_count, format_share, format_time
+
+
+def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
+    """The whole page. ``pages`` maps a rule's name to the text of its page, shown folded beside each finding."""
+    known = pages or {}
+    sections = (
+        _findings("Faults", "", faults(diagnosis), known),
+        _findings(
+            "Opportunities", "They would help, but change numerics or structure.", opportunities(diagnosis), known
+        ),
+        _findings("For your information", "Too small to act on for speed alone.", remarks(diagnosis), known),
+        _skipped(diagnosis),
+        _shares(diagnosis),
+        _recording(diagnosis),
+    )
+    body = "\n".join(section for section in sections if section)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy()}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{_text(verdict(diagnosis))}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header>
+<p class="tool">profkit</p>
+<h1>{_text(verdict(diagnosis))}</h1>
+<p>{_text(step_note(diagnosis.timing))}</p>
+</header>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+def _policy() -> str:
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def _text(value: str) -> str:
+    return escape(printable(value), quote=True)
+
+
+def _code(lines: Iterable[str]) -> str:
+    return f"<pre><code>{escape(chr(10).join(lines), quote=True)}</code></pre>"
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section>\n<h2>{_text(title)}</h2>\n{content}\n</section>"
+
+
+def _findings(title: str, note: str, findings: list[Finding], pages: Mapping[str, str]) -> str:
+    if not findings:
+        return ""
+    intro = f"<p>{_text(note)}</p>\n" if note else ""
+    return _section(title, intro + "\n".join(_finding(finding, pages.get(finding.rule, "")) for finding in findings))
+
+
+def _finding(finding: Finding, page: str) -> str:
+    severity = finding.severity.value
+    fault = finding.kind is Kind.FAULT
+    rows = [
+        ("Where", _where(finding.location) if finding.location else ""),
+        ("Seen", _text(format_count(finding.count, "time")) if finding.count > 1 else ""),
+        ("Cost" if fault else "Gain", _text(cost(finding))),
+        ("Fix", _code(printable_lines(finding.fix)) if finding.fix.strip() else ""),
+        ("Also at", "<br>".join(f"<code>{_text(place(location))}</code>" for location in finding.also)),
+        ("Certainty", _text(format_share(finding.confidence))),
+    ]
+    parts = [
+        f'<article class="{severity}">',
+        f'<h3><span class="badge">{severity}{"" if fault else " opportunity"}</span> {_text(finding.rule)}</h3>',
+        f"<p>{_text(finding.message)}</p>",
+        _definitions(rows),
+        _evidence(finding),
+        f"<details><summary>About this rule</summary>{_code(printable_lines(page))}</details>" if page.strip() else "",
+        "</article>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _where(location: Location) -> str:
+    source = printable_lines(location.source)
+    return f"<code>{_text(place(location))}</code>" + (_code(source) if source else "")
+
+
+def _definitions(rows: Iterable[tuple[str, str]]) -> str:
+    """A list of labels and values that are HTML already; rows without a value are left out."""
+    items = "\n".join(f"<dt>{_text(label)}</dt><dd>{value}</dd>" for label, value in rows if value)
+    return f"<dl>\n{items}\n</dl>"
+
+
+def _evidence(finding: Finding) -> str:
+    if not finding.evidence:
+        return ""
+    rows = [(name.replace("_", " "), _text(_figure(value))) for name, value in finding.evidence.items()]
+    return f"<details><summary>Evidence</summary>\n{_definitions(rows)}\n</details>"
+
+
+def _figure(value: float | int | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _skipped(diagnosis: Diagnosis) -> str:
+    if not diagnosis.skipped:
+        return ""
+    rows = [
+        (reason, ", ".join(f"<code>{_text(rule)}</code>" for rule in rules))
+        for reason, rules in group_by_reason(diagnosis.skipped)
+    ]
+    return _section("Not looked at", _definitions(rows))
+
+
+def _shares(diagnosis: Diagnosis) -> str:
+    if not diagnosis.timing.shares:
+        return ""
+    rows = "\n".join(
+        f'<tr><th scope="row">{_text(share.label)}</th><td>{format_time(share.time_ns_per_step)}</td>'
+        f'<td>{format_share(share.fraction)}</td><td><progress max="1" value="{min(max(share.fraction, 0), 1):.4f}">'
+        "</progress></td></tr>"
+        for share in diagnosis.timing.shares
+    )
+    return _section("Where the step's time went", f"<table>\n{rows}\n</table>")
+
+
+def _recording(diagnosis: Diagnosis) -> str:
+    notes = "".join(f"<li>{_text(note)}</li>\n" for note in diagnosis.health)
+    warnings = f"<ul>\n{notes}</ul>\n" if notes else ""
+    facts = [(label, _text(value)) for label, value in run_facts(diagnosis)]
+    return _section("The recording", warnings + _definitions(facts)) if facts or notes else ""

@@ -1,0 +1,49 @@
+"""``diagnosis.json``: the whole diagnosis for programs, and its way back."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from profkit.errors import UnreadableInput
+from profkit.findings import SCHEMA, Diagnosis
+
+MAX_BYTES = 64 << 20
+"""Largest ``diagnosis.json`` that is read; one finding takes about one kilobyte."""
+
+
+def render_json(diagnosis: Diagnosis) -> str:
+    """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health`` and ``schema``."""
+    return (
+        msgspec.json.format(msgspec.json.encode(_encodable(msgspec.to_builtins(diagnosis))), indent=2).decode() + "\n"
+    )
+
+
+def _encodable(value: Any) -> Any:
+    """``value`` without what JSON has no word for: halves of surrogate pairs in a file's name, NaN in evidence."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def parse_json(data: bytes, path: Path | str = "diagnosis.json") -> Diagnosis:
+    """The diagnosis that `render_json` wrote. Keys that are not known are passed over.
+
+    Raises `UnreadableInput`, naming ``path``, where ``data`` is too large, no diagnosis, or of another schema.
+    """
+    if len(data) > MAX_BYTES:
+        raise UnreadableInput(path, f"is larger than {MAX_BYTES >> 20} MiB")
+    try:
+        diagnosis = msgspec.json.decode(data, type=Diagnosis)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableInput(path, f"is not a diagnosis that profkit wrote: {error}") from error
+    if diagnosis.schema != SCHEMA:
+        raise UnreadableInput(path, f"has the schema {diagnosis.schema!r:.80}; this profkit reads {SCHEMA!r}")
+    return diagnosis

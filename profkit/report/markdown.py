@@ -1,0 +1,115 @@
+"""The report for a pull request or an issue: GitHub-flavoured Markdown."""
+
+from __future__ import annotations
+
+import re
+
+from profkit.findings import Diagnosis, Finding, Kind
+from profkit.report.wording import (
+    cost,
+    faults,
+    group_by_reason,
+    opportunities,
+    place,
+    printable,
+    printable_lines,
+    remarks,
+    run_facts,
+    verdict,
+)
+from profkit.units import format_count, format_share, format_time
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#+!|~$&])")
+_MAX_MORE_PLACES = 3
+
+
+def render_markdown(diagnosis: Diagnosis) -> str:
+    """The report as Markdown. Everything that comes from the recording is escaped or stands in code."""
+    blocks = [f"## {_escape(verdict(diagnosis))}"]
+    blocks += _section("Faults", faults(diagnosis))
+    blocks += _section("Opportunities", opportunities(diagnosis), "They would help, but change numerics or structure.")
+    blocks += _list("For your information", [_remark(finding) for finding in remarks(diagnosis)])
+    skips = [f"{_escape(why)}: {', '.join(map(_code, rules))}" for why, rules in group_by_reason(diagnosis.skipped)]
+    blocks += _list("Not looked at", skips)
+    notes = [_escape(printable(note)) for note in diagnosis.health]
+    blocks += _list("The recording", notes + [f"{label}: {_code(value)}" for label, value in run_facts(diagnosis)])
+    blocks += _shares(diagnosis)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _section(title: str, findings: list[Finding], note: str = "") -> list[str]:
+    if not findings:
+        return []
+    blocks = [f"### {title}", *([note] if note else [])]
+    for finding in findings:
+        blocks += _finding(finding)
+    return blocks
+
+
+def _finding(finding: Finding) -> list[str]:
+    label = "" if finding.kind is Kind.FAULT else ", opportunity"
+    blocks = [f"#### {_code(finding.rule)} ({finding.severity.value}{label})", _escape(printable(finding.message))]
+    rows = []
+    if finding.location is not None:
+        rows.append(f"- where: {_code(place(finding.location))}")
+    if finding.count > 1:
+        rows.append(f"- seen: {format_count(finding.count, 'time')}")
+    rows.append(f"- {'cost' if finding.kind is Kind.FAULT else 'gain'}: {_escape(cost(finding))}")
+    rows += [f"- also at: {_code(place(location))}" for location in finding.also[:_MAX_MORE_PLACES]]
+    if len(finding.also) > _MAX_MORE_PLACES:
+        rows.append(f"- and {len(finding.also) - _MAX_MORE_PLACES:,} more places")
+    rows.append(f"- confidence: {format_share(finding.confidence)}")
+    source = printable_lines(finding.location.source) if finding.location else []
+    if source:
+        blocks.append(_fenced(source, "python"))
+    blocks.append("\n".join(rows))
+    fix = printable_lines(finding.fix)
+    if fix:
+        blocks.append(f"Fix: {_escape(fix[0])}" if len(fix) == 1 else f"Fix:\n\n{_fenced(fix)}")
+    return blocks
+
+
+def _remark(finding: Finding) -> str:
+    where = f" at {_code(place(finding.location))}" if finding.location else ""
+    return f"{_code(finding.rule)}{where}: {_escape(printable(finding.message))}"
+
+
+def _list(title: str, items: list[str]) -> list[str]:
+    return [f"### {title}", "\n".join(f"- {item}" for item in items)] if items else []
+
+
+def _shares(diagnosis: Diagnosis) -> list[str]:
+    shares = diagnosis.timing.shares
+    if not shares:
+        return []
+    rows = ["| part | time per step | share |", "| --- | ---: | ---: |"]
+    for share in shares:
+        figures = f"{format_time(share.time_ns_per_step)} | {format_share(share.fraction)}"
+        rows.append(f"| {_escape(printable(share.label))} | {figures} |")
+    return ["### Where the step's time went", "\n".join(rows)]
+
+
+def _escape(text: str) -> str:
+    """``text`` as text: nothing in it is taken for Markdown or HTML, and ``@torch.no_grad()`` calls nobody.
+
+    A mention is looked for after backslashes are gone; an empty comment stops it.
+    """
+    return _SPECIAL.sub(r"\\\1", text).replace("@", "@<!-- -->")
+
+
+def _code(text: str) -> str:
+    """``text`` as inline code, in as many backticks as it needs (CommonMark 6.1)."""
+    words = printable(text)
+    ticks = _fence(words, 1)
+    pad = " " if words[:1] == "`" or words[-1:] == "`" else ""
+    return f"{ticks}{pad}{words}{pad}{ticks}"
+
+
+def _fenced(lines: list[str], language: str = "") -> str:
+    ticks = _fence("\n".join(lines), 3)
+    return "\n".join([f"{ticks}{language}", *lines, ticks])
+
+
+def _fence(text: str, shortest: int) -> str:
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    return "`" * max(shortest, longest + 1)

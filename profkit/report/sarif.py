@@ -1,0 +1,104 @@
+"""The report for code-scanning services and editors: SARIF 2.1.0.
+
+Specification: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html (the sections named below).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
+from profkit.report.wording import cost, printable
+
+_SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "note"}
+_WINDOWS_DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
+
+
+def render_sarif(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
+    """The findings as one SARIF run. ``pages`` maps a rule's name to the text of its page."""
+    names = list(dict.fromkeys(finding.rule for finding in diagnosis.findings))
+    run = {
+        "tool": {"driver": {"name": "profkit", "rules": [_rule(name, (pages or {}).get(name, "")) for name in names]}},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(diagnosis)],
+        "results": [_result(finding, names.index(finding.rule)) for finding in diagnosis.findings],
+    }
+    return json.dumps({"$schema": _SCHEMA_URI, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _rule(name: str, page: str) -> dict[str, Any]:
+    """A reportingDescriptor (3.49)."""
+    rule: dict[str, Any] = {"id": name, "shortDescription": {"text": name.replace("-", " ")}}
+    if page.strip():
+        rule["help"] = {"text": page.strip()}
+    return rule
+
+
+def _invocation(diagnosis: Diagnosis) -> dict[str, Any]:
+    """What was wrong with the recording, and which rules could not look, as notifications (3.20.21)."""
+    notes = [{"level": "warning", "message": {"text": printable(note)}} for note in diagnosis.health]
+    notes += [
+        {"level": "note", "message": {"text": f"{printable(rule)} did not look: {printable(why)}"}}
+        for rule, why in diagnosis.skipped.items()
+    ]
+    return {"executionSuccessful": True, "toolExecutionNotifications": notes}
+
+
+def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
+    """A result (3.27). An opportunity is never more than a note: nothing is wrong with the program."""
+    price = f"{'Cost' if finding.kind is Kind.FAULT else 'Gain'}: {cost(finding)}."
+    fix = printable(finding.fix)
+    sentences = (printable(finding.message), price, f"Fix: {fix}" if fix else "")
+    result: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": rule_index,
+        "level": _LEVELS[finding.severity] if finding.kind is Kind.FAULT else "note",
+        "message": {"text": " ".join(sentence for sentence in sentences if sentence)},
+        "occurrenceCount": max(finding.count, 1),
+        "properties": _properties(finding),
+    }
+    if finding.location is not None:
+        result["locations"] = [_location(finding.location)]
+    if finding.also:
+        result["relatedLocations"] = [
+            {"id": number, **_location(location)} for number, location in enumerate(finding.also, 1)
+        ]
+    return result
+
+
+def _properties(finding: Finding) -> dict[str, Any]:
+    saving = finding.saving
+    properties: dict[str, Any] = {
+        "kind": finding.kind.value,
+        "severity": finding.severity.value,
+        "confidence": finding.confidence,
+    }
+    if saving is not None:
+        properties |= {"timeNsPerStep": saving.time_ns_per_step, "fraction": saving.fraction, "bytes": saving.bytes}
+    return properties
+
+
+def _location(location: Location) -> dict[str, Any]:
+    """A location (3.28); a line that is not known is left out, for line numbers start at 1 (3.30.5)."""
+    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(location.file)}}
+    if location.line >= 1:
+        physical["region"] = {"startLine": location.line}
+        if location.source:
+            physical["region"]["snippet"] = {"text": location.source}
+    result: dict[str, Any] = {"physicalLocation": physical}
+    if location.function:
+        result["logicalLocations"] = [{"name": location.function, "kind": "function"}]
+    return result
+
+
+def _uri(file: str) -> str:
+    """A URI reference (3.10.1): relative as it is, absolute as ``file:///``; percent-encoded as UTF-8 (RFC 3986)."""
+    if _WINDOWS_DRIVE.match(file):
+        return "file:///" + quote(file.replace("\\", "/"), safe="/:", errors="replace")
+    encoded = quote(file, safe="/", errors="replace")
+    return f"file://{encoded}" if file.startswith("/") else encoded

@@ -1,0 +1,160 @@
+"""A directory that TensorBoard's "PyTorch Profiler" tab reads with true numbers: copies of the traces, rewritten.
+
+The recordings stay as they are. What is changed in a copy, and why, stands in `profkit.report.tensorboard_trace`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from isal import igzip, isal_zlib
+
+from profkit.errors import RunDirectoryError, UnreadableInput
+from profkit.report.tensorboard_trace import Fields, rewrite_events
+from profkit.run import TRACE_SUFFIXES
+
+PREPARED_FOLDER = ".profkit-tensorboard-1"
+"""Where the copies go inside the log directory; the number goes up when a copy is rewritten in another way."""
+
+MAX_BYTES = 1 << 30
+"""Largest uncompressed trace that is copied; the plugin itself takes about ten times a trace's size in memory."""
+
+_MARKER = ".gitignore"
+_GZIP_MAGIC = b"\x1f\x8b"
+_COMPRESSION_LEVEL = 1
+
+
+def prepare_logdir(
+    logdir: Path, prepared: Path, on_unreadable: Callable[[UnreadableInput], None] | None = None
+) -> list[Path]:
+    """Copy every trace below ``logdir`` into ``prepared``, one directory per run; return those directories, sorted.
+
+    A copy as old as its trace is up to date and stays. ``prepared`` belongs to profkit: copies whose trace is gone are
+    removed. Folders whose name starts with a dot are passed over. An unreadable trace raises `UnreadableInput`, or is
+    given to ``on_unreadable`` and left out.
+    """
+    if not logdir.is_dir():
+        raise UnreadableInput(logdir, "no such directory")
+    sources = list(_traces(logdir, prepared.resolve()))
+    if not sources and not prepared.exists():
+        return []
+    _claim(prepared)
+    copies: set[Path] = set()
+    for source in sources:
+        run = source.parent.relative_to(logdir)
+        target = prepared / (run if run.parts else Path(logdir.resolve().name or "run")) / source.name
+        try:
+            _refresh(source, target)
+        except UnreadableInput as error:
+            if on_unreadable is None:
+                raise
+            on_unreadable(error)
+        else:
+            copies.add(target)
+    _prune(prepared, copies)
+    return sorted({copy.parent for copy in copies})
+
+
+def rewrite_trace(source: Path, target: Path) -> None:
+    """Write the copy of one trace: gzip where ``target`` is named so, with the age of ``source``.
+
+    Raises `UnreadableInput` for anything that is not a whole trace, `RunDirectoryError` where no copy can be written.
+    """
+    text = _read(source)
+    try:
+        copy = _rewrite(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        copy = _rewrite_tolerant(source, text)
+    if target.name.endswith(".gz"):
+        copy = igzip.compress(copy, _COMPRESSION_LEVEL)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(copy)
+        age = source.stat().st_mtime_ns
+        os.utime(unfinished, ns=(age, age))
+        unfinished.replace(target)
+    except OSError as error:
+        raise RunDirectoryError(target, f"cannot be written: {error.strerror or error}") from error
+
+
+def _claim(prepared: Path) -> None:
+    """Make ``prepared``, or make sure that profkit made it: only then may copies in it be removed."""
+    marker = prepared / _MARKER
+    try:
+        prepared.mkdir(parents=True, exist_ok=True)
+        if not marker.exists():
+            if any(prepared.iterdir()):
+                raise RunDirectoryError(prepared, "holds files that profkit did not put there")
+            marker.write_text("*\n", encoding="ascii")
+    except OSError as error:
+        raise RunDirectoryError(
+            prepared, f"cannot be written: {error.strerror or error}; name another with --copies"
+        ) from error
+
+
+def _traces(logdir: Path, left_out: Path | None = None) -> Iterator[Path]:
+    for folder, subfolders, files in os.walk(logdir):
+        subfolders[:] = sorted(
+            name for name in subfolders if not name.startswith(".") and Path(folder, name).resolve() != left_out
+        )
+        for name in sorted(files):
+            path = Path(folder, name)
+            if name.endswith(TRACE_SUFFIXES) and not name.startswith(".") and path.is_file():
+                yield path
+
+
+def _refresh(source: Path, target: Path) -> None:
+    if not target.is_file() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
+        rewrite_trace(source, target)
+
+
+def _prune(prepared: Path, copies: set[Path]) -> None:
+    for path in _traces(prepared):
+        if path not in copies:
+            path.unlink()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            stream = igzip.IGzipFile(fileobj=file, mode="rb") if zipped else file  # type: ignore[no-untyped-call] # isal
+            text: bytes = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UnreadableInput(path, "no such file") from None
+    except (OSError, EOFError, isal_zlib.error) as error:  # type: ignore[misc] # isal's stub calls the class an instance
+        raise UnreadableInput(path, f"cannot be read: {error}") from error
+    if len(text) > MAX_BYTES:
+        raise UnreadableInput(path, f"is larger than {MAX_BYTES >> 20} MiB uncompressed")
+    return text.removeprefix(b"\xef\xbb\xbf")
+
+
+def _rewrite(text: bytes) -> bytes:
+    """Raises a `msgspec.DecodeError` for anything but strict JSON of the right form."""
+    if text.lstrip()[:1] == b"[":
+        document: Fields = {"traceEvents": msgspec.Raw(text)}
+    else:
+        document = msgspec.json.decode(text, type=Fields)
+        if "traceEvents" not in document:
+            raise msgspec.ValidationError("it has no list `traceEvents`")
+    events = msgspec.json.decode(document["traceEvents"], type=list[Fields])
+    return msgspec.json.encode({**document, "traceEvents": rewrite_events(events)})
+
+
+def _rewrite_tolerant(path: Path, text: bytes) -> bytes:
+    """The slow way, for control characters and stray bytes in names, which strict JSON forbids."""
+    try:
+        value: Any = json.loads(text.decode("utf-8", "replace"), strict=False)
+        events = value if isinstance(value, list) else value["traceEvents"]
+        whole = {} if isinstance(value, list) else value
+        strict = {**whole, "traceEvents": [event for event in events if isinstance(event, dict)]}
+        return _rewrite(json.dumps(strict).encode())
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UnreadableInput(path, f"is not a whole profiler trace: {error}") from None

@@ -1,0 +1,186 @@
+"""One trace in the words of 2021, so that torch-tb-profiler 0.4.3 counts it right.
+
+That plugin, TensorBoard's "PyTorch Profiler" tab, is no longer developed. On the traces of today it shows no device
+time per operator, no runtime, no DataLoader, each GPU step twice, and NCCL kernels as computation, without a word. What
+it looks for stands in its ``profiler/trace.py``, ``event_parser.py`` and ``op_tree.py``. A copy is changed thus:
+
+- ``cuda_runtime``, ``cuda_driver`` and the like become ``Runtime``; ``gpu_user_annotation`` (a shadow of each step and
+  collective) gets a category that the plugin passes over; a DataLoader's ``user_annotation`` becomes a ``cpu_op``.
+- Memory on a device that is neither the CPU (0) nor CUDA (1), such as ROCm (6), is called CUDA's: any other ends the
+  Memory view.
+- profkit's own marks go.
+- Each launch, and what it launched, gets the id of the innermost operator around it on its thread: since 2022 the id
+  that the recording holds is often missing, or names an annotation that the plugin does not read.
+- Events without a time go, and fields that the plugin takes for granted are filled: one such event ends its loading.
+
+The links from forward to backward stay ``fwdbwd``. Under their old name, ``forward_backward``, the plugin hangs the
+backward operators below their modules, but then it fails on the whole trace as soon as one module (a frozen layer, an
+``nn.Identity``) has no backward operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+Fields = dict[str, msgspec.Raw]
+"""One event; values stay the text that they are in the file, so that what is not changed is copied to the letter."""
+
+_LOADERS = (b'"enumerate(DataLoader)#', b'"enumerate(DataPipe)#')
+_COLLECTIVES = frozenset(
+    f'"{library}:{name}"'.encode()
+    for library in ("nccl", "gloo")
+    for name in ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
+)
+_RENAMED = {
+    b'"nccl:_all_gather_base"': b'"nccl:all_gather"',
+    b'"nccl:_reduce_scatter_base"': b'"nccl:reduce_scatter"',
+}
+_OPERATORS = (b'"cpu_op"', b'"operator"')
+_LAUNCHES = (b'"runtime"',)
+_DEVICE_WORK = (b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"', b'"memcpy"', b'"memset"')
+_KNOWN_DEVICES = (b"0", b"1")
+_NO_OPERATOR = msgspec.Raw(b"0")
+_IDS = ("External id", "external id")
+
+_number = msgspec.json.Decoder(float, strict=False)
+_arguments = msgspec.json.Decoder(Fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """An event of one thread; times in microseconds."""
+
+    start: float
+    end: float
+    event: Fields
+
+
+def rewrite_events(events: list[Fields]) -> list[Fields]:
+    """The events that the plugin shall read, changed in place."""
+    kept = [event for event in events if _is_wanted(event)]
+    for event in kept:
+        _rename(event)
+    _relink(kept)
+    return kept
+
+
+def _is_wanted(event: Fields) -> bool:
+    """Whether the event can be shown; fills what the plugin takes for granted."""
+    if _text(event, "name").startswith(b'"profkit.'):
+        return False
+    if not _text(event, "name").startswith(b'"'):
+        event["name"] = msgspec.Raw(b'""')
+    if _text(event, "ph") != b'"X"':
+        return True
+    start, duration = _figure(event, "ts"), _figure(event, "dur")
+    if start is None:
+        return False
+    if _text(event, "ts").startswith(b'"'):
+        event["ts"] = msgspec.Raw(msgspec.json.encode(start))
+    if duration is None or duration < 0 or _text(event, "dur").startswith(b'"'):
+        event["dur"] = msgspec.Raw(msgspec.json.encode(max(duration or 0.0, 0.0)))
+    if not _text(event, "cat").startswith(b'"'):
+        event["cat"] = msgspec.Raw(b'""')
+    return True
+
+
+def _rename(event: Fields) -> None:
+    category, name = _text(event, "cat").lower(), _text(event, "name")
+    if category.endswith((b'_runtime"', b'_driver"')):
+        event["cat"] = msgspec.Raw(b'"Runtime"')
+    elif category == b'"gpu_user_annotation"':
+        event["cat"] = msgspec.Raw(b'"gpu_annotation"')
+    elif category == b'"user_annotation"' and name.startswith(_LOADERS):
+        event["cat"] = msgspec.Raw(b'"cpu_op"')
+    elif category == b'"user_annotation"' and name in _RENAMED:
+        event["name"] = msgspec.Raw(_RENAMED[name])
+    elif name == b'"[memory]"':
+        arguments = _arguments_of(event)
+        if bytes(arguments.get("Device Type", b"0")) not in _KNOWN_DEVICES:
+            event["args"] = msgspec.Raw(msgspec.json.encode({**arguments, "Device Type": 1}))
+
+
+def _relink(events: list[Fields]) -> None:
+    """Give each launch and its device work the id of the operator that launched it, 0 where there is none."""
+    owners: dict[bytes, msgspec.Raw] = {}
+    for operators, launches in _by_thread(events):
+        for launch, owner in _innermost(operators, launches):
+            arguments = _arguments_of(launch.event)
+            owner_id = _id_of(_arguments_of(owner.event)) if owner else None
+            _set_id(launch.event, arguments, owner_id or _NO_OPERATOR)
+            owners[bytes(arguments.get("correlation", b""))] = owner_id or _NO_OPERATOR
+    owners.pop(b"", None)
+    for event in events:
+        if _text(event, "cat").lower() in _DEVICE_WORK and _text(event, "ph") == b'"X"':
+            arguments = _arguments_of(event)
+            owner_id = owners.get(bytes(arguments.get("correlation", b"")))
+            if owner_id is not None:
+                _set_id(event, arguments, owner_id)
+
+
+def _by_thread(events: list[Fields]) -> Iterator[tuple[list[_Span], list[_Span]]]:
+    """The operators that the plugin reads and the launches, of each thread that launched anything."""
+    threads: dict[tuple[bytes, bytes], tuple[list[_Span], list[_Span]]] = {}
+    for event in events:
+        if _text(event, "ph") != b'"X"':
+            continue
+        category = _text(event, "cat").lower()
+        is_launch = category in _LAUNCHES
+        if is_launch or _is_operator(category, _text(event, "name")):
+            start = _figure(event, "ts") or 0.0
+            span = _Span(start, start + (_figure(event, "dur") or 0.0), event)
+            key = (_text(event, "pid"), _text(event, "tid"))
+            threads.setdefault(key, ([], []))[is_launch].append(span)
+    return (both for both in threads.values() if both[1])
+
+
+def _is_operator(category: bytes, name: bytes) -> bool:
+    if category == b'"user_annotation"':
+        return name in _COLLECTIVES or name.startswith(b'"ProfilerStep#')
+    return category in _OPERATORS
+
+
+def _innermost(operators: list[_Span], launches: list[_Span]) -> Iterator[tuple[_Span, _Span | None]]:
+    """Each launch with the innermost operator whose span holds it."""
+    waiting = sorted(operators, key=lambda span: (-span.start, span.end))
+    around: list[_Span] = []
+    for launch in sorted(launches, key=lambda span: span.start):
+        while waiting and waiting[-1].start <= launch.start:
+            around.append(waiting.pop())
+        around = [span for span in around if span.end > launch.start]
+        yield launch, next((span for span in reversed(around) if span.end >= launch.end), None)
+
+
+def _text(event: Fields, key: str) -> bytes:
+    return bytes(event.get(key, b""))
+
+
+def _figure(event: Fields, key: str) -> float | None:
+    """A number, also one written as a string; None for anything else."""
+    try:
+        value = _number.decode(event[key])
+    except (KeyError, msgspec.DecodeError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _arguments_of(event: Fields) -> Fields:
+    try:
+        return _arguments.decode(event["args"])
+    except (KeyError, msgspec.DecodeError):
+        return {}
+
+
+def _id_of(arguments: Fields) -> msgspec.Raw | None:
+    return next((arguments[name] for name in _IDS if name in arguments), None)
+
+
+def _set_id(event: Fields, arguments: Fields, value: msgspec.Raw) -> None:
+    for name in _IDS:
+        arguments.pop(name, None)
+    arguments[_IDS[0]] = value
+    event["args"] = msgspec.Raw(msgspec.json.encode(arguments))

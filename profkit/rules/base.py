@@ -1,0 +1,103 @@
+"""What a rule is: a small pure judgement over the derived facts, and the page that explains it.
+
+A rule is one file. Its docstring is its page, with the headings `HEADINGS` in that order; its function, named like the
+file, is decorated with `rule` and yields a `Suspicion` for each place where the evidence holds. It never reads a file,
+never imports torch, and never prices itself: it hands over an `Edit` of the recording, which the replay prices.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind, Location
+from profkit.savings.edits import Edit
+from profkit.trace.events import Rows
+
+HEADINGS = ("What it detects", "Why is this bad?", "Example", "Use instead", "How the saving is estimated")
+
+
+class CannotLook(Exception):
+    """Raised by a rule that cannot judge this recording; the message is the reason, as the report shows it."""
+
+
+class Need(Enum):
+    """What a recording must hold for a rule to look at it; the value is the reason when it does not."""
+
+    DEVICE = "the recording holds no work of a GPU"
+    SHAPES = "the recording holds no tensor shapes (record_shapes=True)"
+    MEMORY = "the recording holds no memory events (profile_memory=True)"
+    LIVE = "what the program's names keep alive was not recorded (run the program under profkit)"
+    OPERATORS = "the recording holds no operators of the host"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """One place where a rule's evidence holds.
+
+    ``rows`` are the events that show it: the location is their calling line unless ``location`` is given, and
+    ``count`` defaults to their number per step. ``size_bytes`` is the memory that the fix gives back, ``peak_fraction``
+    its share of the peak; ``grows`` says that memory grows by ``size_bytes`` each step, without bound.
+    """
+
+    message: str
+    fix: str
+    rows: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    edit: Edit | None = None
+    confidence: float = 0.9
+    count: int | None = None
+    location: Location | None = None
+    also: tuple[Location, ...] = ()
+    size_bytes: int = 0
+    peak_fraction: float = 0.0
+    grows: bool = False
+    kind: Kind | None = None
+    """Overrides the rule's kind where this one case would change numerics or structure."""
+    evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+
+
+Check = Callable[[Facts], Iterator[Suspicion]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: its public name, what kind its findings are, what it needs, its judgement and its page."""
+
+    name: str
+    kind: Kind
+    needs: tuple[Need, ...]
+    check: Check
+    page: str
+
+    @property
+    def summary(self) -> str:
+        """The first line of the page."""
+        return self.page.splitlines()[0]
+
+
+def rule(kind: Kind, *needs: Need) -> Callable[[Check], Rule]:
+    """Make a `Rule` of a judgement; its file's docstring is the page."""
+
+    def make(check: Check) -> Rule:
+        page = inspect.getdoc(sys.modules[check.__module__]) or ""
+        return Rule(check.__name__.replace("_", "-"), kind, needs, check, page)
+
+    return make
+
+
+def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
+    """Which of a rule's needs the recording does not meet."""
+    met = {
+        Need.DEVICE: lambda: facts.device.present,
+        Need.SHAPES: lambda: facts.operators.has_shapes,
+        Need.MEMORY: lambda: facts.memory.present,
+        Need.LIVE: lambda: len(facts.live) > 0,
+        Need.OPERATORS: lambda: len(facts.operators.rows) > 0,
+    }
+    return [need for need in needs if not met[need]()]

@@ -1,0 +1,209 @@
+"""Questions that several rules ask of the facts: which line, how often per step, one group per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.derive.facts import Facts
+from profkit.derive.places import call_site, enclosing_function
+from profkit.findings import Location
+from profkit.run import CallSite, LiveHolder
+from profkit.savings.edits import Edit, combine, shrink, shrink_work
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+
+Floats = NDArray[np.float64]
+
+
+def group_by_site(facts: Facts, rows: Rows, forward: bool = False) -> Iterator[tuple[int, Rows]]:
+    """The rows of each calling line (-1: unknown), the most frequent line first.
+
+    With ``forward``, backward operators count to the line of their forward operator.
+    """
+    sites = (facts.lines.forward_site if forward else facts.lines.site)[rows]
+    codes, counts = np.unique(sites, return_counts=True)
+    for code in codes[np.argsort(-counts, kind="stable")]:
+        yield int(code), rows[sites == code]
+
+
+def per_step(facts: Facts, rows: Rows) -> float:
+    """How many of the rows a measured step holds on average."""
+    return len(rows) / max(facts.steps.measured_count, 1)
+
+
+def share_of_steps(facts: Facts, rows: Rows) -> float:
+    """In which share of the measured steps at least one of the rows lies."""
+    index = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    hit = np.unique(index[index >= 0])
+    return float(facts.steps.measured[hit].sum() / max(facts.steps.measured_count, 1))
+
+
+def named_operators(facts: Facts, *names: str) -> Bools:
+    """Operators with one of these names."""
+    mask: Bools = facts.trace.named(*names) & (facts.trace.events.category == Category.OPERATOR)
+    return mask
+
+
+def works_under(facts: Facts, host: Bools) -> Rows:
+    """The device work launched by the given host events or anything below them."""
+    inside = facts.tree.under(host)
+    launches = facts.launches
+    owner = np.where(launches.call >= 0, launches.call, launches.operator)
+    work: Rows = launches.work[(owner >= 0) & inside[owner.clip(min=0)]]
+    return work
+
+
+def program_operators(facts: Facts) -> Rows:
+    """What the program itself called in the measured steps, in time order: the outermost operators of the main
+    thread, without the backward pass, an optimizer's step and the DataLoader."""
+    rows = facts.operators.rows
+    aside = facts.tree.under(facts.optimizing | facts.loading) | facts.lines.backward
+    chosen: Rows = rows[facts.measured[rows] & ~aside[rows]]
+    return chosen
+
+
+def backward_of(facts: Facts, rows: Rows) -> Rows:
+    """The nodes of the backward pass, on any thread, that belong to these forward operators or what runs in them."""
+    wanted = np.zeros(len(facts.trace.events), dtype=bool)
+    wanted[rows] = True
+    forward = facts.lines.forward
+    belongs = (forward >= 0) & facts.tree.under(wanted)[forward]
+    return np.flatnonzero(belongs & facts.tree.outermost(facts.lines.backward))
+
+
+def scale_operators(facts: Facts, rows: Rows, kept: Floats, uncertainty: float, launch_kept: float = 1.0) -> Edit:
+    """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each.
+
+    An operator that computes on the device keeps ``launch_kept`` of its time on the host, and its work the share.
+    """
+    share = np.ones(len(facts.trace.events))
+    share[rows] = kept
+    work, carrier = _work_of(facts, rows)
+    on_host = np.where(np.isin(rows, carrier), launch_kept, kept) * spent_ns(facts, rows)
+    on_stream = (share[carrier] * facts.trace.events.duration_ns[work]).astype(np.int64)
+    return combine([shrink(rows, on_host.astype(np.int64), uncertainty), shrink_work(work, on_stream, uncertainty)])
+
+
+def computing_ns(facts: Facts, rows: Rows) -> Int64s:
+    """How long each of the operators (none inside another) computed: on the device where it has work there, else on
+    the host."""
+    work, carrier = _work_of(facts, rows)
+    on_device = np.bincount(carrier, facts.trace.events.duration_ns[work], len(facts.trace.events))[rows]
+    return np.where(np.isin(rows, carrier), on_device, spent_ns(facts, rows)).astype(np.int64)
+
+
+def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
+    """The device work launched in these operators, and for each piece the operator."""
+    launches = facts.launches
+    mine = np.zeros(len(facts.trace.events), dtype=bool)
+    mine[rows] = True
+    owner = np.where(launches.call >= 0, launches.call, launches.operator)
+    carrier = np.where(owner >= 0, facts.tree.nearest_ancestor(mine, include_self=True)[owner], NONE)
+    return launches.work[carrier >= 0], carrier[carrier >= 0]
+
+
+def spent_ns(facts: Facts, rows: Rows) -> Int64s:
+    """How long each of the host events took."""
+    spent: Int64s = facts.tree.end_ns[rows] - facts.trace.events.start_ns[rows]
+    return spent
+
+
+def busiest_site(facts: Facts, rows: Rows) -> int:
+    """The call site at which most of the rows' time was spent, `NONE` where no line is known."""
+    sites = facts.lines.site[rows]
+    known = sites >= 0
+    if not known.any():
+        return NONE
+    return int(np.bincount(sites[known], weights=spent_ns(facts, rows[known])).argmax())
+
+
+def group_by_place(facts: Facts, runs: list[Rows], near_lines: int) -> Iterator[list[int]]:
+    """Indices of the runs of operators that belong to one place of the program: in one function, with at most
+    ``near_lines`` between the lines of one and the next. Without lines: in one function of the user's, where Python
+    frames tell, else of the same operators."""
+    names = facts.trace.events.name_code
+    functions: dict[bytes, CallSite | None] = {}
+    placed: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for index, run in enumerate(runs):
+        site, operators = call_site(facts, busiest_site(facts, run)), np.unique(names[run]).tobytes()
+        if site is None and operators not in functions:
+            functions[operators] = enclosing_function(facts, run)
+        site = site or functions[operators]
+        where = (site.file, site.function) if site else ("", operators.hex())
+        around = [call_site(facts, int(code)) for code in np.unique(facts.lines.site[run])]
+        lines = [one.line for one in around if one and (one.file, one.function) == where] or [0]
+        placed.setdefault(where, []).append((min(lines), max(lines), index))
+    for found in placed.values():
+        yield from _split_by_distance(sorted(found), near_lines)
+
+
+def _split_by_distance(ranges: list[tuple[int, int, int]], near_lines: int) -> Iterator[list[int]]:
+    """The third members of ranges of lines, those together that overlap or lie near each other."""
+    together: list[int] = []
+    reach = 0
+    for first, last, index in ranges:
+        if together and first > reach + near_lines:
+            yield together
+            together = []
+        reach = max(reach, last) if together else last
+        together.append(index)
+    if together:
+        yield together
+
+
+def sites_by_time(facts: Facts, rows: Rows) -> list[int]:
+    """The rows' call sites, the costliest first; of sites within a quarter of it, the one that runs first leads."""
+    site = facts.lines.site[rows]
+    known = site >= 0
+    if not known.any():
+        return []
+    cost = np.bincount(site[known], weights=spent_ns(facts, rows[known]))
+    order = [int(code) for code in np.argsort(-cost, kind="stable") if code in site]
+    leading = next(int(code) for code in site[known] if cost[code] >= 0.75 * cost.max())
+    return [leading, *(code for code in order if code != leading)]
+
+
+def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
+    """The known lines among these call sites, each once, in the order given."""
+    found = (call_site(facts, int(site)) for site in dict.fromkeys(sites))
+    return tuple(Location(site.file, site.line, site.function, site.source) for site in found if site is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingGraph:
+    """A name from which more of the autograd graph is reached at each step's end; ``more_*`` are medians per step."""
+
+    path: str
+    site: CallSite | None
+    nodes: int
+    more_nodes: int
+    more_tensors: int
+    more_bytes: int
+
+
+def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
+    """The names whose backward nodes, or tensors with a graph, grow steadily over all sampled steps.
+
+    Steady: every step adds something, and none more than three times what another adds, so that the lengths of a few
+    sequences that happen to rise do not count.
+    """
+    series: dict[str, list[LiveHolder | None]] = {}
+    for at, sample in enumerate(facts.live):
+        for holder in sample.holders:
+            series.setdefault(holder.path, [None] * len(facts.live))[at] = holder
+    found = []
+    for path, held in series.items():
+        last = held[-1]
+        nodes, tensors, size = (np.diff([getattr(holder, name, 0) for holder in held])
+                                for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
+        if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (_is_steady(nodes) or _is_steady(tensors)):
+            more = [int(np.median(column)) for column in (nodes, tensors, size)]
+            found.append(GrowingGraph(path, last.site, last.graph_nodes, *more))
+    return tuple(found)
+
+
+def _is_steady(growth: Int64s) -> bool:
+    return bool(growth.min() > 0 and growth.max() <= 3 * growth.min())

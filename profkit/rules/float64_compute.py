@@ -1,0 +1,154 @@
+"""Work is done in 64-bit floats that nobody asked for.
+
+What it detects
+Operators (matrix products and convolutions of any size, others from 4,096 elements on) with an input tensor of type
+`double`, where float32 would make the step at least 1 % shorter. Zero-dimensional doubles, as optimizers keep them, and
+the conversion of data that arrives as float64 do not count.
+
+Why is this bad?
+NumPy's default is float64, PyTorch's is float32. A tensor made from an array keeps the array's type, and from then on
+every operator that it meets computes in it: twice the bytes to move, half as many elements in each vector register,
+and on most GPUs a small fraction of the arithmetic rate. Training does not profit from the digits.
+
+Example
+    x = torch.from_numpy(array)          # float64, as NumPy made it
+    y = model.double()(x)
+
+Use instead
+    x = torch.from_numpy(array).float()  # once, where the data enters
+    y = model(x)
+
+How the saving is estimated
+The operators on doubles, and their backward nodes, take half their time. A float32 has half the bytes of a float64 and
+a vector register holds twice as many of them (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
+chapter 14: eight floats or four doubles in 256 bits), so both the memory's and the arithmetic's part halve. On a GPU
+doubles have a half to a sixty-fourth of the arithmetic rate of floats (NVIDIA CUDA C++ Programming Guide, arithmetic
+instructions), so half is the least to expect there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import MATRIX, VIEW, base_name, operators_of
+from profkit.derive.located import in_located_step, marks_before, model_call
+from profkit.derive.operators import parse_dims, parse_types
+from profkit.derive.places import call_site
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import (
+    backward_of,
+    locations_of,
+    named_operators,
+    per_step,
+    program_operators,
+    scale_operators,
+    share_of_steps,
+)
+from profkit.savings.edits import combine
+from profkit.savings.simulate import replay
+from profkit.trace.events import NONE, Bools, Category, Rows
+from profkit.units import format_count
+
+_MIN_ELEMENTS = 4096
+"""32 KiB of doubles fill a first-level cache; on fewer an operator's time is that of its dispatch, not of its data."""
+_MAKES_TENSORS = re.compile(r"\b(from_numpy|as_tensor|tensor|double|float64|asarray|from_dlpack)\b")
+"""What such a line reads like: the trace shows that doubles arrive, the source which line brought them."""
+_CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
+_DOUBLE = "7"
+"""``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``."""
+_MIN_FRACTION = 0.01
+"""Less than one per cent of the step is a detail (an index, a mask, a metric), not a type that runs through it."""
+_KEPT = 0.5
+_UNCERTAINTY = 0.3
+"""Dispatch does not halve, and code that is bound by arithmetic without vector units gains less; caches can add."""
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+def float64_compute(facts: Facts) -> Iterator[Suspicion]:
+    """Find the operators on doubles, and where in the step the type comes from."""
+    called = program_operators(facts)
+    casts = named_operators(facts, *_CASTS)[called]
+    rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
+    if not rows.size or share_of_steps(facts, rows) < 0.5:
+        return
+    halves = [
+        scale_operators(facts, part, np.full(len(part), _KEPT), _UNCERTAINTY)
+        for part in (rows, backward_of(facts, rows))
+    ]
+    edit = combine(halves)
+    if replay(facts, edit).fraction < _MIN_FRACTION:
+        return
+    count = round(per_step(facts, rows))
+    made = called[casts & _makes_doubles(facts, called)]
+    places = locations_of(facts, _where_doubles_enter(facts, np.concatenate([made, rows])))
+    yield Suspicion(
+        message=f"{format_count(count, 'operator')} a step work on float64 (double) tensors.",
+        fix="Convert to float32 where the data enters, once: `torch.from_numpy(array).float()`, "
+        "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`.",
+        rows=rows,
+        edit=edit,
+        confidence=0.85,
+        location=places[0] if places else None,
+        also=places[1:],
+        evidence={"operators_per_step": count},
+    )
+
+
+def _matters(facts: Facts, rows: Rows) -> Bools:
+    """Products and convolutions, and whatever else of PyTorch's works on enough elements; views move nothing.
+
+    What is not PyTorch's own, such as a compiled region, takes many tensors, one of which says nothing of the others.
+    """
+    products = operators_of(facts.trace, MATRIX)[rows]
+    views = operators_of(facts.trace, VIEW)[rows]
+    own = np.isin(facts.trace.events.name_code[rows], facts.trace.codes_where(lambda name: base_name(name) != ""))
+    matters: Bools = products | ((facts.operators.elements[rows] >= _MIN_ELEMENTS) & ~views & own)
+    return matters
+
+
+def _holds_doubles(facts: Facts) -> Bools:
+    """Operators with a `double` input of at least one dimension; told once per distinct pair of shapes and types."""
+    events, trace = facts.trace.events, facts.trace
+    pairs = events.dims_code.astype(np.int64) * (len(trace.texts) + 1) + events.types_code
+    _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
+    verdicts = np.array([
+        _has_double_tensor(trace.text_of(events.dims_code[row]), trace.text_of(events.types_code[row]))
+        for row in first
+    ])  # fmt: skip
+    mask: Bools = verdicts[inverse] & (events.category == Category.OPERATOR)
+    return mask
+
+
+def _where_doubles_enter(facts: Facts, rows: Rows) -> Iterator[int]:
+    """Call sites, the likeliest first: a line shortly before the first operator on doubles that makes tensors of data,
+    the line that calls the model in which that operator runs, then the operators' own lines."""
+    operators = np.flatnonzero(_holds_doubles(facts) & ~facts.lines.backward)
+    located = in_located_step(facts, operators[np.isin(facts.lines.site[operators], facts.lines.site[rows])])
+    if located.size:
+        first = int(located[np.argmin(facts.trace.events.start_ns[located])])
+        sites = (int(facts.trace.events.site[mark]) for mark in marks_before(facts, first))
+        makers = (site for site in sites if (place := call_site(facts, site)) and _MAKES_TENSORS.search(place.source))
+        yield next(makers, NONE)
+        yield model_call(facts, first)
+    yield from facts.lines.site[np.sort(rows)]
+
+
+def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
+    """Casts of a tensor to float64: the target type is their second argument."""
+    codes = facts.trace.events.concrete_code[rows]
+    verdicts = {int(code): parse_types(facts.trace.text_of(int(code)))[1:2] == [_DOUBLE] for code in np.unique(codes)}
+    return np.array([verdicts[int(code)] for code in codes], dtype=bool)
+
+
+def _has_double_tensor(dims: str, types: str) -> bool:
+    if '"double"' not in types:
+        return False
+    shapes, names = parse_dims(dims), parse_types(types)
+    return len(shapes) == len(names) and any(
+        name == "double" and shape for name, shape in zip(names, shapes, strict=True)
+    )

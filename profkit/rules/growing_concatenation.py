@@ -1,0 +1,115 @@
+"""A tensor grows by concatenation in a loop, which copies everything gathered so far each time round.
+
+What it detects
+`torch.cat` (or `hstack`, `vstack`, ...) on one line, where one input of each call is as large as the result of the call
+before, eight times or more in a step or on and on over the steps. A tensor that the loop works on between two calls
+(the sequence of a language model, the features of a DenseNet) needs to be whole each time and is not reported.
+
+Why is this bad?
+It looks like `list.append`, but a tensor cannot grow in place: each call allocates a longer one and copies the old one
+into it. Gathering n pieces so moves n/2 times the bytes of the result.
+
+Example
+    path = start
+    for _ in range(steps):
+        position = step(position)
+        path = torch.cat([path, position])
+
+Use instead
+    pieces = [start]
+    for _ in range(steps):
+        position = step(position)
+        pieces.append(position)
+    path = torch.cat(pieces)
+
+How the saving is estimated
+Of each call the share is kept that the smaller inputs, its new pieces, have of all it copies: one concatenation at the
+end, or a tensor allocated beforehand, moves each piece once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import VIEW, operators_of
+from profkit.derive.operators import parse_dims
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import group_by_site, per_step, program_operators, scale_operators, share_of_steps
+from profkit.trace.events import Rows, Trace
+from profkit.units import format_bytes, format_count
+
+_MIN_CALLS = 8
+"""Eight pieces are copied 4.5 times over; skip connections and heads of a network join fewer."""
+_MIN_STEPS = 3
+"""A result that takes a piece in each of three steps and is never used meanwhile is being gathered."""
+_MIN_BYTES = 64 << 10
+"""At several bytes a nanosecond, copying less than this in all takes microseconds."""
+_UNCERTAINTY = 0.15
+"""A call has a fixed cost besides its copy, and larger copies leave the cache."""
+_JOINING = frozenset(("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack", "row_stack"))
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
+    """Follow the concatenations of each line from one call to the next."""
+    called = program_operators(facts)
+    inputs = _InputSizes(facts.trace)
+    for _, rows in group_by_site(facts, called[operators_of(facts.trace, _JOINING)[called]]):
+        runs = [run for run in _growing_runs(facts, rows, inputs) if not _is_used(facts, called, run, inputs)]
+        calls = np.concatenate([*runs, rows[:0]])
+        moved_bytes = int(facts.operators.input_bytes[calls].sum())
+        if moved_bytes < _MIN_BYTES or share_of_steps(facts, calls) < 0.5:
+            continue
+        new = np.array([1 - max(inputs.of(row)) / max(sum(inputs.of(row)), 1) for row in calls])
+        per_step_bytes = moved_bytes // max(facts.steps.measured_count, 1)
+        yield Suspicion(
+            message=f"A tensor grows by {format_count(max(1, round(per_step(facts, calls))), 'concatenation')} a step, "
+            f"each of which copies all that is there already: {format_bytes(per_step_bytes)} a step in all.",
+            fix="Append the pieces to a Python list and concatenate once after the loop, or write them into a tensor "
+            "that was allocated beforehand (`out[i] = piece`).",
+            rows=calls,
+            edit=scale_operators(facts, calls, new, _UNCERTAINTY),
+            confidence=0.9,
+            evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},
+        )
+
+
+class _InputSizes:
+    """The elements of each input tensor of an operator, told once per distinct shapes."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: dict[int, tuple[int, ...]] = {}
+
+    def of(self, row: int) -> tuple[int, ...]:
+        code = int(self._trace.events.dims_code[row])
+        if code not in self._known:
+            shapes = parse_dims(self._trace.text_of(code))
+            self._known[code] = tuple(int(np.prod(shape, dtype=np.float64)) for shape in shapes if shape) or (0,)
+        return self._known[code]
+
+
+def _growing_runs(facts: Facts, rows: Rows, inputs: _InputSizes) -> Iterator[Rows]:
+    """Stretches of calls whose result is each time larger and an input of the next call, long enough to be a loop."""
+    total = np.array([sum(inputs.of(row)) for row in rows])
+    carried = [
+        total[i] < total[i + 1] and int(total[i]) in inputs.of(rows[i + 1]) for i in range(len(rows) - 1)
+    ]  # fmt: skip
+    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    for part in np.split(np.arange(len(rows)), np.flatnonzero(~np.array(carried, dtype=bool)) + 1):
+        if len(part) >= _MIN_CALLS or len(np.unique(step[part])) >= _MIN_STEPS:
+            yield rows[part]
+
+
+def _is_used(facts: Facts, called: Rows, run: Rows, inputs: _InputSizes) -> bool:
+    """Whether, between most calls, an operator takes a tensor of the size gathered so far, other than a view of it."""
+    between = called[(called > run[0]) & (called < run[-1])]
+    between = between[~operators_of(facts.trace, VIEW, _JOINING)[between]]
+    before = np.searchsorted(run, between) - 1
+    gathered = [sum(inputs.of(row)) for row in run]
+    used = {int(i) for i, row in zip(before, between, strict=True) if gathered[i] in inputs.of(row)}
+    return len(used) >= 0.5 * (len(run) - 1)

@@ -1,0 +1,209 @@
+"""The step waits for its batch while the model has nothing to do.
+
+What it detects
+Time in which the main thread asks a DataLoader for the next batch, in most steps, where the replay says that a batch
+which is ready would make the step at least 3 % shorter. Having no workers is no fault: with cheap samples it is the
+faster choice, and a wait during which the device still works costs nothing. The first batch of a loader with workers,
+which waits for them to start, is left out; so are loops over samples that already lie in memory.
+
+Why is this bad?
+Reading, decoding and augmenting run on one CPU while the device idles, then the CPU idles while the device works.
+Worker processes prepare the next batches meanwhile, so the two overlap.
+
+Example
+    loader = DataLoader(dataset, batch_size=64, shuffle=True)
+    for x, y in loader:
+        train_step(x, y)
+
+Use instead
+    loader = DataLoader(
+        dataset, batch_size=64, shuffle=True, num_workers=4, persistent_workers=True, pin_memory=True
+    )
+    for x, y in loader:
+        train_step(x, y)
+
+How the saving is estimated
+The recorded steps are replayed with the waits taken out. Workers do not make the work smaller: the step stays at
+least as long as a batch takes divided by the workers, and as all CPU time of a step divided by the CPUs that the
+program may use. Without a GPU the model needs the CPUs as well: where its threads keep all of them busy, workers share
+them with it, and of L ns of loading L / CPUs remain. Where there are as many workers as CPUs, only cheaper samples
+help, and the saving is that of a batch which is ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.evidence import named_operators, share_of_steps
+from profkit.savings.edits import remove, shrink
+from profkit.savings.simulate import replay
+from profkit.trace.events import Rows
+from profkit.units import format_count, format_share, format_time
+
+_WORTH = 0.03
+"""The least gain for which worker processes, with their memory and start-up time, are worth it: severity medium."""
+_HICCUP = 0.8
+"""One wait that makes up so much of all is a hiccup, not the rate at which batches come."""
+_IN_MEMORY_NS = 50_000
+"""Less time than this for each row that is picked: nothing is read or decoded, samples are only indexed one by one.
+Handing a batch over from another process costs about as much; per-sample-fetch has the remedy."""
+_MANY_PICKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """Times per measured step: waiting for data, and the step with every batch ready."""
+
+    rows: Rows
+    wait_ns: float
+    rest_ns: float
+    workers: int | None
+    """0: the main process prepares the batches; None: worker processes, nobody knows how many."""
+
+
+@rule(Kind.FAULT)
+def input_bound(facts: Facts) -> Iterator[Suspicion]:
+    """One finding: the loop that asks for batches."""
+    rows = _requests(facts)
+    if share_of_steps(facts, rows) < 0.5:
+        return
+    loading = _measure(facts, rows)
+    if _is_hiccup(facts, rows) or _is_in_memory(facts, rows) or _has_no_cpu_left(facts, loading):
+        return
+    needed, kept_ns = _plan_workers(facts, loading)
+    kept_share = min(1.0, kept_ns / max(loading.wait_ns, 1.0))
+    kept = (facts.trace.events.duration_ns[rows] * kept_share).astype(np.int64)
+    edit = shrink(rows, kept, uncertainty=0.3)
+    saved = replay(facts, edit).fraction
+    if saved < _WORTH:
+        return
+    yield Suspicion(
+        message=_describe(facts, loading, saved),
+        fix=_advise(facts, loading, needed),
+        rows=rows,
+        edit=edit,
+        confidence=0.9 if facts.device.present else 0.8,
+        evidence={
+            "wait_ns_per_step": int(loading.wait_ns),
+            "step_with_data_ready_ns": int(loading.rest_ns),
+            **({} if loading.workers is None else {"workers": loading.workers}),
+            **({} if needed is None else {"workers_needed": needed}),
+        },
+    )
+
+
+def _requests(facts: Facts) -> Rows:
+    """The main thread's requests for a batch, without those that wait for workers to start or to stop."""
+    on_main = facts.loading & (facts.trace.events.lane == facts.steps.main_lane)
+    every = np.flatnonzero(facts.tree.outermost(on_main))
+    rows = every[facts.measured[every]]
+    if not rows.size:
+        raise CannotLook("the recorded steps ask no DataLoader for batches")
+    with_workers = np.isin(
+        facts.trace.events.name_code[rows], facts.trace.codes_where(lambda name: "MultiProcessing" in name)
+    )
+    first = _begins_an_iterator(facts, every)
+    last = np.concatenate([first[1:], np.zeros(min(len(first), 1), dtype=bool)])
+    turning = np.isin(rows, every[first | last])
+    kept: Rows = rows[~(with_workers & turning)]
+    return kept
+
+
+def _begins_an_iterator(facts: Facts, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which requests are the first of their iterator: since the one before, somebody drew a seed outside a request.
+
+    An iterator draws its workers' seed when it is made, a sampler its own: ``torch.empty(()).random_().item()``.
+    """
+    events = facts.trace.events
+    drawn = named_operators(facts, "aten::random_") & (events.lane == facts.steps.main_lane)
+    drawn = facts.tree.outermost(drawn & (facts.tree.nearest_ancestor(named_operators(facts, "aten::randint")) < 0))
+    seeds = np.sort(events.start_ns[drawn & ~facts.tree.under(facts.loading)])
+    before = np.searchsorted(seeds, events.start_ns[rows])
+    return np.diff(before, prepend=0) > 0
+
+
+def _measure(facts: Facts, rows: Rows) -> _Loading:
+    steps, run = max(facts.steps.measured_count, 1), facts.run
+    waited = float(facts.trace.events.duration_ns[rows].sum()) / steps
+    rest = replay(facts, remove(rows)).edited_ns / steps
+    code = int(np.bincount(facts.trace.events.name_code[rows]).argmax())
+    if "MultiProcessing" not in facts.trace.names[code]:
+        return _Loading(rows, waited, rest, 0)
+    known = [loader.workers for loader in run.loaders if loader.workers]
+    return _Loading(rows, waited, rest, max(known, default=None))
+
+
+def _is_hiccup(facts: Facts, rows: Rows) -> bool:
+    """Whether a single wait makes up most of all, where there were several."""
+    duration = facts.trace.events.duration_ns[rows]
+    return len(rows) > 2 and bool(duration.max() > _HICCUP * duration.sum())
+
+
+def _is_in_memory(facts: Facts, rows: Rows) -> bool:
+    """Whether the requests only pick samples, one at a time, out of tensors that lie in memory."""
+    requests = np.zeros(len(facts.trace.events), dtype=bool)
+    requests[rows] = True
+    picks = int((named_operators(facts, "aten::select") & facts.tree.under(requests)).sum())
+    spent = float(facts.trace.events.duration_ns[rows].sum())
+    return picks >= _MANY_PICKS * len(rows) and spent / picks < _IN_MEMORY_NS
+
+
+def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:
+    """Whether workers already share the CPUs with the model, so that more of them would prepare nothing sooner."""
+    host = facts.run.host
+    if loading.workers == 0 or facts.device.present:
+        return False
+    return host is None or (loading.workers or 1) + host.torch_threads > host.cpus
+
+
+def _plan_workers(facts: Facts, loading: _Loading) -> tuple[int | None, float]:
+    """How many workers keep up with the step, as far as there are CPUs, and what a step then still waits."""
+    if loading.workers is None:
+        return None, 0.0
+    host, rest_ns = facts.run.host, max(loading.rest_ns, 1.0)
+    # Workers that cannot keep up are busy all the time: a batch takes them as long as they are many steps.
+    batch_ns = loading.wait_ns if loading.workers == 0 else loading.workers * (loading.wait_ns + rest_ns)
+    needed = max(1, math.ceil(batch_ns / rest_ns))
+    if host is None:
+        return needed, 0.0
+    if loading.workers >= host.cpus:  # no more workers, then: cheaper samples, which would have the batch ready
+        return loading.workers, 0.0
+    possible = max(loading.workers, min(needed, host.cpus))
+    threads = 1 if facts.device.present else min(host.torch_threads, host.cpus)
+    by_workers = batch_ns / min(possible, host.cpus)
+    by_cpus = (batch_ns + rest_ns * threads) / host.cpus
+    return possible, max(0.0, by_workers - rest_ns, by_cpus - rest_ns)
+
+
+def _describe(facts: Facts, loading: _Loading, saved: float) -> str:
+    who = {0: "the main process prepares it", None: "the workers are not done with it"}.get(
+        loading.workers, f"{format_count(loading.workers or 0, 'worker')} cannot keep up"
+    )
+    meanwhile = "the device idles" if facts.device.present else "the model stands still"
+    return (
+        f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who} while {meanwhile}; "
+        f"with the batch ready the step would be {format_share(saved)} shorter."
+    )
+
+
+def _advise(facts: Facts, loading: _Loading, needed: int | None) -> str:
+    pinned = ", pin_memory=True" if facts.device.present else ""
+    if loading.workers == 0:
+        return (
+            f"Prepare batches in worker processes: DataLoader(..., num_workers={needed}, "
+            f"persistent_workers=True{pinned}). A batch takes {format_time(loading.wait_ns)}, "
+            f"the rest of the step {format_time(loading.rest_ns)}."
+        )
+    cheaper = "Make __getitem__ cheaper: decode once and keep the result, augment whole batches on the device"
+    if loading.workers is None:
+        return f"Use more workers, with persistent_workers=True. {cheaper}."
+    if needed is not None and needed > loading.workers:
+        return f"Use num_workers={needed} with persistent_workers=True. {cheaper} where that is not enough."
+    return f"{cheaper}: there are as many workers as the program has CPUs."

@@ -1,0 +1,160 @@
+"""The device idles between short kernels, because the host cannot launch them fast enough.
+
+What it detects
+At least 30 % of the measured time in which the device idles while the host is on its way to the next launch. The queue
+is empty: most kernels start before the next one is launched, and most are shorter than the time between two launches.
+Not counted: waiting for data, the gap after the host itself waited for the device, stretches in which the host launches
+nothing for a millisecond or more (it computes something else), and work inherited from before the recording.
+
+Why is this bad?
+Each operator costs the host 5 to 50 us whatever its size. When its kernel takes less, the device finishes early and
+waits, and a faster device changes nothing. It does no harm while the queue is deep.
+
+Example
+    for x in small_batches:
+        y = model(x)
+
+Use instead
+    compiled = torch.compile(model, mode="reduce-overhead")
+    for x in larger_batches:
+        y = compiled(x)
+
+How the saving is estimated
+The recorded steps are replayed with the host's time between launches taken out, as one CUDA graph would launch them:
+kernels run back to back, each still with its recorded launch delay. Waits for the device and for data stay. A larger
+batch gains less per step, but does more work in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.intervals import Intervals, intersection, union
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import locations_of, per_step
+from profkit.savings.edits import shrink_spans
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.units import format_count, format_share, format_time
+
+_IDLE_SHARE = 0.3
+"""Recording slows the host by up to 1.4x and the device not at all: a host that just keeps up unrecorded leaves the
+device idle for 1 - 1 / 1.4 = 29 % of a recorded step. What idles more is launch-bound without a profiler too."""
+_OTHER_WORK_NS = 1_000_000
+"""An operator takes the host 5 to 50 us, with autograd, hooks and a profiler some 200; a millisecond without a launch
+is not spent on launching."""
+_MIN_LAUNCHES = 20
+"""Per step. With fewer, medians say nothing, and there is little that a graph could gather."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """The kernels launched in the measured steps, and the calls that launched them in order of time."""
+
+    work: Rows
+    call_of: Rows
+    calls: Rows
+    call_start_ns: Int64s
+
+
+@rule(Kind.OPPORTUNITY, Need.DEVICE)
+def launch_bound(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for the whole step."""
+    kernels = _launched_kernels(facts)
+    if len(kernels.calls) < _MIN_LAUNCHES * facts.steps.measured_count:
+        return
+    interval_ns = _median(np.diff(kernels.call_start_ns))
+    kernel_ns = _median(facts.trace.events.duration_ns[kernels.work])
+    delay_ns = _median(facts.trace.events.start_ns[kernels.work] - facts.trace.events.start_ns[kernels.call_of])
+    if kernel_ns >= interval_ns or delay_ns >= interval_ns or _launches_block(facts, kernels):
+        return
+    launching = _launching_time(facts, kernels)
+    window = _measured_time(facts)
+    idle_share = _idle_while_launching(facts, launching).total_ns / max(window.total_ns, 1)
+    if idle_share < _IDLE_SHARE:
+        return
+    count = round(per_step(facts, kernels.calls))
+    yield Suspicion(
+        message=f"The device idles {format_share(idle_share)} of the step while the host launches: "
+        f"{format_count(count, 'kernel')} a step, one every {format_time(interval_ns)}, half of which take less than "
+        f"{format_time(kernel_ns)}.",
+        fix="Give each launch more to do (a larger batch), fuse small operators (torch.compile), or launch the step as "
+        'one CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.make_graphed_callables).',
+        location=next(iter(locations_of(facts, [_busiest_forward_site(facts, kernels)])), None),
+        rows=kernels.calls,
+        edit=shrink_spans(
+            launching.start_ns, launching.end_ns, np.zeros(len(launching.start_ns), dtype=np.int64), uncertainty=0.3
+        ),
+        confidence=0.9,
+        count=count,
+        evidence={
+            "idle_fraction": round(idle_share, 4),
+            "launch_interval_ns": int(interval_ns),
+            "kernel_ns": int(kernel_ns),
+            "launch_delay_ns": int(delay_ns),
+        },
+    )
+
+
+def _launched_kernels(facts: Facts) -> _Kernels:
+    events, launches = facts.trace.events, facts.launches
+    if not (launches.call >= 0).any():
+        raise CannotLook("the recording does not say which call launched which kernel")
+    chosen = (launches.call >= 0) & (events.category[launches.work] == Category.KERNEL) & facts.measured[launches.call]
+    calls = np.unique(launches.call[chosen])
+    calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
+    return _Kernels(launches.work[chosen], launches.call[chosen], calls, events.start_ns[calls])
+
+
+def _launches_block(facts: Facts, kernels: _Kernels) -> bool:
+    """Whether most launch calls last until their kernel is over (CUDA_LAUNCH_BLOCKING): debug-mode-on reports that."""
+    events = facts.trace.events
+    ends_after = events.end_ns[kernels.call_of] >= events.end_ns[kernels.work]
+    return bool(ends_after.mean() > 0.5)
+
+
+def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
+    """When the host is between two launches that follow each other closely, or at the edge of a step."""
+    events, steps = facts.trace.events, facts.steps
+    edges = np.concatenate([kernels.call_start_ns, steps.start_ns[steps.measured], steps.end_ns[steps.measured]])
+    edges = np.unique(edges)
+    close = np.diff(edges) < _OTHER_WORK_NS
+    between = union(edges[:-1][close], edges[1:][close])
+    pauses = events.category == Category.PAUSE
+    away = np.flatnonzero((facts.loading | pauses) & (events.lane == steps.main_lane))
+    away = np.concatenate([away, facts.waits.rows[~facts.waits.own]])
+    between = between.minus(union(events.start_ns[away], facts.tree.end_ns[away]))
+    return intersection(between, _measured_time(facts))
+
+
+def _idle_while_launching(facts: Facts, launching: Intervals) -> Intervals:
+    """The device's idle time within, but for the gaps that begin while the host waits for the device."""
+    start_ns, end_ns = facts.steps.window_ns
+    gaps = facts.device.occupied.gaps(start_ns, end_ns)
+    waits = facts.waits
+    held: Bools = ~waits.own & ~np.isin(waits.rows, facts.launches.call)
+    waiting = union(facts.trace.events.start_ns[waits.rows[held]], facts.tree.end_ns[waits.rows[held]])
+    drained = waiting.covered_within(gaps.start_ns, gaps.start_ns + 1) > 0
+    return intersection(Intervals(gaps.start_ns[~drained], gaps.end_ns[~drained]), launching)
+
+
+def _measured_time(facts: Facts) -> Intervals:
+    steps = facts.steps
+    return union(steps.start_ns[steps.measured], steps.end_ns[steps.measured])
+
+
+def _busiest_forward_site(facts: Facts, kernels: _Kernels) -> int:
+    """The line whose operators, with their backward, launch most; `NONE` where no line is known."""
+    launches = facts.launches
+    operators = launches.operator[np.isin(launches.work, kernels.work) & (launches.operator >= 0)]
+    sites = facts.lines.forward_site[operators]
+    sites = sites[sites >= 0]
+    return int(np.bincount(sites).argmax()) if sites.size else NONE
+
+
+def _median(values: Int64s) -> float:
+    return float(np.median(values)) if len(values) else 0.0

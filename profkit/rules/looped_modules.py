@@ -1,0 +1,215 @@
+"""Modules of one shape are called one after the other, although none needs another's result.
+
+What it detects
+One line calls the same sequence of operators with the same shapes four times or more in a step, and the source of the
+loop shows that it calls another module each time and that no call takes an earlier one's result. Layers that feed each
+other, time steps through one module and gradient accumulation run alike and are left alone.
+
+Why is this bad?
+Each call pays Python and the dispatcher for every operator, and each product is too small to use the processor well.
+The same work in one batch pays once.
+
+Example
+    scores = torch.stack([model(x) for model in models])
+
+Use instead
+    params, buffers = torch.func.stack_module_state(models)
+    call = lambda p, b, x: torch.func.functional_call(models[0], (p, b), (x,))
+    scores = torch.vmap(call, in_dims=(0, 0, None))(params, buffers, x)
+
+How the saving is estimated
+The operators' own work stays; of what all calls spend on dispatch and in Python between the operators, the share of all
+calls but one vanishes, and likewise in the backward pass. The dispatch of an operator is taken to be the time of the
+cheapest of its name in the recording, and at most 15 us. Where a batched product is also faster, the gain is larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import MATRIX, operators_of
+from profkit.derive.located import in_located_step
+from profkit.derive.loop_source import calls_independent_modules
+from profkit.derive.operators import parse_dims
+from profkit.derive.places import call_site
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import backward_of, locations_of, named_operators, program_operators, spent_ns
+from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.trace.events import Category, Int64s, Rows
+
+_MIN_CALLS = 4
+"""Two or three towers of one shape are an architecture (a Siamese network, two critics); from four on it is a loop."""
+_MAX_DISPATCH_NS = 15_000
+"""A product of tiny matrices, the dearest operator to start, takes 5 us on a CPU and up to 15 us while recorded with
+its shapes and the operators inside it; what it takes beyond that is arithmetic, also where all are of one size."""
+_UNCERTAINTY = 0.5
+"""The dispatch cost is an estimate, and a batched product may be faster or, with few cores, as slow as the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """In the located step: the line, the marks of the equal runs of one loop, and all operators in them."""
+
+    site: int
+    calls: Rows
+    operators: Rows
+    joined: bool
+
+
+@rule(Kind.FAULT, Need.OPERATORS)
+def looped_modules(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each line that calls the same operators over and over, the outermost lines first."""
+    if not facts.steps.located.any():
+        raise CannotLook("which line runs how often was not recorded (run the program under profkit)")
+    explained = np.zeros(len(facts.trace.events), dtype=bool)
+    for loops in _by_line(list(_find_loops(facts))):
+        operators = np.concatenate([loop.operators for loop in loops])
+        if explained[operators].all() or not _shown_independent(facts, loops[0]):
+            continue
+        explained[operators] = True
+        rows = _in_measured_steps(facts, loops)
+        if not rows.size:
+            continue
+        calls = max(len(loop.calls) for loop in loops)
+        places = locations_of(facts, [loops[0].site])
+        yield Suspicion(
+            message=f"{calls} modules of one shape are called one after the other on the same input.",
+            fix="Stack their parameters (`torch.func.stack_module_state`) and call them as one with `torch.vmap` over "
+            "`torch.func.functional_call`, or make them one module with a batched product (`torch.bmm`, `einsum`).",
+            rows=rows,
+            edit=_batch(facts, rows, calls),
+            confidence=0.9 if loops[0].joined else 0.8,
+            count=sum(len(loop.calls) for loop in loops),
+            location=places[0] if places else None,
+            evidence={"calls": calls, "operators_per_call": len(loops[0].operators) // len(loops[0].calls)},
+        )
+
+
+def _by_line(loops: list[_Loop]) -> list[list[_Loop]]:
+    """The loops of each line, which may run several in a step; the line with most operators first."""
+    lines: dict[int, list[_Loop]] = {}
+    for loop in loops:
+        lines.setdefault(loop.site, []).append(loop)
+    return sorted(lines.values(), key=lambda found: -sum(len(loop.operators) for loop in found))
+
+
+def _find_loops(facts: Facts) -> Iterator[_Loop]:
+    """Lines that a located step ran several times with equal operators, products among them, in the forward pass."""
+    events, tree = facts.trace.events, facts.tree
+    operators = _located_operators(facts)
+    products = operators_of(facts.trace, MATRIX)
+    mark = tree.nearest_ancestor(events.category == Category.LINE_MARK)
+    around = mark[operators]
+    while (around >= 0).any():
+        known = around >= 0
+        for site in np.unique(events.site[around[known]]):
+            mine = operators[known & (events.site[around] == site)]
+            calls = around[known & (events.site[around] == site)]
+            for run in _equal_runs(facts, mine, calls, mark):
+                if products[run].any():
+                    yield _Loop(int(site), np.unique(calls[np.isin(mine, run)]), run, _is_joined(facts, run, calls))
+        around = np.where(known, mark[around], -1)
+
+
+def _located_operators(facts: Facts) -> Rows:
+    """The outermost forward operators of the first located step, in time order."""
+    rows = in_located_step(facts, facts.operators.rows)
+    aside = facts.tree.under(facts.optimizing | facts.loading) | facts.lines.backward
+    chosen: Rows = rows[~aside[rows]]
+    return chosen
+
+
+def _equal_runs(facts: Facts, operators: Rows, calls: Rows, mark: Rows) -> Iterator[Rows]:
+    """Stretches of consecutive calls, at least `_MIN_CALLS`, that ran operators of equal names and shapes under one
+    ``mark``: of one loop, since each time that its function is called a mark of the calling line lies around it."""
+    events = facts.trace.events
+    bounds = np.flatnonzero(np.diff(calls)) + 1
+    parts = np.split(operators, bounds)
+    loops = mark[calls[np.concatenate([[0], bounds])]]
+    keys = [(loop, events.name_code[part].tobytes(), events.dims_code[part].tobytes())
+            for loop, part in zip(loops, parts, strict=True)]  # fmt: skip
+    start = 0
+    for i in range(1, len(keys) + 1):
+        if i == len(keys) or keys[i] != keys[start]:
+            if i - start >= _MIN_CALLS:
+                yield np.concatenate(parts[start:i])
+            start = i
+
+
+def _is_joined(facts: Facts, run: Rows, calls: Rows) -> bool:
+    """Whether the first `stack` or `cat` after the run joins as many tensors of one shape as there were calls."""
+    joins = np.flatnonzero(named_operators(facts, "aten::stack", "aten::cat"))
+    after = joins[facts.trace.events.start_ns[joins] >= facts.tree.end_ns[run[-1]]]
+    if not after.size or not facts.operators.has_shapes:
+        return False
+    first = after[np.argmin(facts.trace.events.start_ns[after])]
+    shapes = [tuple(shape) for shape in parse_dims(facts.trace.text_of(facts.trace.events.dims_code[first])) if shape]
+    return len(set(shapes)) == 1 and len(shapes) >= _MIN_CALLS and len(np.unique(calls)) % len(shapes) == 0
+
+
+def _shown_independent(facts: Facts, loop: _Loop) -> bool:
+    """Whether the source of the loop's lines shows a call of what varies that takes no earlier call's result."""
+    events, tree = facts.trace.events, facts.tree
+    marks = events.category == Category.LINE_MARK
+    level = tree.nearest_ancestor(marks)
+    first, last = loop.calls[0], loop.calls[-1]
+    during = (events.start_ns >= events.start_ns[first]) & (events.start_ns <= events.start_ns[last])
+    body = np.unique(events.site[marks & during & (level == level[first]) & (events.lane == events.lane[first])])
+    sources = [place.source for site in body if (place := call_site(facts, int(site)))]
+    called = call_site(facts, loop.site)
+    return called is not None and calls_independent_modules(called.source, sources)
+
+
+def _in_measured_steps(facts: Facts, loops: list[_Loop]) -> Rows:
+    """The measured steps' operators of the loops: those of the lines that ran from the first call to the last."""
+    rows, located = program_operators(facts), _located_operators(facts)
+    during = [(located >= loop.operators[0]) & (located <= loop.operators[-1]) for loop in loops]
+    sites = np.unique(facts.lines.site[located[np.logical_or.reduce(during)]])
+    chosen: Rows = rows[np.isin(facts.lines.site[rows], sites[sites >= 0])]
+    return chosen
+
+
+def _batch(facts: Facts, rows: Rows, calls: int) -> Edit:
+    """The loop and its backward pass keep their operators' work; the rest of their time is paid for one call only."""
+    nodes, all_nodes = _backward_nodes(facts, rows)
+    stretches = [(rows, program_operators(facts)), (nodes, all_nodes)]
+    return combine([_pay_once(facts, mine, among, calls) for mine, among in stretches if mine.size])
+
+
+def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int) -> Edit:
+    """Dispatch and Python between the operators ``rows`` vanish for all calls but one.
+
+    A stretch ends where others of ``among`` run, as between two loops at one line.
+    """
+    place = np.searchsorted(among, rows)
+    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    first = np.concatenate([[0], np.flatnonzero((np.diff(place) != 1) | (np.diff(step) != 0)) + 1])
+    last = np.concatenate([first[1:], [len(rows)]]) - 1
+    start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
+    between = end - start - np.add.reduceat(spent_ns(facts, rows), first)
+    dispatch = np.add.reduceat(_dispatch_ns(facts, rows, among), first)
+    repeated = (dispatch + between) * (calls - 1) / calls
+    return shrink_spans(start, end, (end - start - repeated).astype(np.int64), _UNCERTAINTY)
+
+
+def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
+    """The backward nodes of the operators, with the accumulations of gradients that follow each, and all there are."""
+    everything = facts.measured_rows(facts.tree.outermost(facts.lines.backward))
+    accumulating = facts.trace.codes_where(lambda name: "AccumulateGrad" in name)
+    follows = np.isin(facts.trace.events.name_code[everything], accumulating)
+    mine = np.isin(everything, backward_of(facts, rows))
+    leader = np.maximum.accumulate(np.where(follows, 0, np.arange(len(everything))))
+    return everything[mine[leader]], everything
+
+
+def _dispatch_ns(facts: Facts, rows: Rows, among: Rows) -> Int64s:
+    """What each operator costs besides its arithmetic: the time of the cheapest of its name ``among`` others."""
+    names = facts.trace.events.name_code
+    cheapest = np.full(len(facts.trace.names), _MAX_DISPATCH_NS, dtype=np.int64)
+    np.minimum.at(cheapest, names[among], spent_ns(facts, among))
+    return cheapest[names[rows]]

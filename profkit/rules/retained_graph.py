@@ -1,0 +1,154 @@
+"""A name of the program keeps more and more of the autograd graph alive, step after step.
+
+What it detects
+A variable, an attribute or an entry of a container from which more backward nodes can be reached at the end of each
+recorded step than at the end of the one before, by a steady amount, over four samples or more. A list of losses, a
+running sum of losses and a hidden state that is carried over without `detach` are the usual ones. Graphs that stay as
+large as they are, whatever their size, and numbers that go up and down are no fault.
+
+Why is this bad?
+A tensor with a graph holds the nodes that made it, and through them whatever they saved. Memory grows a little each
+step until the run dies, hours later and far from the line; with a chain the backward pass grows as well.
+
+Example
+    losses = []
+    for x, y in batches:
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss)
+
+Use instead
+    losses = []
+    for x, y in batches:
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+
+How the saving is estimated
+Memory, not time: by how much the live bytes grow from the end of one measured step to the end of the next, as the
+allocator's events say; without those the growth of the tensors that the name holds. After a backward pass only the
+nodes are left, which no allocator counts, so the growth may be more than is said. Time is not claimed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import GrowingGraph, growing_graphs, locations_of
+from profkit.run import CallSite
+from profkit.trace.events import NONE
+from profkit.units import format_bytes, format_count
+
+_ALSO = 3
+"""So many further lines are named: those whose memory outlives its step, the largest first."""
+
+_NOTABLE_BYTES = 1000
+"""Fewer are the scalars alone, beside the nodes that the allocator does not see: the number would mislead."""
+
+
+@rule(Kind.FAULT, Need.LIVE)
+def retained_graph(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each line that makes a graph grow."""
+    if len(facts.live) < 4:
+        raise CannotLook("fewer than four steps were sampled: growth cannot be told from fluctuation")
+    told: set[CallSite | None] = set()
+    for graph in _root_causes(growing_graphs(facts)):
+        if graph.site is None or graph.site not in told:
+            yield _suspect(facts, graph)
+        told.add(graph.site)
+
+
+def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
+    """Leave out what grows only because it was computed from something else that grows.
+
+    Containers and running sums keep graphs by themselves. Any other tensor whose graph grows carries it on from step to
+    step; of several the one that its own line uses is the origin, else the one with the smallest graph: the others'
+    graphs contain it.
+    """
+    keeps = [graph for graph in graphs if graph.more_tensors > 0 or _adds_to_itself(graph)]
+    others = (graph for graph in graphs if graph not in keeps)
+    carries = min(others, key=lambda graph: (not _uses_itself(graph), graph.nodes), default=None)
+    yield from keeps
+    if carries is not None and all(carries.nodes < graph.nodes for graph in keeps):
+        yield carries
+
+
+def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
+    more_bytes = _growth_bytes(facts, graph)
+    site = graph.site
+    location = Location(site.file, site.line, site.function, site.source) if site else None
+    size = f"; memory grows by {format_bytes(more_bytes)} a step" if more_bytes else ""
+    what = (
+        f"{format_count(graph.more_tensors, 'tensor')} with an autograd graph more" if graph.more_tensors else
+        "a longer autograd graph"
+    )  # fmt: skip
+    return Suspicion(
+        message=f"`{graph.path}` keeps {what} each step ({format_count(graph.more_nodes, 'backward node')} a step, "
+        f"{graph.nodes:,} by now){size}.",
+        fix=_advise(graph),
+        location=location,
+        also=tuple(place for place in _outliving(facts) if place != location),
+        size_bytes=more_bytes,
+        grows=True,
+        confidence=0.95,
+        count=max(1, graph.more_tensors),
+        evidence={"nodes_per_step": graph.more_nodes, "nodes": graph.nodes, "tensors_per_step": graph.more_tensors},
+    )
+
+
+def _adds_to_itself(graph: GrowingGraph) -> bool:
+    """Whether the line is ``x += …`` or ``x = x + …``."""
+    source = graph.site.source if graph.site else ""
+    name = re.escape(graph.path.rpartition(".")[2])
+    return re.search(rf"{name}\s*(\+=|=\s*([\w.]+\.)?{name}\s*\+|=.*\+\s*([\w.]+\.)?{name}\b)", source) is not None
+
+
+def _uses_itself(graph: GrowingGraph) -> bool:
+    """Whether the line that binds the name reads it too: ``out, state = rnn(x, state)``."""
+    name = re.escape(graph.path.rpartition(".")[2])
+    return graph.site is not None and len(re.findall(rf"\b{name}\b", graph.site.source)) > 1
+
+
+def _advise(graph: GrowingGraph) -> str:
+    name = graph.path
+    if graph.more_tensors:
+        return f"Keep the values without their history: put `x.detach()`, or `x.item()` for a number, into `{name}`."
+    if _adds_to_itself(graph):
+        return f"Add the value without its history: `{name} += x.detach()`."
+    return (
+        f"Cut the history between steps: `{name} = {name}.detach()` before the next step uses it. For backpropagation "
+        "through several steps on purpose, detach once in a while."
+    )
+
+
+def _growth_bytes(facts: Facts, graph: GrowingGraph) -> int:
+    """By how much memory grows from step to step, if notably: the allocator's word, else the name's own tensors."""
+    measured = np.flatnonzero(facts.steps.measured)
+    growth = graph.more_bytes
+    if facts.memory.present and len(measured) > 1:
+        growth = int(np.median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
+    return growth if growth >= _NOTABLE_BYTES else 0
+
+
+def _outliving(facts: Facts) -> tuple[Location, ...]:
+    """The lines that allocate what outlives its step: made in a measured step before the last and never freed."""
+    memory, steps = facts.memory, facts.steps
+    if not memory.present:
+        return ()
+    made_in = steps.index_of(facts.trace.events.start_ns[memory.rows])
+    last = int(np.flatnonzero(steps.measured)[-1])
+    kept = (memory.freed_by == NONE) & (made_in >= 0) & (made_in < last) & steps.measured[made_in.clip(min=0)]
+    sites = facts.lines.site[memory.rows[kept]]
+    known = sites >= 0
+    if not known.any():
+        return ()
+    total = np.bincount(sites[known], weights=memory.size_bytes[kept][known])
+    return locations_of(facts, [int(site) for site in np.argsort(-total, kind="stable")[:_ALSO] if total[site] > 0])

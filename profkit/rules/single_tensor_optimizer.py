@@ -1,0 +1,187 @@
+"""The optimizer updates one parameter after another, with several small operators for each.
+
+What it detects
+Inside `Optimizer.step` of an optimizer of `torch.optim` that could do otherwise: several elementwise operators for each
+parameter, and none of those that take all parameters at once (`_foreach_…`, `_fused_…`). On a GPU, or where the program
+asked for it with `foreach=False`, it is a fault. On a CPU the loop is what PyTorch chooses by itself, so there it is an
+opportunity.
+
+Why is this bad?
+Each operator is a call of Python and the dispatcher, on a GPU also a launch, for a few kilobytes of data; and each
+reads and writes the parameter or its state once more. A network of a hundred tensors makes a thousand calls a step.
+
+Example
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
+
+Use instead
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+
+How the saving is estimated
+The operators are counted by name, which gives the number k of operators per parameter. What the cheapest operator
+takes is the cost of any call; that, and Python's time between the operators, is paid once instead of k times. The rest
+is the moving of data: a fused update reads parameter, gradient and state once and writes parameter and state once (for
+s tensors of state 2s + 3 passes; Adam has two, SGD with momentum one), where the operators make as many passes as their
+inputs and outputs. Optimizers that know only `foreach` keep that rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
+from profkit.derive.traffic import measure_traffic
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import group_by_site, share_of_steps, spent_ns, works_under
+from profkit.savings.edits import Edit, combine, shrink, shrink_work
+from profkit.trace.events import Bools, Rows
+from profkit.units import format_count, format_time
+
+_FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
+"""Optimizers that take ``fused=True`` (torch.optim's documentation), and how many tensors of state each keeps."""
+_FOREACH = frozenset((*_FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"))
+"""Those that take ``foreach=True``; the others of torch.optim have the loop alone."""
+_TOGETHER = ("aten::_foreach_", "aten::_fused_")
+_MIN_OPERATORS = 16
+"""Fewer calls take less time than the rest of `Optimizer.step`, whatever they are replaced by."""
+_MIN_PER_PARAMETER = 2
+"""Plain SGD is one operator per parameter: there is nothing to fuse."""
+_PASSES_UNKNOWN = 2.5
+"""Where shapes were not recorded: elementwise operators in place read one or two tensors and write one."""
+_MAX_COMPUTING = 0.6
+"""On a CPU ``foreach`` runs the same operators, tensor by tensor, in worse order for the caches: it was up to twice as
+slow where they took most of the step's time, and gained where Python did. PyTorch itself never chooses it there."""
+_UNCERTAINTY = 0.3
+"""Fused updates were between a fifth faster and a fifth slower than this for Adam, SGD and Adagrad at three sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Updates:
+    """The steps of one optimizer at one line, and the operators inside that work on parameters or their state."""
+
+    name: str
+    steps: Rows
+    operators: Rows
+    per_parameter: float
+
+    @property
+    def parameters(self) -> int:
+        return max(1, round(len(self.operators) / self.per_parameter / len(self.steps)))
+
+
+@rule(Kind.FAULT, Need.OPERATORS)
+def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each optimizer's steps, by class and line."""
+    for updates in _find_updates(facts):
+        per_step = len(updates.operators) / len(updates.steps)
+        if per_step < _MIN_OPERATORS or updates.per_parameter < _MIN_PER_PARAMETER:
+            continue
+        asked = any(use.name == updates.name and use.foreach is False and not use.fused for use in facts.run.optimizers)
+        work = works_under(facts, _mask(facts, updates.steps))
+        if not (work.size or updates.name in _FUSED or (asked and _loops_mostly(facts, updates))):
+            continue
+        spent = spent_ns(facts, updates.steps).sum() / len(updates.steps)
+        option = "fused=True" if updates.name in _FUSED else "foreach=True"
+        yield Suspicion(
+            message=f"{updates.name} runs {format_count(round(per_step), 'operator')} a step, about "
+            f"{updates.per_parameter:.0f} for each of {format_count(updates.parameters, 'parameter')}, and takes "
+            f"{format_time(spent)}.",
+            fix=f"Pass `{option}` to `torch.optim.{updates.name}`: it updates all parameters in "
+            f"{'one call' if updates.name in _FUSED else 'a few calls'}.",
+            rows=updates.steps,
+            edit=_update_together(facts, updates, work),
+            confidence=0.9,
+            count=round(per_step),
+            kind=Kind.FAULT if asked or work.size else Kind.OPPORTUNITY,
+            evidence={"operators_per_parameter": round(updates.per_parameter, 1), "parameters": updates.parameters},
+        )
+
+
+def _find_updates(facts: Facts) -> Iterator[_Updates]:
+    """The optimizers that loop over their parameters in most steps."""
+    rows = facts.measured_rows(facts.optimizing & (facts.trace.events.lane == facts.steps.main_lane))
+    for site, _ in group_by_site(facts, rows):
+        for code in np.unique(facts.trace.events.name_code[rows]):
+            steps = rows[(facts.lines.site[rows] == site) & (facts.trace.events.name_code[rows] == code)]
+            name = _class_of(facts.trace.names[code])
+            if not steps.size or name not in _FOREACH or share_of_steps(facts, steps) < 0.5:
+                continue
+            operators = _loop_operators(facts, steps)
+            if operators.size:
+                yield _Updates(name, steps, operators, _operators_per_parameter(facts, operators))
+
+
+def _class_of(annotation: str) -> str:
+    """``'Optimizer.step#Adam.step'`` → ``'Adam'``."""
+    return annotation.partition("#")[2].partition(".")[0]
+
+
+def _loop_operators(facts: Facts, steps: Rows) -> Rows:
+    """The elementwise operators that the steps call; none where they call operators on all parameters at once.
+
+    The counters of steps are 0-dimensional and do not count. A product of matrices means that a closure runs the
+    model inside the step, which cannot be told from the update.
+    """
+    inside = facts.tree.under(_mask(facts, steps))
+    together = facts.trace.codes_where(lambda name: name.startswith(_TOGETHER))
+    if (inside & (np.isin(facts.trace.events.name_code, together) | operators_of(facts.trace, MATRIX))).any():
+        return steps[:0]
+    called = facts.operators.rows
+    wanted = inside & operators_of(facts.trace, ELEMENTWISE) & ~facts.lines.backward
+    if facts.operators.has_shapes:
+        wanted &= facts.operators.elements > 0
+    chosen: Rows = called[wanted[called]]
+    return chosen
+
+
+def _loops_mostly(facts: Facts, updates: _Updates) -> bool:
+    """Whether Python takes much of the steps' time, which ``foreach`` saves also where nothing is fused."""
+    computing = spent_ns(facts, updates.operators).sum() / spent_ns(facts, updates.steps).sum()
+    return float(computing) <= _MAX_COMPUTING
+
+
+def _operators_per_parameter(facts: Facts, operators: Rows) -> float:
+    """All operators over those of the rarest name that still runs for each parameter.
+
+    SGD adds twice and scales once for each, Adam runs seven operators once. What runs for every fourth at most, such as
+    weight decay on one group, does not tell how many there are.
+    """
+    counts = np.unique(facts.trace.events.name_code[operators], return_counts=True)[1]
+    return float(len(operators) / counts[counts * 4 > counts.max()].min())
+
+
+def _update_together(facts: Facts, updates: _Updates, work: Rows) -> Edit:
+    """One call instead of k per parameter, and on the data the passes of a fused update."""
+    spent = spent_ns(facts, updates.operators)
+    kept_passes = _kept_passes(facts, updates)
+    # What remains of an operator besides its call: the moving of data where it can be fused, else all of it on a CPU,
+    # where `foreach` runs the same operators in a loop of C++.
+    remains = spent if kept_passes == 1.0 and not work.size else (spent - np.percentile(spent, 5)).clip(min=0)
+    owner = facts.tree.nearest_ancestor(_mask(facts, updates.steps))[updates.operators]
+    moving = np.bincount(owner, weights=remains, minlength=len(facts.trace.events))[updates.steps]
+    calling = spent_ns(facts, updates.steps) - moving
+    kept = calling / updates.per_parameter + (0 if work.size else kept_passes * moving)
+    host = shrink(updates.steps, kept.astype(np.int64), _UNCERTAINTY)
+    duration = facts.trace.events.duration_ns[work]
+    shortest = duration.min(initial=0)
+    return combine([host, shrink_work(work, (kept_passes * (duration - shortest)).astype(np.int64), _UNCERTAINTY)])
+
+
+def _kept_passes(facts: Facts, updates: _Updates) -> float:
+    """The share of the passes over the data that is left; all where the optimizer cannot be fused."""
+    if updates.name not in _FUSED:
+        return 1.0
+    traffic = measure_traffic(facts.trace, updates.operators)
+    written = float(traffic.written_bytes.sum())
+    passes = float(traffic.read_bytes.sum()) / written + 1 if written else _PASSES_UNKNOWN
+    return min(1.0, (2 * _FUSED[updates.name] + 3) / (passes * updates.per_parameter))
+
+
+def _mask(facts: Facts, rows: Rows) -> Bools:
+    mask = np.zeros(len(facts.trace.events), dtype=bool)
+    mask[rows] = True
+    return mask

@@ -1,0 +1,183 @@
+"""Python loops over the elements or rows of a tensor, several operators on a handful of numbers each time round.
+
+What it detects
+Lines that run, sixty-four times or more in a step, operators that take one element or row out of a tensor (`x[i]`,
+`x[i, j]`, `for v in x`), together with operators on at most a few thousand numbers and nothing larger in between. Loops
+around a layer or a product of matrices (time steps of a recurrent network, samples through a model) are something else
+and are not reported, nor is what a DataLoader does to make a batch.
+
+Why is this bad?
+Each `x[i]` makes a new tensor, and each sum of two of them is an operation with all its bookkeeping: a microsecond for
+what takes a nanosecond inside one operation over the whole tensor, and on a GPU a launch.
+
+Example
+    for i in range(len(energy)):
+        score = score + weight[i] * energy[i]
+
+Use instead
+    score = score + (weight * energy).sum()
+
+How the saving is estimated
+The stretch from the first to the last operator of the loop, Python's time included, takes one n-th of its time for n
+times round: one operator over the whole tensor costs about as much as one over a few numbers. So do the backward nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import MATRIX, base_name, operators_of
+from profkit.derive.operators import parse_dims
+from profkit.derive.traffic import tell_elementwise
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import (
+    backward_of,
+    group_by_place,
+    locations_of,
+    program_operators,
+    scale_operators,
+    share_of_steps,
+    sites_by_time,
+)
+from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.trace.events import Bools, Int64s, Rows
+from profkit.units import format_count, format_time
+
+_MIN_ACCESSES = 64
+"""Unrolled loops over heads, layers or the parts of a state are shorter, and 64 times a few microseconds show."""
+_MIN_RUN = 16
+"""Accesses without anything large in between, so that a few reads between layers do not add up to a loop."""
+_TINY_ELEMENTS = 4096
+"""At eight or more float32 a cycle from the first-level cache (16 KiB of at least 32) the arithmetic takes less than
+the microsecond of the dispatch."""
+_FEW_INDICES = 16
+"""A loop that indexes by a tensor does so with a single number or a coordinate."""
+_MAX_GAP_NS = 200_000
+"""Python takes microseconds between the operators of such a loop; a longer gap is other work, which would stay."""
+_NEAR_LINES = 3
+"""Lines so close in one function are one loop's body."""
+_BY_NUMBER = frozenset(("select", "slice", "narrow"))
+_BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
+"""These take an element where the tensor of indices holds a few; with many they are the vectorised way."""
+_UNCERTAINTY = 0.1
+"""Of n times round all but one vanish; what is uncertain is whether the rest is one pass or three."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """One run of a loop: its operators from the first to the last that repeats, and how often it went round."""
+
+    rows: Rows
+    rounds: int
+    accesses: int
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
+    """Find the runs of tiny operators and report them by place."""
+    found = list(_find_loops(facts))
+    steps = max(facts.steps.measured_count, 1)
+    for place in group_by_place(facts, [loop.rows for loop in found], _NEAR_LINES):
+        loops = [found[i] for i in place]
+        rows = np.concatenate([loop.rows for loop in loops])
+        accesses = round(sum(loop.accesses for loop in loops) / steps)
+        if accesses < _MIN_ACCESSES or share_of_steps(facts, rows) < 0.5:
+            continue
+        start, end, _ = _stretches(facts, loops)
+        places = locations_of(facts, sites_by_time(facts, rows))
+        yield Suspicion(
+            message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
+            f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
+            f"{format_time((end - start).sum() / steps)}.",
+            fix="Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
+            "and `amax` take the place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops.",
+            rows=rows,
+            edit=_vectorise(facts, loops),
+            confidence=0.9,
+            count=accesses,
+            location=places[0] if places else None,
+            also=places[1:],
+            evidence={"accesses_per_step": accesses, "operators_per_step": round(len(rows) / steps)},
+        )
+
+
+def _find_loops(facts: Facts) -> Iterator[_Loop]:
+    """Runs of operators of a step that take elements or work on few, repeated often."""
+    rows = program_operators(facts)
+    events = facts.trace.events
+    accesses = _count_accesses(facts, rows)
+    large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
+    views = tell_elementwise(facts, rows)[1]
+    small = (accesses > 0) | views | ((facts.operators.elements[rows] <= _TINY_ELEMENTS) & ~large)
+    step = facts.steps.index_of(events.start_ns[rows])
+    ends = np.flatnonzero((np.diff(step) != 0) | ~small[1:] | ~small[:-1]) + 1
+    for part in np.split(np.arange(len(rows)), ends):
+        if len(part) >= _MIN_RUN and small[part[0]]:
+            loop = _trim(facts, rows[part], accesses[part])
+            if loop is not None:
+                yield loop
+
+
+def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
+    """The part of a run that repeats: without what happens to stand before and after the loop."""
+    code = facts.trace.events.name_code[rows].astype(np.int64) * (len(facts.callsites) + 2) + facts.lines.site[rows]
+    _, kind, count = np.unique(code, return_inverse=True, return_counts=True)
+    repeats = np.flatnonzero(count[kind] >= _MIN_RUN / 2)
+    if not repeats.size:
+        return None
+    body = slice(repeats[0], repeats[-1] + 1)
+    taken = min(int(accesses[: body.stop].sum()), len(repeats))
+    rounds = int(np.median(count[count >= _MIN_RUN / 2]))
+    return _Loop(rows[body], rounds, taken) if taken >= _MIN_RUN else None
+
+
+def _count_accesses(facts: Facts, rows: Rows) -> Int64s:
+    """How many elements or rows each operator takes out of a tensor: one for `x[i]`, all of them for `for v in x`."""
+    events = facts.trace.events
+    keys = np.stack([events.name_code[rows], events.dims_code[rows]])
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    counts = [_accesses_of(base_name(facts.trace.names[name]), facts.trace.text_of(dims)) for name, dims in distinct.T]
+    return np.array(counts, dtype=np.int64)[inverse.reshape(-1)]
+
+
+def _accesses_of(name: str, dims: str) -> int:
+    shapes = parse_dims(dims)
+    if name == "unbind" and shapes and shapes[0]:
+        return shapes[0][0]
+    few = all(np.prod(indices, dtype=np.float64) <= _FEW_INDICES for indices in shapes[1:])
+    return int(name in _BY_NUMBER or (name in _BY_TENSOR and few))
+
+
+def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
+    """Products of two vectors: `x[i] @ y[j]`, `torch.dot`."""
+    events = facts.trace.events
+    distinct, inverse = np.unique(events.dims_code[rows], return_inverse=True)
+    flat = [all(len(shape) <= 1 for shape in parse_dims(facts.trace.text_of(code))) for code in distinct]
+    return np.array(flat, dtype=bool)[inverse.reshape(-1)]
+
+
+def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s]:
+    """Start and end of what the loops run without a pause, and how often the loop of each goes round."""
+    rows = np.concatenate([loop.rows for loop in loops])
+    rounds = np.concatenate([np.full(len(loop.rows), loop.rounds) for loop in loops])
+    start, end = facts.trace.events.start_ns[rows], facts.tree.end_ns[rows]
+    begins = np.concatenate([[0], np.cumsum([len(loop.rows) for loop in loops])[:-1]])
+    pauses = np.flatnonzero(start[1:] - end[:-1] > _MAX_GAP_NS) + 1
+    first = np.unique(np.concatenate([begins, pauses]))
+    last = np.concatenate([first[1:], [len(rows)]]) - 1
+    return start[first], end[last], rounds[first]
+
+
+def _vectorise(facts: Facts, loops: list[_Loop]) -> Edit:
+    """Each loop takes the time of one round, on the host, on the device and in the backward pass."""
+    start, end, rounds = _stretches(facts, loops)
+    kept = 1 / float(np.median(rounds))
+    rows = np.concatenate([loop.rows for loop in loops])
+    scaled = [rows, backward_of(facts, rows)] if facts.device.present else [backward_of(facts, rows)]
+    parts = [scale_operators(facts, one, np.full(len(one), kept), _UNCERTAINTY, launch_kept=kept) for one in scaled]
+    return combine([shrink_spans(start, end, (end - start) // rounds, _UNCERTAINTY), *parts])

@@ -1,0 +1,203 @@
+"""Attention is written out as product, softmax and product, so a table of all scores is stored and passed over.
+
+What it detects
+A product of matrices whose result, perhaps scaled or masked, goes through a softmax, perhaps through dropout, and into
+another product: `softmax(q @ k.T) @ v`. The softmax has the shape of the first product's result and of an input of the
+second. `nn.MultiheadAttention` does this when it is asked for the weights (`need_weights=True`, its default).
+`scaled_dot_product_attention` is left alone, also where it falls back to this form inside, and so is attention with an
+active dropout on a CPU, where PyTorch has no fused kernel for it.
+
+Why is this bad?
+The table holds a number for each pair of positions. It is written by the product, read and written again by each
+operator on it, and kept for the backward pass, so time and memory grow with the square of the length and go into moving
+it. A fused kernel computes it in blocks that stay in the cache and never stores it.
+
+Example
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    weights = torch.softmax(scores, dim=-1)
+    mixed = weights @ v
+
+Use instead
+    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+How the saving is estimated
+The operators on the table between the two products vanish, with their backward nodes. The products stay, at the time
+of the cheaper of the two: both do the same arithmetic, and what the other takes on top is the writing of the table.
+(Where keys and values differ in width, the dearer one: the fused kernel wants them padded.) The backward pass of a
+fused kernel makes five such products for the two of the forward pass, one of them to compute the table again (Dao et
+al., FlashAttention, 2022, algorithms 1 and 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import MATRIX, operators_of
+from profkit.derive.operators import parse_dims
+from profkit.derive.traffic import measure_traffic
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import (
+    backward_of,
+    computing_ns,
+    group_by_site,
+    locations_of,
+    per_step,
+    program_operators,
+    scale_operators,
+    share_of_steps,
+)
+from profkit.savings.edits import Edit, combine
+from profkit.trace.events import Category, Rows
+from profkit.units import format_count
+
+_REACH = 64
+"""Operators to look at on either side: a scale and a mask are a few, a bias by relative position some forty."""
+_MIN_ELEMENTS = 4096
+"""A pass over a smaller table takes less time than starting the operator: a gate over a few experts is no attention."""
+_SOFTMAX = frozenset(("softmax", "_softmax"))
+_PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "mm"))
+_BACKWARD_PRODUCTS = 5
+_UNCERTAINTY = 0.3
+"""The fused kernel's own softmax is not in it, nor that its smaller blocks make the products themselves faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Operators of one written-out attention: its two products, the softmax, and all on the table of scores.
+    ``same_width``: keys and values have as many elements."""
+
+    scores: int
+    softmax: int
+    mix: int
+    passes: Rows
+    same_width: bool
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
+    """Report each line with such a softmax, and the lines of its products besides."""
+    found = {attention.softmax: attention for attention in _find_attentions(facts)}
+    for _, rows in group_by_site(facts, np.array(sorted(found), dtype=np.int64)):
+        if share_of_steps(facts, rows) < 0.5:
+            continue
+        attentions = [found[row] for row in rows]
+        elements = max(int(facts.operators.elements[row]) for row in rows)
+        products = [row for attention in attentions for row in (attention.scores, attention.mix)]
+        sites = [site for site in dict.fromkeys(facts.lines.site[products]) if site != facts.lines.site[rows[0]]]
+        yield Suspicion(
+            message=f"Attention is computed step by step {format_count(max(1, round(per_step(facts, rows))), 'time')} "
+            f"a step: a table of {elements:,} scores is stored, and passed over by "
+            f"{format_count(len(attentions[0].passes), 'operator')} between the two products.",
+            fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)` instead of the "
+            "two products and the softmax; with `nn.MultiheadAttention` pass `need_weights=False`.",
+            rows=rows,
+            edit=_fuse(facts, attentions),
+            confidence=0.9,
+            also=locations_of(facts, sites),
+            evidence={"scores": elements, "passes_over_the_scores": len(attentions[0].passes)},
+        )
+
+
+def _find_attentions(facts: Facts) -> Iterator[_Attention]:
+    """For each softmax the nearest product before it that makes its table, and the nearest after it that takes it."""
+    rows = program_operators(facts)
+    elements = measure_traffic(facts.trace, rows).elements
+    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    matrix = operators_of(facts.trace, MATRIX)[rows]
+    products = _Products(facts)
+    for at in np.flatnonzero(operators_of(facts.trace, _SOFTMAX)[rows] & (elements >= _MIN_ELEMENTS)):
+        table = products.shapes_of(rows[at])[0]
+        near = [int(i) for i in np.arange(at - _REACH, at + _REACH) if 0 <= i < len(rows) and step[i] == step[at]]
+        first = [i for i in near if i < at and matrix[i] and products.make(rows[i], table)]
+        last = [i for i in near if i > at and matrix[i] and products.take(rows[i], table)]
+        if first and last:
+            between = np.arange(first[-1] + 1, last[0])
+            passes = rows[between[(elements[between] == elements[at]) & ~matrix[between]]]
+            same_width = products.keys_of(rows[first[-1]]) == products.values_of(rows[last[0]], table)
+            if facts.device.present or not _drops(facts, passes):
+                yield _Attention(int(rows[first[-1]]), int(rows[at]), int(rows[last[0]]), passes, same_width)
+
+
+def _drops(facts: Facts, passes: Rows) -> bool:
+    """Whether a dropout among the passes is active: one that is not has nothing inside."""
+    dropout = passes[operators_of(facts.trace, frozenset(("dropout", "native_dropout")))[passes]]
+    around = facts.tree.nearest_ancestor(facts.trace.events.category == Category.OPERATOR)
+    return bool(np.isin(around, dropout).any())
+
+
+class _Products:
+    """The shapes that products of matrices take and make; an einsum is judged by the products inside it."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._plain = operators_of(facts.trace, _PRODUCTS)
+        einsum = operators_of(facts.trace, frozenset(("einsum",)))
+        self._around = facts.tree.nearest_ancestor(einsum)
+        self._inside = np.flatnonzero((self._around >= 0) & operators_of(facts.trace, frozenset(("bmm", "mm"))))
+
+    def shapes_of(self, row: int) -> list[list[int]]:
+        """The shapes of the inputs that are tensors of at least one dimension."""
+        code = self._facts.trace.events.dims_code[row]
+        return [shape for shape in parse_dims(self._facts.trace.text_of(code)) if shape]
+
+    def make(self, row: int, table: list[int]) -> bool:
+        """Whether the result is the table, perhaps in another shape."""
+        for left, right in self._factors(row):
+            rows_and_columns = [left[-2], right[-1]]
+            batch = left[:-2] if len(left) >= len(right) else right[:-2]
+            if _is_same([*batch, *rows_and_columns], table):
+                return True
+        return False
+
+    def take(self, row: int, table: list[int]) -> bool:
+        """Whether a factor is the table, perhaps in another shape."""
+        return any(_is_same(factor, table) for factors in self._factors(row) for factor in factors)
+
+    def keys_of(self, row: int) -> float:
+        """Elements of the second factor of the product that makes the table."""
+        return max((np.prod(right, dtype=float) for _, right in self._factors(row)), default=0.0)
+
+    def values_of(self, row: int, table: list[int]) -> float:
+        """Elements of the factor besides the table."""
+        others = (one for factors in self._factors(row) for one in factors if not _is_same(one, table))
+        return max((np.prod(one, dtype=float) for one in others), default=0.0)
+
+    def _factors(self, row: int) -> Iterator[list[list[int]]]:
+        """The last two tensors that a product takes (`baddbmm` adds to its first), where they are matrices."""
+        for one in [row] if self._plain[row] else self._inside[self._around[self._inside] == row]:
+            factors = self.shapes_of(one)[-2:]
+            if len(factors) == 2 and min(map(len, factors)) > 1:
+                yield factors
+
+
+def _is_same(shape: list[int], table: list[int]) -> bool:
+    """As many elements, and the same two last sizes in either order."""
+    return np.prod(shape, dtype=float) == np.prod(table, dtype=float) and sorted(shape[-2:]) == sorted(table[-2:])
+
+
+def _fuse(facts: Facts, attentions: list[_Attention]) -> Edit:
+    """No passes over the tables, and products that write none."""
+    parts = []
+    for attention in attentions:
+        products = np.array([attention.scores, attention.mix])
+        computing = computing_ns(facts, products)
+        product_ns = int(computing.min() if attention.same_width else computing.max())
+        nodes = [backward_of(facts, products[:1]), backward_of(facts, products[1:])]
+        kept_ns = product_ns * _BACKWARD_PRODUCTS / 2
+        parts += [
+            scale_operators(facts, products, product_ns / computing.clip(min=1), _UNCERTAINTY),
+            *(_cap(facts, one, kept_ns) for one in nodes),
+            *(_cap(facts, rows, 0) for rows in (attention.passes, backward_of(facts, attention.passes))),
+        ]
+    return combine(parts)
+
+
+def _cap(facts: Facts, rows: Rows, kept_ns: float) -> Edit:
+    """The rows take this time together, or their own where that is less."""
+    share = min(1.0, kept_ns / max(int(computing_ns(facts, rows).sum()), 1))
+    return scale_operators(facts, rows, np.full(len(rows), share), _UNCERTAINTY, launch_kept=float(kept_ns > 0))

@@ -1,0 +1,235 @@
+"""The forward pass records an autograd graph that no backward pass ever uses.
+
+What it detects
+Operators that make backward nodes (their sequence numbers rise) which no backward pass of the recording runs: either
+there is no backward pass and no optimizer at all, as in an evaluation, or the backward pass that follows in the step
+passes over whole stretches of operators that make a third of all nodes, as for a teacher network or a validation
+between two training steps. Single operators that a loss does not use, and a forward pass whose backward comes after
+the recording, are no fault.
+
+Why is this bad?
+Each operator keeps its inputs for a backward pass that never comes, so all activations stay in memory until the output
+is dropped. `model.eval()` changes dropout and batch normalisation alone. Without a graph each activation is freed as
+soon as the next layer has read it.
+
+Example
+    model.eval()
+    for x in batches:
+        scores = model(x)
+
+Use instead
+    model.eval()
+    with torch.inference_mode():
+        for x in batches:
+            scores = model(x)
+
+How the saving is estimated
+Memory: what the pass made, or the last pass left to be freed in this one, and is live at the step's peak, less what is
+needed at once without a graph: the most that an operator allocates together with the output of the one before it. Time
+is not claimed: reused memory is often faster than fresh memory, but by how much a recording does not tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.places import call_site
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import growing_graphs, locations_of
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.units import format_bytes, format_count
+
+_MIN_NODES = 10
+_MIN_SHARE = 1 / 3
+"""In training: so many nodes in a row, and so large a share of all that are made, are a pass of a model and not a
+metric or an output that the loss happens not to use."""
+_FORWARD = ("forward", "__call__")
+
+
+@dataclass(frozen=True, slots=True)
+class _Unused:
+    """Operators whose nodes nobody runs, and from when to when that pass lasts in each step that has one."""
+
+    makers: Rows
+    start_ns: Int64s
+    end_ns: Int64s
+
+
+@rule(Kind.FAULT, Need.OPERATORS)
+def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
+    """One finding, at the line that makes most of the nodes."""
+    calls = _calls(facts)
+    makers = calls[_makes_nodes(facts, calls)]
+    trained = bool(facts.lines.backward.any() or facts.optimizing.any())
+    if not makers.size or growing_graphs(facts):  # a graph that is kept may be meant for a later backward pass
+        return
+    unused = _passed_over(facts, makers) if trained else _whole_steps(facts, makers)
+    measured, steps = facts.measured[unused.makers], facts.steps
+    if not measured.any() or measured.sum() < _MIN_SHARE * facts.measured[makers].sum():
+        return
+    places = locations_of(facts, _calling_sites(facts, unused.makers))
+    size, peak = _needless_bytes(facts, calls, unused)
+    count = round(int(measured.sum()) / steps.measured_count)
+    memory = f" and keep {format_bytes(size)} alive that nobody needs" if size else ""
+    yield Suspicion(
+        message=f"{format_count(max(1, count), 'operator')} a step record an autograd graph that no backward pass uses"
+        f"{memory}.",
+        fix="Run it under `with torch.inference_mode():` (or `torch.no_grad()` where the result takes part in a later "
+        "backward pass).",
+        # Without a located step that shows it, lines carried over from other steps would name the wrong call.
+        rows=unused.makers[measured] if not facts.lines.known else unused.makers[:0],
+        location=next(iter(places), None),
+        also=places[1:4],
+        size_bytes=size,
+        peak_fraction=size / peak if peak else 0.0,
+        confidence=0.9 if len(steps) > 1 else 0.6,
+        count=max(1, count),
+        evidence={"nodes_made_per_step": count},
+    )
+
+
+def _calls(facts: Facts) -> Rows:
+    """What the program calls in the forward direction, in order: outermost operators of the main thread."""
+    rows = facts.operators.rows
+    aside = facts.tree.under(facts.optimizing | facts.loading) | facts.lines.backward
+    in_step = facts.steps.index_of(facts.trace.events.start_ns[rows]) >= 0
+    chosen: Rows = rows[in_step & ~aside[rows] & (facts.trace.events.sequence[rows] >= 0)]
+    return chosen
+
+
+def _makes_nodes(facts: Facts, calls: Rows) -> Bools:
+    """Which calls make a node: the number that the next call would use has risen."""
+    sequence = facts.trace.events.sequence[calls]
+    makes: Bools = np.append(sequence[1:] > sequence[:-1], False)[: len(calls)]
+    return makes
+
+
+def _whole_steps(facts: Facts, makers: Rows) -> _Unused:
+    index = np.unique(facts.steps.index_of(facts.trace.events.start_ns[makers]))
+    index = index[facts.steps.measured[index]]
+    return _Unused(makers, facts.steps.start_ns[index], facts.steps.end_ns[index])
+
+
+def _passed_over(facts: Facts, makers: Rows) -> _Unused:
+    """In each step the longest run of nodes that no backward pass runs, though one follows in that step."""
+    events = facts.trace.events
+    backward = np.flatnonzero(facts.lines.backward & (events.sequence >= 0))
+    run_by_backward = np.isin(events.sequence[makers], events.sequence[backward])
+    step = facts.steps.index_of(events.start_ns[makers])
+    # A forward pass at the end of a step may have its backward in one that was not recorded: look at what follows.
+    last_backward = np.full(len(facts.steps), NONE, dtype=np.int64)
+    backward_step = facts.steps.index_of(events.start_ns[backward])
+    known = backward_step >= 0
+    np.maximum.at(last_backward, backward_step[known], events.start_ns[backward[known]])
+    runs = [
+        run
+        for number in np.unique(step)
+        for run in [_longest_run(makers[step == number], ~run_by_backward[step == number])]
+        if len(run) >= _MIN_NODES and events.start_ns[run[-1]] < last_backward[number]
+    ]
+    measured = [run for run in runs if facts.measured[run[0]]]
+    return _Unused(
+        np.concatenate(runs) if runs else makers[:0],
+        np.array([events.start_ns[run[0]] for run in measured], dtype=np.int64),
+        np.array([facts.tree.end_ns[run[-1]] for run in measured], dtype=np.int64),
+    )
+
+
+def _longest_run(rows: Rows, wanted: Bools) -> Rows:
+    """The longest stretch of consecutive rows that are all wanted."""
+    bounds = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]).astype(np.int8)))
+    starts, ends = bounds[::2], bounds[1::2]
+    if not len(starts):
+        return rows[:0]
+    longest = int((ends - starts).argmax())
+    return rows[starts[longest] : ends[longest]]
+
+
+def _calling_sites(facts: Facts, makers: Rows) -> list[int]:
+    """The lines that call the model, the one that makes most nodes first, as the located steps show them.
+
+    A line in a module's ``forward`` belongs to the model: the line to change is the one outside the outermost such.
+    """
+    events = facts.trace.events
+    marks = events.category == Category.LINE_MARK
+    above = facts.tree.nearest_ancestor(marks)
+    inner = above[makers]
+    inner = inner[inner >= 0]
+    in_model = np.array([_is_forward(facts, site) for site in range(len(facts.callsites))], dtype=bool)
+    found, current = inner.copy(), inner.copy()
+    while (current >= 0).any():
+        site = events.site[current]
+        outside = (current >= 0) & (site < len(in_model)) & (above[current] >= 0)
+        outside[outside] = in_model[site[outside]]
+        found = np.where(outside, above[current], found)
+        current = np.where(current >= 0, above[current], NONE)
+    sites, counts = np.unique(events.site[found], return_counts=True)
+    return [int(site) for site in sites[np.argsort(-counts, kind="stable")]]
+
+
+def _is_forward(facts: Facts, site: int) -> bool:
+    known = call_site(facts, site)
+    return known is not None and known.function.rpartition(".")[2] in _FORWARD
+
+
+def _needless_bytes(facts: Facts, calls: Rows, unused: _Unused) -> tuple[int, int]:
+    """By how much the peak would fall, and the peak itself, in the step with the most to gain."""
+    if not facts.memory.present:
+        return 0, 0
+    curve = _live_curve(facts)
+    size, peak = 0, facts.memory.peak_bytes
+    index = facts.steps.index_of(unused.start_ns)
+    for start_ns, end_ns, step in zip(unused.start_ns, unused.end_ns, index, strict=True):
+        step_end_ns = int(facts.steps.end_ns[step])
+        first, last = np.searchsorted(curve.time_ns, [facts.steps.start_ns[step], step_end_ns])
+        if first == last:
+            continue
+        peak_ns = int(curve.time_ns[first + curve.live_bytes[first:last].argmax()])
+        held = _held_at(facts, unused, peak_ns, int(start_ns), step_end_ns)
+        inside = calls[(facts.trace.events.start_ns[calls] >= start_ns) & (facts.trace.events.start_ns[calls] < end_ns)]
+        size = max(size, held - _needed_at_once(facts, curve, inside))
+        peak = max(peak, held)
+    return size, peak
+
+
+@dataclass(frozen=True, slots=True)
+class _LiveCurve:
+    """Live bytes after each event of the allocator, relative to the first."""
+
+    time_ns: Int64s
+    live_bytes: Int64s
+
+
+def _live_curve(facts: Facts) -> _LiveCurve:
+    events = facts.trace.events
+    types = np.unique(events.device_type[facts.memory.rows])
+    rows = np.flatnonzero((events.category == Category.MEMORY) & np.isin(events.device_type, types))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    return _LiveCurve(events.start_ns[rows], np.cumsum(events.size_bytes[rows]))
+
+
+def _held_at(facts: Facts, unused: _Unused, peak_ns: int, start_ns: int, step_end_ns: int) -> int:
+    """Bytes live at the peak that this pass made, or an earlier one whose memory is freed later in this step: the graph
+    of the last output. What earlier passes made and nobody frees is kept on purpose."""
+    events, memory = facts.trace.events, facts.memory
+    made_ns = events.start_ns[memory.rows]
+    freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], np.iinfo(np.int64).max)
+    passes = np.searchsorted(unused.start_ns, made_ns, side="right") - 1
+    in_pass = (passes >= 0) & (made_ns < unused.end_ns[passes.clip(min=0)])
+    ends = (made_ns >= start_ns) | (freed_ns <= step_end_ns)
+    return int(memory.size_bytes[in_pass & ends & (made_ns <= peak_ns) & (freed_ns > peak_ns)].sum())
+
+
+def _needed_at_once(facts: Facts, curve: _LiveCurve, calls: Rows) -> int:
+    """What a pass without a graph needs: one operator's memory and its input, which the one before it made."""
+    live = np.concatenate([[0], curve.live_bytes])
+    first = np.searchsorted(curve.time_ns, facts.trace.events.start_ns[calls])
+    last = np.searchsorted(curve.time_ns, facts.tree.end_ns[calls])
+    most = np.array([live[a : b + 1].max() - live[a] for a, b in zip(first, last, strict=True)], dtype=np.int64)
+    outputs = np.concatenate([[0], (live[last] - live[first]).clip(min=0)])
+    return int((most + outputs[:-1]).max(initial=0))

@@ -1,0 +1,205 @@
+"""The run directory: where one recording lives, and the values that describe it.
+
+::
+
+    <run directory>/
+      run.json                     what was run, with which settings, and what went wrong with the recording
+      <host>_<pid>.<ns>.pt.trace.json.gz   the torch.profiler trace (the name torch-tb-profiler looks for)
+      callsites.json               the lines that the trace's line marks stand for
+      live.json                    what was alive at the end of each recorded step
+      samples.json                 host and GPU load, sampled
+      diagnosis.json, report.html  what profkit concluded
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from profkit.errors import RunDirectoryError, UnreadableInput
+
+RUN_FILE = "run.json"
+CALLSITES_FILE = "callsites.json"
+LIVE_FILE = "live.json"
+SAMPLES_FILE = "samples.json"
+DIAGNOSIS_FILE = "diagnosis.json"
+REPORT_FILE = "report.html"
+TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
+
+LINE_MARK = "profkit.line#"
+"""Prefix of the events that the line tracer leaves in the trace; a call site's index follows."""
+PAUSE_MARK = "profkit.pause"
+"""An event around profkit's own work between two steps: never part of a step."""
+GC_MARK = "profkit.gc#"
+"""Prefix of the events around Python's garbage collections; the generation follows."""
+STEP_MARK = "ProfilerStep#"
+"""torch.profiler's own prefix for steps; its TensorBoard tab looks for it."""
+
+_MAX_SIDE_FILE_BYTES = 64 << 20
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """One line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveHolder:
+    """A name of the user's program and the tensors it reached at the end of a step.
+
+    ``graph_tensors`` counts the tensors that carry an autograd graph, ``graph_nodes`` the backward nodes reachable
+    from them, ``bytes`` the storage of all tensors reached.
+    """
+
+    path: str
+    site: CallSite | None
+    graph_tensors: int
+    graph_nodes: int
+    bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSample:
+    """What the user's names held at the end of one recorded step."""
+
+    step: int
+    holders: tuple[LiveHolder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """One reading of the machine. Memory in bytes, shares 0..1, ``gpu_*`` None where there is no GPU."""
+
+    time_ns: int
+    rss_bytes: int
+    cpu_share: float
+    gpu_share: float | None = None
+    gpu_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine as the program may use it: CPUs in its affinity mask and cgroup, PyTorch's threads, memory."""
+
+    cpus: int
+    torch_threads: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderUse:
+    """A DataLoader that was iterated while steps were recorded."""
+
+    workers: int
+    batch_size: int | None
+    pin_memory: bool
+    persistent_workers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerUse:
+    """An optimizer that stepped while steps were recorded: its class's name, ``foreach`` and ``fused`` as the program
+    gave them (None: PyTorch chooses), and how many parameters it holds."""
+
+    name: str
+    foreach: bool | None
+    fused: bool | None
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What ``run.json`` says. ``reference_step_ns`` are the steps that passed with no profiler on."""
+
+    command: tuple[str, ...] = ()
+    python: str | None = None
+    torch: str | None = None
+    device: str | None = None
+    started: str | None = None
+    target: str | None = None
+    variant: str | None = None
+    host: Host | None = None
+    flags: Mapping[str, str | int | bool | None] = field(default_factory=dict)
+    loaders: tuple[LoaderUse, ...] = ()
+    optimizers: tuple[OptimizerUse, ...] = ()
+    step_signal: str | None = None
+    reference_step_ns: tuple[int, ...] = ()
+    trace: str | None = None
+    exit_status: int | None = None
+    notes: tuple[str, ...] = ()
+    schema: str = "profkit.run/1"
+
+
+def default_directory(target: str, root: Path = Path("traces")) -> Path:
+    """``traces/<target>/<time>``: one new directory per run, as the TensorBoard tab needs."""
+    stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(target).name) or "run"
+    first = root / stem.removesuffix(".py") / time.strftime("%Y%m%d-%H%M%S")
+    names = (first if n == 1 else first.with_name(f"{first.name}-{n}") for n in itertools.count(1))
+    return next(path for path in names if not path.exists())
+
+
+def create_directory(path: Path) -> Path:
+    """Make ``path`` ready to hold one run; refuse one that holds another run or cannot be written."""
+    if any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*")):
+        raise RunDirectoryError(path, "holds another run; name a new directory with --output")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".profkit-write-test"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise RunDirectoryError(path, f"cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def save(directory: Path, file: str, value: object) -> None:
+    """Write one side file of the run as JSON."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=1)
+    (directory / file).write_bytes(text)
+
+
+def load_run(directory: Path) -> Run:
+    """Read ``run.json``; a directory without one is an empty `Run`."""
+    return _load(directory / RUN_FILE, Run, Run())
+
+
+def load_callsites(directory: Path) -> tuple[CallSite, ...]:
+    return _load(directory / CALLSITES_FILE, tuple[CallSite, ...], ())
+
+
+def load_live(directory: Path) -> tuple[LiveSample, ...]:
+    return _load(directory / LIVE_FILE, tuple[LiveSample, ...], ())
+
+
+def load_samples(directory: Path) -> tuple[LoadSample, ...]:
+    return _load(directory / SAMPLES_FILE, tuple[LoadSample, ...], ())
+
+
+def find_trace(directory: Path) -> Path | None:
+    """The trace in a run directory: the newest where there are several, None where there is none."""
+    traces = [p for p in directory.iterdir() if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
+    return max(traces, key=lambda p: p.stat().st_mtime_ns, default=None)
+
+
+def _load(path: Path, kind: type[_Value], missing: _Value) -> _Value:
+    if not path.is_file():
+        return missing
+    if path.stat().st_size > _MAX_SIDE_FILE_BYTES:
+        raise UnreadableInput(path, f"is larger than {_MAX_SIDE_FILE_BYTES >> 20} MiB")
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.DecodeError, OSError) as error:
+        raise UnreadableInput(path, f"is not what profkit wrote: {error}") from error

@@ -1,0 +1,75 @@
+"""What a fix would change in a recording: the edits that rules hand to the replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from profkit.trace.events import Int64s, Rows
+
+
+def _no_rows() -> Int64s:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change to the recorded steps.
+
+    ``rows`` are host events that would take ``kept_ns`` each instead of their recorded time; they may come from any
+    step, the replay looks at the measured ones. ``spans`` are the same for stretches of a host thread that are not
+    events, such as a whole loop: start, end and what is kept of each. ``work`` are pieces of device work that would
+    take ``work_kept_ns``. ``waits`` are host waits that would not be waited for. ``uncertainty`` is the share by which
+    the model behind the kept times may be off either way (0.3: 30 % of the saving).
+    """
+
+    rows: Rows = field(default_factory=_no_rows)
+    kept_ns: Int64s = field(default_factory=_no_rows)
+    span_start_ns: Int64s = field(default_factory=_no_rows)
+    span_end_ns: Int64s = field(default_factory=_no_rows)
+    span_kept_ns: Int64s = field(default_factory=_no_rows)
+    work: Rows = field(default_factory=_no_rows)
+    work_kept_ns: Int64s = field(default_factory=_no_rows)
+    waits: Rows = field(default_factory=_no_rows)
+    uncertainty: float = 0.1
+
+
+def remove(rows: Rows, work: Rows | None = None, uncertainty: float = 0.1) -> Edit:
+    """The host events ``rows`` and the device work ``work`` vanish."""
+    work = _no_rows() if work is None else work
+    return Edit(
+        rows=rows,
+        kept_ns=np.zeros(len(rows), dtype=np.int64),
+        work=work,
+        work_kept_ns=np.zeros(len(work), dtype=np.int64),
+        uncertainty=uncertainty,
+    )
+
+
+def shrink(rows: Rows, kept_ns: Int64s, uncertainty: float) -> Edit:
+    """The host events ``rows`` take ``kept_ns`` instead, one value each."""
+    return Edit(rows=rows, kept_ns=kept_ns.astype(np.int64), uncertainty=uncertainty)
+
+
+def shrink_spans(start_ns: Int64s, end_ns: Int64s, kept_ns: Int64s, uncertainty: float) -> Edit:
+    """Stretches of the main thread take ``kept_ns`` instead, with all that runs in them."""
+    return Edit(span_start_ns=start_ns, span_end_ns=end_ns, span_kept_ns=kept_ns.astype(np.int64),
+                uncertainty=uncertainty)  # fmt: skip
+
+
+def shrink_work(work: Rows, kept_ns: Int64s, uncertainty: float) -> Edit:
+    """The pieces of device work ``work`` take ``kept_ns`` instead, one value each."""
+    return Edit(work=work, work_kept_ns=kept_ns.astype(np.int64), uncertainty=uncertainty)
+
+
+def unblock(waits: Rows, uncertainty: float = 0.2) -> Edit:
+    """The host goes on instead of waiting at ``waits``."""
+    return Edit(waits=waits, uncertainty=uncertainty)
+
+
+def combine(edits: list[Edit]) -> Edit:
+    """All edits at once; where two touch the same time the replay counts it once."""
+    columns = ("rows", "kept_ns", "span_start_ns", "span_end_ns", "span_kept_ns", "work", "work_kept_ns", "waits")
+    joined = {name: np.concatenate([getattr(edit, name) for edit in edits]) for name in columns}
+    return Edit(**joined, uncertainty=max(edit.uncertainty for edit in edits))

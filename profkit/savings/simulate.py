@@ -1,0 +1,143 @@
+"""The replay: how long the measured steps would take with an edit applied.
+
+The host is one timeline: its threads wait for each other (the main thread for the autograd thread), so time taken out
+of one is taken out of all. Each stream runs its work in order. Work starts when it has been launched and its stream is
+free, plus the delay that was seen on top of that; a wait ends when the work that it ended with in the recording has
+ended. What was launched before the window stays as it was. Without an edit this reproduces the recording exactly; with
+one, times move by what the dependencies allow, so a wait hidden behind a busy device is worth nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.intervals import Intervals, union
+from profkit.findings import Saving
+from profkit.savings.edits import Edit
+from profkit.savings.streams import Streams, monotonic_launches, replay_streams
+from profkit.trace.events import Bools, Category, Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Length of the measured window as recorded and with the edit, in nanoseconds."""
+
+    recorded_ns: int
+    edited_ns: int
+
+    @property
+    def fraction(self) -> float:
+        """Share of the window that the edit gives back, never negative."""
+        return max(0.0, (self.recorded_ns - self.edited_ns) / max(self.recorded_ns, 1))
+
+
+def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
+    """What an edit gives back per step, with a range from the edit's uncertainty and the spread of the steps.
+
+    The time is on the scale of the unprofiled steps where those were measured.
+    """
+    steps = facts.steps
+    fraction = replay(facts, edit).fraction
+    durations = steps.duration_ns[steps.measured]
+    spread = float(np.median(np.abs(durations - np.median(durations))) / max(np.median(durations), 1))
+    margin = min(1.0, edit.uncertainty + spread)
+    return Saving(
+        time_ns_per_step=int(fraction * step_time_ns(facts)),
+        fraction=round(fraction, 6),
+        low=round(fraction * (1 - margin), 6),
+        high=round(min(1.0, fraction * (1 + margin)), 6),
+        bytes=size_bytes,
+    )
+
+
+def step_time_ns(facts: Facts) -> int:
+    """The step time that savings are stated on: unprofiled where measured, else as recorded."""
+    reference = facts.run.reference_step_ns
+    return int(np.median(reference)) if reference else facts.steps.median_ns
+
+
+def replay(facts: Facts, edit: Edit) -> Replay:
+    """Replay the measured window with ``edit`` applied."""
+    start_ns, end_ns = facts.steps.window_ns
+    outside = _outside_measured(facts, start_ns, end_ns)
+    removed = _removed_host_time(facts, edit).minus(outside).clipped_to(start_ns, end_ns)
+    streams = _streams_in(facts, start_ns, end_ns)
+    advance_ns = _edited_advance(facts, edit, streams, start_ns)
+    ends_ns = replay_streams(streams, removed, advance_ns, _ignored_waits(facts, edit, streams), end_ns)
+    origin_ns = start_ns + outside.total_ns + _standing_lag(streams, start_ns, end_ns)
+    return Replay(max(end_ns, streams.last_end_ns) - origin_ns, max(0, max(ends_ns) - origin_ns))
+
+
+def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
+    """What the edit takes out of the host's timeline: the tail of each shortened event and span."""
+    events, tree = facts.trace.events, facts.tree
+    serial = _serial_lanes(facts)[events.lane[edit.rows]]
+    start, end = events.start_ns[edit.rows], tree.end_ns[edit.rows]
+    tails = np.minimum(start + edit.kept_ns, end)[serial], end[serial]
+    span_tails = np.minimum(edit.span_start_ns + edit.span_kept_ns, edit.span_end_ns), edit.span_end_ns
+    return union(np.concatenate([tails[0], span_tails[0]]), np.concatenate([tails[1], span_tails[1]]))
+
+
+def _serial_lanes(facts: Facts) -> Bools:
+    """The host threads that take turns: the main thread, and those that run the backward pass."""
+    lanes = np.zeros(len(facts.trace.lanes), dtype=bool)
+    lanes[np.unique(facts.trace.events.lane[facts.lines.backward])] = True
+    lanes[facts.steps.main_lane] = True
+    return lanes
+
+
+def _outside_measured(facts: Facts, start_ns: int, end_ns: int) -> Intervals:
+    """What of the window belongs to no measured step: profkit's pauses and steps that are left out."""
+    steps, events = facts.steps, facts.trace.events
+    left_out = union(steps.start_ns[steps.measured], steps.end_ns[steps.measured]).gaps(start_ns, end_ns)
+    pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == steps.main_lane))
+    start = np.concatenate([left_out.start_ns, events.start_ns[pauses]])
+    end = np.concatenate([left_out.end_ns, events.end_ns[pauses]])
+    return union(start, end).clipped_to(start_ns, end_ns)
+
+
+def _streams_in(facts: Facts, start_ns: int, end_ns: int) -> Streams:
+    """The device's work that was launched in the window, or before it and still kept the device busy then; and the
+    waits of the threads that take turns."""
+    events, launches, waits = facts.trace.events, facts.launches, facts.waits
+    launched = np.where(launches.call >= 0, events.start_ns[launches.call], events.start_ns[launches.work])
+    inside = (launched < end_ns) & ((launched >= start_ns) | (events.end_ns[launches.work] > start_ns))
+    work = launches.work[inside]
+    launched = monotonic_launches(launched[inside], events.start_ns[work], events.lane[work])
+    order = np.lexsort((events.start_ns[work], launched))
+    waiting = (events.start_ns[waits.rows] >= start_ns) & (events.start_ns[waits.rows] < end_ns) & ~waits.own
+    rows = waits.rows[waiting & _serial_lanes(facts)[events.lane[waits.rows]]]
+    rows = rows[np.argsort(events.start_ns[rows])]
+    free_ns = int(facts.device.inherited.end_ns.max(initial=start_ns))
+    return Streams.of(events, work[order], launched[order], rows, facts.tree.end_ns[rows], free_ns)
+
+
+def _edited_advance(facts: Facts, edit: Edit, streams: Streams, start_ns: int) -> Int64s:
+    """How far each piece of work moves its stream with the edit applied: the least where several edits name it.
+
+    Work launched before the window belongs to steps that are not looked at, and stays.
+    """
+    kept = np.full(len(facts.trace.events), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(kept, edit.work, edit.work_kept_ns)
+    kept_ns = np.where(streams.launched_ns >= start_ns, kept[streams.work], np.iinfo(np.int64).max)
+    saved = (streams.end_ns - streams.start_ns - kept_ns).clip(min=0)
+    return np.where(kept_ns <= 0, 0, (streams.advance_ns - saved).clip(min=0))
+
+
+def _ignored_waits(facts: Facts, edit: Edit, streams: Streams) -> Bools:
+    """The waits that the edit takes away; without the device's side of the recording nobody knows what they hid."""
+    ignored: Bools = np.isin(streams.waits, edit.waits) & facts.device.present
+    return ignored
+
+
+def _standing_lag(streams: Streams, start_ns: int, end_ns: int) -> int:
+    """How far the device is behind the host both when the window begins and when it ends.
+
+    That much of the time until the device's last end is work of the steps before the window.
+    """
+    before = streams.end_ns[streams.launched_ns < start_ns]
+    first_ns = max(int(before.max(initial=start_ns)), streams.free_ns)
+    return max(0, min(first_ns - start_ns, streams.last_end_ns - end_ns))

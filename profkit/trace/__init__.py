@@ -1,0 +1,1 @@
+"""Reading: one reader per format, all into the same columnar `Trace`."""

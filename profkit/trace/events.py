@@ -1,0 +1,146 @@
+"""The columnar trace: one row per event, text kept as codes into tables.
+
+Every reader fills these columns; everything after the readers computes on them with NumPy and never on one event at a
+time. Times are integer nanoseconds relative to `Trace.base_ns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+"""Indices of events."""
+
+NONE = -1
+"""Stands for "this event does not have that" in the columns of codes and ids."""
+
+
+class Category(IntEnum):
+    """What an event is, whatever its era and vendor called it."""
+
+    OTHER = 0
+    OPERATOR = 1
+    ANNOTATION = 2
+    PYTHON = 3
+    RUNTIME = 4
+    KERNEL = 5
+    MEMCPY = 6
+    MEMSET = 7
+    DEVICE_ANNOTATION = 8
+    MEMORY = 9
+    LINE_MARK = 10
+    PAUSE = 11
+
+
+DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+"""Categories that occupy a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One row of the timeline: a thread of a host process, or a stream (``thread``) of a device (``process``)."""
+
+    process: str
+    thread: str
+    on_device: bool
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Columns of equal length. ``*_code`` index the tables of the `Trace`; `NONE` stands for a missing value.
+
+    ``size_bytes`` is the number of bytes that a memory event allocates (negative: frees) or a copy moves;
+    ``address`` and ``device_type`` belong to memory events; ``external`` is the profiler's id of the operator that an
+    event belongs to; ``correlation`` joins a runtime call with what it put on the device; ``sequence`` joins a
+    forward operator with its backward; ``site`` is the call site of a line mark.
+    """
+
+    name_code: Int32s
+    category: NDArray[np.uint8]
+    start_ns: Int64s
+    duration_ns: Int64s
+    lane: Int32s
+    correlation: Int64s
+    external: Int64s
+    sequence: Int64s
+    dims_code: Int32s
+    types_code: Int32s
+    concrete_code: Int32s
+    size_bytes: Int64s
+    address: Int64s
+    device_type: NDArray[np.int8]
+    site: Int32s
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> Int64s:
+        return self.start_ns + self.duration_ns
+
+    def take(self, rows: Rows) -> Events:
+        """The same columns for the given rows only."""
+        return Events(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a trace says about how it was made; None where it does not say."""
+
+    devices: tuple[str, ...] = ()
+    has_shapes: bool | None = None
+    has_stacks: bool | None = None
+    has_memory: bool | None = None
+    rank: int | None = None
+    ranks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One recording: its events, sorted by lane, start and falling duration, and the tables that they index."""
+
+    events: Events
+    names: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    texts: tuple[str, ...]
+    base_ns: int
+    recording: Recording = field(default_factory=Recording)
+    health: tuple[str, ...] = ()
+
+    def name_of(self, row: int) -> str:
+        return self.names[int(self.events.name_code[row])]
+
+    def text_of(self, code: int) -> str:
+        """The text behind a ``dims_code``, ``types_code`` or ``concrete_code``; empty for `NONE`."""
+        return self.texts[code] if code >= 0 else ""
+
+    def rows(self, *categories: Category) -> Rows:
+        """Indices of the events of these categories, in the trace's order."""
+        return np.flatnonzero(np.isin(self.events.category, categories))
+
+    def codes_where(self, accept: Callable[[str], bool]) -> Int32s:
+        """Codes of the names for which ``accept(name)`` is true: a test per distinct name, not per event."""
+        return np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
+
+    def named(self, *names: str) -> Bools:
+        """A mask of the events with one of these names."""
+        wanted = set(names)
+        mask: Bools = np.isin(self.events.name_code, self.codes_where(lambda name: name in wanted))
+        return mask
+
+    def with_health(self, *notes: str) -> Trace:
+        return replace(self, health=(*self.health, *notes))
+
+
+def sort_events(events: Events) -> Events:
+    """Sort by lane, start, and falling duration, so that an enclosing event stands before what it encloses."""
+    return events.take(np.lexsort((-events.duration_ns, events.start_ns, events.lane)).astype(np.int64))

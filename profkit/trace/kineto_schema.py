@@ -1,0 +1,99 @@
+"""The fields of a Kineto trace that profkit reads, under every name that they have had since 2021."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+Number = int | float | str | None
+
+
+class Arguments(Struct, gc=False):
+    """``args`` of one event. Lists stay undecoded text: they become codes into a table."""
+
+    external: Number = field(name="External id", default=None)
+    external_2021: Number = field(name="external id", default=None)
+    correlation: Number = None
+    sequence: Number = field(name="Sequence number", default=None)
+    dims: msgspec.Raw = field(name="Input Dims", default_factory=msgspec.Raw)
+    dims_2021: msgspec.Raw = field(name="Input dims", default_factory=msgspec.Raw)
+    types: msgspec.Raw = field(name="Input type", default_factory=msgspec.Raw)
+    concrete: msgspec.Raw = field(name="Concrete Inputs", default_factory=msgspec.Raw)
+    bytes: Number = None
+    memory_bytes: Number = field(name="Bytes", default=None)
+    address: Number = field(name="Addr", default=None)
+    device_type: Number = field(name="Device Type", default=None)
+    thread_name: Any = field(name="name", default=None)
+
+
+class Event(Struct, gc=False):
+    """One element of ``traceEvents``. ``ts`` and ``dur`` are microseconds; a fraction in ``ts`` stays text, because no
+    float could hold it (see `profkit.trace.times`)."""
+
+    ph: str = ""
+    name: str = ""
+    cat: str = ""
+    ts: Any = None
+    dur: Number = None
+    pid: Number = None
+    tid: Number = None
+    args: Arguments | None = None
+
+    @classmethod
+    def from_object(cls, value: object) -> Event | None:
+        """An event from loosely typed JSON, with the arguments that do not fit left out; None if it is no event."""
+        if not isinstance(value, dict):
+            return None
+        arguments = value.get("args")
+        scalars = {key: item for key, item in value.items() if isinstance(item, (int, float, str))}
+        return cls(
+            ph=encodable(str(scalars.get("ph", ""))),
+            name=encodable(str(scalars.get("name", ""))),
+            cat=encodable(str(scalars.get("cat", ""))),
+            ts=scalars.get("ts"),
+            dur=scalars.get("dur"),
+            pid=scalars.get("pid"),
+            tid=scalars.get("tid"),
+            args=_loose_arguments(arguments) if isinstance(arguments, dict) else None,
+        )
+
+
+class Document(Struct):
+    """The top level of a trace file, besides its events."""
+
+    events: list[Event] | UnsetType = field(name="traceEvents", default=UNSET)
+    devices: Any = field(name="deviceProperties", default=None)
+    distributed: Any = field(name="distributedInfo", default=None)
+    base_ns: Any = field(name="baseTimeNanoseconds", default=None)
+    record_shapes: Any = None
+    with_stack: Any = None
+    profile_memory: Any = None
+
+    @property
+    def is_trace(self) -> bool:
+        return self.events is not UNSET
+
+    def joined_with(self, other: Document) -> Document:
+        """Keys may stand before and after the events: take whichever side has them."""
+        pairs = {name: getattr(other, name) for name in self.__struct_fields__ if getattr(other, name) is not None}
+        return msgspec.structs.replace(self, **pairs)
+
+
+def encodable(text: str) -> str:
+    """Without the lone surrogates that loose JSON can carry: no report could be written with them."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _loose_arguments(arguments: dict[str, Any]) -> Arguments:
+    kept: dict[str, Any] = {}
+    for info in msgspec.structs.fields(Arguments):
+        value = arguments.get(info.encode_name)
+        if info.type is msgspec.Raw:
+            if value is not None:
+                kept[info.name] = msgspec.Raw(json.dumps(value).encode())
+        elif isinstance(value, (int, float, str)):
+            kept[info.name] = encodable(value) if isinstance(value, str) else value
+    return Arguments(**kept)

@@ -1,0 +1,67 @@
+"""Times of a trace: from microseconds, in whatever notation the file has, to whole nanoseconds.
+
+A float64 resolves a nanosecond up to 8.8e12 us and only 250 ns at 1.7e15 us, the time since 1970 that recordings of
+2023 and 2024 give with three decimals. So coarse, slices that follow each other seem to overlap. Fractions
+are therefore kept as text until here, and such times are computed from the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from profkit.trace.events import Bools, Int64s
+
+DAY_NS = 86_400 * 10**9
+_LARGEST_US = 4e15  # the year 2096; 1000 times that is the last power of ten in 64 bits
+_COARSE_US = 2.0**43
+"""From here on neighbouring float64 lie more than a nanosecond apart."""
+
+
+def nanoseconds_of(values_us: Sequence[Any]) -> tuple[Int64s, Bools]:
+    """Whole nanoseconds, and which of the values are times at all; the others read 0."""
+    times_us = _floats(values_us)
+    known: Bools = np.abs(times_us) < _LARGEST_US
+    times_us = np.where(known, times_us, 0.0)
+    whole_us = np.floor(times_us)
+    times_ns = whole_us.astype(np.int64) * 1000 + np.rint((times_us - whole_us) * 1e3).astype(np.int64)
+    for i in np.flatnonzero(np.abs(times_us) >= _COARSE_US).tolist():
+        if isinstance(text := values_us[i], str):
+            times_ns[i] = int((Decimal(text) * 1000).to_integral_value())
+    return times_ns, known
+
+
+def durations_of(values_us: Sequence[Any]) -> tuple[Int64s, int]:
+    """Whole nanoseconds, 0 where none are given, and how many values are impossible and read 0: negative, as of
+    events that never ended; overflowed; no number."""
+    lengths_ns, known = nanoseconds_of([0 if value is None else value for value in values_us])
+    possible = known & (lengths_ns >= 0) & (lengths_ns <= DAY_NS)
+    return np.where(possible, lengths_ns, 0), int((~possible).sum())
+
+
+def plausible_starts(start_ns: Int64s) -> Bools:
+    """Starts within a day of the median: no recording is that long, so the others come from a broken clock."""
+    if not len(start_ns):
+        return np.zeros(0, dtype=bool)
+    middle = (len(start_ns) - 1) // 2
+    near: Bools = np.abs(start_ns - np.partition(start_ns, middle)[middle]) <= DAY_NS
+    return near
+
+
+def _floats(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Floats, nan for what is no number."""
+    try:
+        times = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        times = np.zeros(())
+    return times if times.ndim == 1 else np.array([_float(value) for value in values], dtype=np.float64)
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")

@@ -1,0 +1,54 @@
+"""Keeping each step's loss tensor in a list keeps every step's autograd graph alive.
+
+People collect the losses to plot a curve later, and a loss looks like a number. It is a tensor that still points at
+the graph it was computed by, so no step's graph can be freed while the list lives: memory grows by a little each
+step, until the run dies hours later, far from this line.
+
+Source: PyTorch documentation, FAQ, "My model reports 'cuda runtime error(2): out of memory'", the part on not
+accumulating history across the training loop.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+triggers = ("retained-graph",)
+
+
+@dataclass(frozen=True)
+class State:
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    batches: list[tuple[Tensor, Tensor]]
+
+
+def setup(device: str) -> State:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+    batches = [(torch.randn(1024, 64, device=device), torch.randn(1024, 1, device=device)) for _ in range(24)]
+    return State(model, optimizer, batches)
+
+
+def pitfall(state: State) -> Iterator[Tensor]:
+    losses = []
+    for x, y in state.batches:
+        state.optimizer.zero_grad()
+        loss = nn.functional.mse_loss(state.model(x), y)
+        loss.backward()
+        state.optimizer.step()
+        losses.append(loss)  # expect: retained-graph
+        yield loss.detach()
+
+
+def fix(state: State) -> Iterator[Tensor]:
+    losses = []
+    for x, y in state.batches:
+        state.optimizer.zero_grad()
+        loss = nn.functional.mse_loss(state.model(x), y)
+        loss.backward()
+        state.optimizer.step()
+        losses.append(loss.detach())
+        yield loss.detach()

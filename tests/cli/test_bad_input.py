@@ -1,0 +1,125 @@
+"""Whatever is wrong with the input: one line that names it and the cause, and exit status 2."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRACE = b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mul", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}'
+
+
+def profkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "profkit", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line on stderr of a refusal."""
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+def test_an_unknown_scenario_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    line = refused(profkit("diagnose", "loss-lst", cwd=tmp_path))
+    assert "loss-lst" in line
+    assert "loss-list" in line
+
+
+def test_an_unknown_rule_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    assert "retained-graph" in refused(profkit("explain", "retained-grph", cwd=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("empty.json", b"", "is empty"),
+        ("blank.json", b"  \n\n", "is empty"),
+        ("cut.json.gz", gzip.compress(TRACE * 1000)[:-30], "cut off"),
+        ("plain.json.gz", b"this is no gzip", "neither JSON nor gzip"),
+        ("cut.json", TRACE[:-20], "not whole JSON"),
+        ("other.json", b'{"a": [1, 2, 3]}', "not a profiler trace"),
+        ("number.json", b"[1, 2, 3]", "holds no events"),
+        ("none.json", b'{"traceEvents": []}', "holds no events"),
+        ("notebook.txt", b"hello", "neither JSON nor gzip"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, name: str, content: bytes, cause: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    line = refused(profkit("diagnose", name, cwd=tmp_path))
+    assert name in line
+    assert cause in line
+
+
+def test_a_file_that_is_no_trace_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "empty.json").touch()
+    refused(profkit("diagnose", "empty.json", cwd=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.json"]
+
+
+@pytest.mark.parametrize("name", ["missing.json", "missing.json.gz", "no/such/trace", "missing.py"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    line = refused(profkit("diagnose", name, cwd=tmp_path))
+    assert name in line
+    assert "no such" in line
+
+
+def test_a_directory_without_a_trace_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    assert "holds no trace" in refused(profkit("diagnose", "nothing", cwd=tmp_path))
+
+
+def test_an_output_directory_that_holds_another_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_bytes(TRACE)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.json").write_text("{}")
+    line = refused(profkit("diagnose", "trace.json", "--output", "out", cwd=tmp_path))
+    assert "out" in line
+    assert "another run" in line
+
+
+def test_an_output_directory_can_be_used_once(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_bytes(TRACE)
+    assert profkit("diagnose", "trace.json", "--output", "out", cwd=tmp_path).returncode == 0
+    assert "another run" in refused(profkit("diagnose", "trace.json", "--output", "out", cwd=tmp_path))
+
+
+def test_an_output_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_bytes(TRACE)
+    line = refused(profkit("diagnose", "trace.json", "--output", "trace.json/out", cwd=tmp_path))
+    assert "cannot be written" in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["diagnose"],
+        ["diagnose", "loss-list", "--variant", "both"],
+        ["diagnose", "loss-list", "--active", "0"],
+        ["diagnose", "loss-list", "extra"],
+        ["no-such-command"],
+    ],
+)
+def test_bad_usage_exits_with_status_2(tmp_path: Path, arguments: list[str]) -> None:
+    result = profkit(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_a_scenario_that_needs_a_gpu_says_which_recording_is_missing(tmp_path: Path) -> None:
+    line = refused(profkit("diagnose", "cpu-tensor-then-cuda", "--device", "recorded", cwd=tmp_path))
+    assert "cpu-tensor-then-cuda" in line
+    assert "profkit record" in line
+
+
+def test_a_memory_snapshot_is_refused_without_being_loaded(tmp_path: Path) -> None:
+    (tmp_path / "snapshot.pickle").write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
+    assert "snapshot" in refused(profkit("diagnose", "snapshot.pickle", cwd=tmp_path))
+    assert not (tmp_path / "owned").exists()

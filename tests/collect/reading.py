@@ -1,0 +1,44 @@
+"""Reading what a recording left, with nothing but the standard library."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from profkit.run import LINE_MARK
+
+Event = dict[str, Any]
+
+
+def read_events(directory: Path) -> list[Event]:
+    """The complete events of the one trace in a run directory, by time."""
+    (trace,) = directory.glob("*.pt.trace.json.gz")
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    return sorted((event for event in events if event.get("ph") == "X"), key=lambda event: event["ts"])
+
+
+def read_json(directory: Path, file: str) -> Any:
+    return json.loads((directory / file).read_text())
+
+
+def steps_of(events: list[Event]) -> dict[int, Event]:
+    """The annotations of steps by their number."""
+    named = {event["name"]: event for event in events if event["name"].startswith("ProfilerStep#")}
+    return {int(name.removeprefix("ProfilerStep#")): event for name, event in named.items()}
+
+
+def is_inside(event: Event, around: Event) -> bool:
+    return around["ts"] <= event["ts"] and event["ts"] + event["dur"] <= around["ts"] + around["dur"]
+
+
+def marks_of(events: list[Event]) -> list[Event]:
+    return [event for event in events if event["name"].startswith(LINE_MARK)]
+
+
+def marks_around(event: Event, events: list[Event]) -> list[int]:
+    """Call sites of the line marks around an event, outermost first."""
+    around = [mark for mark in marks_of(events) if mark["tid"] == event["tid"] and is_inside(event, mark)]
+    around.sort(key=lambda mark: (mark["ts"], -mark["dur"]))
+    return [int(mark["name"].removeprefix(LINE_MARK)) for mark in around]

@@ -1,0 +1,350 @@
+"""The census: what names hold, where it grows, and that looking changes nothing."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from profkit.collect.growth import GrowthLines
+from profkit.collect.live import Census
+from profkit.collect.usercode import UserFiles
+from profkit.run import LiveHolder
+
+STORAGE_BYTES = 4000
+MODULE_LEVEL: list[Tensor] = []
+
+
+def make_census(*generators: Any) -> Census:
+    return Census(UserFiles(), GrowthLines(lambda file, line: False), lambda: generators)
+
+
+def count(*generators: Any) -> dict[str, LiveHolder]:
+    """The holders that the caller's variables are, by name."""
+    census = make_census(*generators)
+    census.take(0, sys._getframe(1))
+    (sample,) = census.samples
+    return {holder.path: holder for holder in sample.holders}
+
+
+def make_loss() -> Tensor:
+    weight = torch.ones(1000, requires_grad=True)
+    return (weight * 2).sum()
+
+
+def one() -> Tensor:
+    return torch.ones(1000)
+
+
+def test_a_list_counts_its_tensors_their_graphs_and_their_bytes() -> None:
+    losses = []
+    for _ in range(3):
+        losses.append(make_loss())
+    holder = count()["losses"]
+    assert (holder.tensors, holder.graph_tensors, holder.bytes) == (3, 3, 12)
+    assert holder.graph_nodes == 9  # the sum, the product and the leaf of each
+    assert holder.site is not None
+    assert holder.site.source == "losses.append(make_loss())"
+    assert holder.site.function.endswith("their_bytes")
+
+
+def test_a_running_total_holds_a_longer_graph_after_each_step() -> None:
+    total: Any = 0
+    lengths = []
+    for _ in range(3):
+        total += make_loss()
+        lengths.append(count()["total"].graph_nodes)
+    assert lengths[0] < lengths[1] < lengths[2]
+    site = count()["total"].site
+    assert site is not None
+    assert site.source == "total += make_loss()"
+
+
+@dataclass
+class Trainer:
+    history: list[Tensor] = field(default_factory=list)
+    nested: dict[str, Any] = field(default_factory=dict)
+
+    def keep(self) -> dict[str, LiveHolder]:
+        self.history.append(make_loss())
+        return count()
+
+
+class Slotted:
+    __slots__ = ("empty", "kept")
+
+    def __init__(self) -> None:
+        self.kept = one()
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(x)
+        return x
+
+
+def test_an_attribute_is_named_through_self_and_located_in_its_class() -> None:
+    holder = Trainer().keep()["self.history"]
+    assert holder.graph_tensors == 1
+    assert holder.site is not None
+    assert holder.site.source == "self.history.append(make_loss())"
+    assert holder.site.function == "Trainer.keep"
+
+
+def test_an_attribute_of_an_object_held_elsewhere_is_located_in_its_class() -> None:
+    trainer = Trainer()
+    trainer.keep()
+    site = count()["trainer.history"].site
+    assert site is not None
+    assert site.function == "Trainer.keep"
+
+
+def test_a_module_holds_what_it_collects_but_not_its_parameters_and_buffers() -> None:
+    net = nn.Sequential(Net())
+    net(torch.ones(2, 3))
+    held = count()
+    assert held["net.0.seen"].tensors == 1
+    assert {path for path in held if path.startswith("net")} == {"net.0.seen"}
+
+
+def test_an_optimizers_state_is_not_counted() -> None:
+    optimizer = torch.optim.Adam([nn.Parameter(one())])
+    for group in optimizer.param_groups:
+        group["params"][0].grad = one()
+    optimizer.step()
+    held = count()
+    assert [path for path in held if path.startswith("optimizer")] == []
+
+
+CONTAINERS: list[tuple[Callable[[], Any], str]] = [
+    (lambda: [one()], "held"),
+    (lambda: (one(),), "held"),
+    (lambda: {one()}, "held"),
+    (lambda: frozenset([one()]), "held"),
+    (lambda: deque([one()]), "held"),
+    (lambda: {1: one()}, "held"),
+    (lambda: {"loss": one()}, "held['loss']"),
+    (lambda: {"train": {"loss": one()}}, "held['train']['loss']"),
+    (lambda: defaultdict(list, loss=[one()]), "held['loss']"),
+    (lambda: OrderedDict(loss=one()), "held['loss']"),
+    (lambda: [{"loss": one()}], "held"),
+    (lambda: SimpleNamespace(loss=one()), "held.loss"),
+    (lambda: Slotted(), "held.kept"),
+    (lambda: [Slotted()], "held"),
+    (lambda: one(), "held"),
+]
+
+
+@pytest.mark.parametrize(("make", "path"), CONTAINERS)
+def test_every_kind_of_container_is_looked_into(make: Callable[[], Any], path: str) -> None:
+    held = make()
+    holder = count()[path]
+    assert held is not None
+    assert (holder.tensors, holder.graph_tensors, holder.bytes) == (1, 0, STORAGE_BYTES)
+
+
+class Cache:
+    kept: list[Tensor] = []  # noqa: RUF012  # shared by all instances: that is the mistake
+
+
+def test_globals_and_class_attributes_of_user_modules_are_names_too() -> None:
+    MODULE_LEVEL.append(one())
+    Cache.kept.append(one())
+    try:
+        held = count()
+    finally:
+        MODULE_LEVEL.clear()
+        Cache.kept.clear()
+    assert held["MODULE_LEVEL"].tensors == 1
+    assert held["Cache.kept"].tensors == 1
+    assert held["MODULE_LEVEL"].site is not None
+    assert held["MODULE_LEVEL"].site.source == "MODULE_LEVEL.append(one())"
+
+
+def make_counter() -> Callable[[], None]:
+    captured: list[Tensor] = []
+
+    def record() -> None:
+        captured.append(one())
+
+    record()
+    return record
+
+
+def test_what_a_closure_captured_is_found_under_its_own_name() -> None:
+    record = make_counter()
+    holder = count()["captured"]
+    assert holder.tensors == 1
+    assert holder.site is not None
+    assert holder.site.source == "captured.append(one())"
+    assert callable(record)
+
+
+def train() -> Iterator[int]:
+    kept = []
+    for step in range(3):
+        kept.append(make_loss())
+        yield step
+
+
+def test_the_variables_of_a_suspended_generator_are_names_too() -> None:
+    steps = train()
+    next(steps)
+    by_name, by_census = count()["kept"], count(steps)["kept"]
+    assert by_name == by_census
+    assert by_name.graph_tensors == 1
+    assert by_name.site is not None
+    assert by_name.site.source == "kept.append(make_loss())"
+    assert list(steps) == [1, 2]
+
+
+def test_a_long_list_is_sampled_at_both_ends_and_scaled() -> None:
+    losses = [make_loss() for _ in range(1000)]
+    holder = count()["losses"]
+    assert (holder.tensors, holder.graph_tensors, holder.graph_nodes) == (1000, 1000, 3000)
+    assert holder.bytes == 4 * 1000
+    assert len(losses) == 1000
+
+
+def test_views_of_one_storage_count_its_bytes_once() -> None:
+    base = torch.ones(1000)
+    rows = [base[:1] for _ in range(1000)]
+    assert count()["rows"].bytes == STORAGE_BYTES
+    assert len(rows) == 1000
+
+
+def test_a_view_counts_all_of_the_storage_that_it_keeps() -> None:
+    kept = torch.ones(1000)[:1]
+    assert count()["kept"].bytes == STORAGE_BYTES
+    assert len(kept) == 1
+
+
+def test_the_walk_is_bounded() -> None:
+    deep: Any = one()
+    for _ in range(10):
+        deep = [deep]
+    wide = [[object() for _ in range(150)] for _ in range(400)]
+    held = count()
+    assert "deep" not in held
+    assert "wide" not in held
+
+
+def test_cycles_end_the_walk() -> None:
+    loop: list[Any] = [one()]
+    loop.append(loop)
+    assert count()["loop"].tensors == 1
+    loop.clear()
+
+
+class Nosy:
+    """Anything that runs here would be the user's code, run by profkit."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "kept", one())
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+    def __bool__(self) -> bool:
+        raise AssertionError
+
+    def __hash__(self) -> int:
+        raise AssertionError
+
+
+class NosyDict(dict[str, Tensor]):
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError
+
+    def __len__(self) -> int:
+        raise AssertionError
+
+    def items(self) -> Any:
+        raise AssertionError
+
+
+def test_no_code_of_the_users_runs() -> None:
+    nosy, mapping = Nosy(), NosyDict(loss=one())
+    held = count()
+    assert held["nosy.kept"].tensors == held["mapping['loss']"].tensors == 1
+    assert (type(nosy), type(mapping)) == (Nosy, NosyDict)
+
+
+class Logged(Tensor):
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(function)
+
+
+def test_a_tensor_subclass_is_counted_without_its_code() -> None:
+    logged = one().as_subclass(Logged)
+    assert count()["logged"].bytes == STORAGE_BYTES
+    assert type(logged) is Logged
+
+
+def test_a_sparse_tensor_is_counted_without_bytes() -> None:
+    sparse = torch.eye(3).to_sparse()
+    assert count()["sparse"].tensors == 1
+    assert sparse.is_sparse
+
+
+def look_and_drop() -> Any:
+    tensor = one()
+    alive = weakref.ref(tensor)
+    assert "tensor" in count()
+    del tensor
+    return alive()
+
+
+def look_at_and_drop_in_a_generator() -> Iterator[Any]:
+    tensor = one()
+    alive = weakref.ref(tensor)
+    yield alive
+    del tensor
+    yield alive
+
+
+def test_no_tensor_outlives_its_name_because_the_census_saw_it() -> None:
+    assert look_and_drop() is None
+
+
+def test_no_tensor_of_a_suspended_generator_outlives_its_name() -> None:
+    generator = look_at_and_drop_in_a_generator()
+    alive = next(generator)
+    assert "tensor" in count()
+    next(generator)
+    assert alive() is None
+
+
+def test_a_dict_that_the_program_took_from_locals_is_not_emptied() -> None:
+    learning_rate = 0.1
+    settings = locals()
+    count()
+    assert settings["learning_rate"] == learning_rate
+
+
+def test_of_two_variables_with_one_name_the_outer_function_is_told() -> None:
+    def inner() -> dict[str, LiveHolder]:
+        kept = [one(), one()]
+        assert kept
+        return count()
+
+    kept = [one()]
+    held = inner()
+    assert held["kept"].tensors == 2
+    (outer,) = [path for path in held if path.endswith("<locals>.kept")]
+    assert held[outer].tensors == len(kept)

@@ -1,0 +1,95 @@
+"""What each step is, without torch and without a clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.collect.schedule import Phase, Plan, Schedule
+
+SECOND_NS = 1_000_000_000
+
+
+def play(plan: Plan, steps: int, length_ns: int = 10) -> tuple[list[Phase], Schedule]:
+    """The phases of ``steps`` steps that take ``length_ns`` each, with a long pause between them."""
+    schedule = Schedule(plan)
+    if plan.opening:
+        assert schedule.phase is Phase.OPENING
+        schedule.restart()
+    phases, now = [], 0
+    for _ in range(steps):
+        phases.append(schedule.phase)
+        schedule.begin(now)
+        schedule.advance(now + length_ns)
+        now += length_ns + SECOND_NS
+    return phases, schedule
+
+
+def test_steps_go_through_all_phases_in_order() -> None:
+    phases, schedule = play(Plan(wait=2, warmup=1, active=3, after=2), 8)
+    reference, located, active, after = [Phase.REFERENCE] * 2, [Phase.LOCATED], [Phase.ACTIVE] * 3, [Phase.AFTER] * 2
+    assert phases == reference + located + active + after
+    assert schedule.phase is Phase.DONE
+
+
+def test_unprofiled_steps_before_and_after_are_timed_without_the_pauses_between_them() -> None:
+    _, schedule = play(Plan(wait=2, warmup=1, active=3, after=2), 8, length_ns=7)
+    assert schedule.reference_step_ns == [7] * 4
+
+
+@pytest.mark.parametrize(
+    ("plan", "first"),
+    [
+        (Plan(wait=0), Phase.LOCATED),
+        (Plan(wait=0, warmup=0), Phase.ACTIVE),
+        (Plan(wait=1, warmup=0), Phase.REFERENCE),
+        (Plan(wait=0, opening=False), Phase.LOCATED),
+    ],
+)
+def test_without_a_wait_the_first_step_is_recorded(plan: Plan, first: Phase) -> None:
+    assert play(plan, 1)[0] == [first]
+
+
+def test_without_an_opening_the_first_step_begins_at_once() -> None:
+    assert Schedule(Plan(opening=False)).phase is Phase.REFERENCE
+
+
+def test_only_complete_recorded_steps_count() -> None:
+    schedule = play(Plan(wait=1, warmup=1, active=2), 1)[1]
+    assert schedule.phase is Phase.LOCATED
+    assert schedule.recorded == 0
+    schedule.advance(0)
+    assert schedule.recorded == 1
+
+
+def test_nothing_follows_the_last_step() -> None:
+    phases, schedule = play(Plan(wait=0, warmup=0, active=1, after=0), 3)
+    assert phases == [Phase.ACTIVE, Phase.DONE, Phase.DONE]
+    assert schedule.phase is Phase.DONE
+
+
+def test_long_steps_are_recorded_until_one_of_each_kind_is_there() -> None:
+    phases, schedule = play(Plan(wait=1, warmup=2, active=4, after=1, limit_s=30), 4, length_ns=31 * SECOND_NS)
+    assert phases == [Phase.REFERENCE, Phase.LOCATED, Phase.ACTIVE, Phase.AFTER]
+    assert schedule.was_cut_short
+
+
+def test_a_whole_recording_was_not_cut_short() -> None:
+    assert not play(Plan(), 18)[1].was_cut_short
+
+
+def test_a_better_signal_makes_the_next_step_the_first() -> None:
+    schedule = play(Plan(wait=2), 2)[1]
+    assert schedule.restart() is Phase.REFERENCE
+    assert (schedule.step, schedule.recorded, schedule.reference_step_ns) == (0, 0, [])
+
+
+def test_progress_counts_up_to_the_end_of_the_recording() -> None:
+    plan = Plan(wait=1, warmup=1, active=1, after=5)
+    assert play(plan, 2)[1].progress == (2, 3)
+    assert play(plan, 6)[1].progress == (3, 3)
+
+
+@pytest.mark.parametrize("wrong", [{"wait": -1}, {"warmup": -1}, {"after": -1}, {"active": 0}])
+def test_a_plan_without_a_measured_step_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="active at least 1"):
+        Plan(**wrong)  # type: ignore[arg-type]  # one field of int at a time

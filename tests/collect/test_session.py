@@ -1,0 +1,212 @@
+"""One torch.profiler recording: its file, its silence, and the program's own profilers."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from profkit.collect.session import (
+    ProfilerWatch,
+    Recording,
+    another_profiler_runs,
+    is_capturing,
+    pause_marked,
+    when_cuda_starts,
+)
+from profkit.errors import RunDirectoryError
+from tests.collect.reading import read_events, steps_of
+
+_PLUGIN_PATTERN = re.compile(r"^(.*?)(\.\d+)?\.pt\.trace\.json(?:\.gz)?$")
+"""What torch-tb-profiler 0.4.3 takes for a worker's trace (torch_tb_profiler/consts.py)."""
+
+
+def record_steps(count: int, finish_last: bool = True) -> Recording:
+    recording = Recording(cuda=False)
+    recording.start()
+    for step in range(count):
+        recording.begin_step(step)
+        torch.rand(3) + 1
+        if finish_last or step < count - 1:
+            recording.end_step()
+    recording.stop()
+    return recording
+
+
+def test_the_trace_is_the_only_file_left_and_has_the_name_that_tensorboard_looks_for(tmp_path: Path) -> None:
+    name = record_steps(1).export(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    match = _PLUGIN_PATTERN.match(name)
+    assert match
+    assert match[2]
+    assert match[1].endswith(f"_{os.getpid()}")
+    assert name.endswith(".gz")
+
+
+def test_steps_shapes_and_memory_are_recorded(tmp_path: Path) -> None:
+    record_steps(2).export(tmp_path)
+    events = read_events(tmp_path)
+    assert sorted(steps_of(events)) == [0, 1]
+    addition = next(event for event in events if event["name"] == "aten::add")
+    assert addition["args"]["Input Dims"][0] == [3]
+    (trace,) = tmp_path.iterdir()
+    assert b'"[memory]"' in gzip.decompress(trace.read_bytes())
+
+
+def test_an_unfinished_step_is_kept_but_not_as_a_step(tmp_path: Path) -> None:
+    record_steps(11, finish_last=False).export(tmp_path, unfinished_step=10)
+    events = read_events(tmp_path)
+    assert sorted(steps_of(events)) == list(range(10))
+    assert [event["name"] for event in events if event["name"] == "profkit.remainder"] == ["profkit.remainder"]
+
+
+def test_an_earlier_recording_can_be_exported_after_a_later_one(tmp_path: Path) -> None:
+    first, second = record_steps(1), record_steps(3)
+    for recording, steps in ((first, 1), (second, 3)):
+        directory = tmp_path / str(steps)
+        directory.mkdir()
+        recording.export(directory)
+        assert len(steps_of(read_events(directory))) == steps
+
+
+def test_the_pause_is_marked(tmp_path: Path) -> None:
+    recording = Recording(cuda=False)
+    recording.start()
+    with pause_marked():
+        torch.rand(1)
+    recording.stop()
+    recording.export(tmp_path)
+    assert [event["cat"] for event in read_events(tmp_path) if event["name"] == "profkit.pause"] == ["user_annotation"]
+
+
+def test_a_directory_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="absent"):
+        record_steps(1).export(tmp_path / "absent")
+
+
+def test_a_trace_that_the_full_disk_cut_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = record_steps(1)
+
+    def write_half(_: object, path: str) -> None:
+        Path(path).write_text('{"traceEvents": [{"ph": "X", "na')
+
+    monkeypatch.setattr(profile, "export_chrome_trace", write_half)
+    with pytest.raises(RunDirectoryError, match="is the disk full"):
+        recording.export(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_that_another_profiler_destroyed_is_an_error_and_no_crash() -> None:
+    recording = Recording(cuda=False)
+    recording.start()
+    with profile(activities=[ProfilerActivity.CPU]):
+        pass
+    with pytest.raises(RuntimeError, match="another profiler took its place"):
+        recording.stop()
+
+
+def test_the_log_level_is_as_the_program_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+    record_steps(1)
+    assert "KINETO_LOG_LEVEL" not in os.environ
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "3")
+    record_steps(1)
+    assert os.environ["KINETO_LOG_LEVEL"] == "3"
+
+
+def test_memory_freed_that_is_older_than_the_recording_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        old = [torch.rand(10) for _ in range(1200)]  # PyTorch would write a line at each thousandth
+        recording = Recording(cuda=False)
+        recording.start()
+        old.clear()
+        recording.stop()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_profiler_of_the_programs_is_seen_where_there_is_none() -> None:
+    gc.collect()  # of other tests' profilers
+    record_steps(1)
+    assert not another_profiler_runs()
+
+
+def test_a_profiler_that_is_on_is_seen() -> None:
+    with profile(activities=[ProfilerActivity.CPU]):
+        assert another_profiler_runs()
+
+
+def test_a_profiler_that_only_warms_up_is_seen() -> None:
+    own = profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=2, active=1))
+    own.start()
+    try:
+        assert another_profiler_runs()
+    finally:
+        own.stop()
+
+
+def test_the_program_goes_first_when_it_starts_a_profiler() -> None:
+    recording, stopped = Recording(cuda=False), []
+
+    def give_way() -> None:
+        recording.stop()
+        stopped.append(recording)
+
+    watch = ProfilerWatch(give_way)
+    watch.install()
+    try:
+        with watch:
+            recording.start()
+        assert stopped == []
+        with profile(activities=[ProfilerActivity.CPU]) as own:
+            torch.rand(3)
+    finally:
+        watch.remove()
+    assert stopped == [recording]
+    assert "aten::rand" in {event.name for event in own.events() or ()}
+
+
+def test_nothing_is_left_of_the_watch() -> None:
+    kind = torch.autograd.profiler.profile
+    before = kind._prepare_trace
+    watch = ProfilerWatch(lambda: None)
+    watch.install()
+    assert kind._prepare_trace is not before
+    watch.remove()
+    assert kind._prepare_trace is before
+
+
+def test_without_cuda_nothing_is_captured_and_nothing_is_asked_of_it() -> None:
+    assert not torch.cuda.is_initialized()
+    assert not is_capturing()
+    assert not torch.cuda.is_initialized()
+
+
+def test_the_start_of_cuda_is_announced_to_whoever_still_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[Any] = []
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr(torch.cuda, "_lazy_call", queued.append)
+    heard: list[int] = []
+
+    def announce() -> None:
+        heard.append(1)
+
+    when_cuda_starts(announce)
+    queued[0]()
+    assert heard == [1]
+    del announce
+    queued[0]()
+    assert heard == [1]
+
+
+def test_kineto_is_not_the_reason_for_a_line_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    record_steps(1)
+    sys.stderr.flush()
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,266 @@
+"""Where steps end when the program does not say so, and that nothing of the listening is left."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, Optimizer
+from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from profkit.collect.guard import Guard
+from profkit.collect.steps import EXPLICIT, StepSignals
+from profkit.run import LoaderUse, OptimizerUse
+from tests.collect.reading import Event
+
+Record = Callable[[Callable[[], Any]], list[Event]]
+
+
+class Listener:
+    """Counts the ends of steps; ``committed`` makes it refuse a new signal, ``deaf`` any."""
+
+    def __init__(self) -> None:
+        self.ends: list[bool] = []
+        self.errors: list[BaseException] = []
+        self.committed = self.deaf = False
+        self.signals = StepSignals(self, Guard(self.errors.append))
+
+    def hears(self) -> bool:
+        return not self.deaf
+
+    def is_committed(self) -> bool:
+        return self.committed
+
+    def end_step(self, is_first: bool) -> None:
+        torch.ops.aten.neg(torch.ones(1))
+        self.ends.append(is_first)
+
+    @contextmanager
+    def on(self, only_explicit: bool = False) -> Iterator[StepSignals]:
+        self.signals.install(only_explicit)
+        try:
+            yield self.signals
+        finally:
+            self.signals.remove()
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+def make_optimizer(kind: type[Any] = SGD, **options: Any) -> Optimizer:
+    parameter = nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    made: Optimizer = kind([parameter], lr=0.1, **options)
+    return made
+
+
+class Numbers(Dataset[int]):
+    def __init__(self, length: int = 6, fails: bool = False) -> None:
+        self.length, self.fails = length, fails
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        if self.fails:
+            raise LookupError(index)
+        return index
+
+
+def test_each_step_of_the_optimizer_ends_a_step(listener: Listener) -> None:
+    optimizer = make_optimizer()
+    with listener.on() as signals:
+        for _ in range(3):
+            optimizer.step()
+    assert listener.ends == [True, False, False]
+    assert signals.name == "optimizer"
+
+
+def test_the_step_ends_after_the_optimizers_own_range(recorded: Record, listener: Listener) -> None:
+    optimizer = make_optimizer()
+
+    def train() -> None:
+        with listener.on():
+            optimizer.step()
+
+    events = recorded(train)
+    (step,) = [event for event in events if event["name"] == "Optimizer.step#SGD.step"]
+    (boundary,) = [event for event in events if event["name"] == "aten::neg"]
+    assert boundary["ts"] >= step["ts"] + step["dur"]
+    assert listener.errors == []
+
+
+def test_a_learning_rate_schedule_that_wraps_the_step_changes_nothing(listener: Listener) -> None:
+    optimizer = make_optimizer()
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with listener.on():
+        for _ in range(2):
+            optimizer.step()
+            schedule.step()
+    assert listener.ends == [True, False]
+
+
+def test_a_hook_of_the_programs_before_the_step_changes_nothing(listener: Listener) -> None:
+    optimizer = make_optimizer()
+    kept: dict[str, Any] = {}
+    optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: (args, kept))
+    with listener.on():
+        optimizer.step()
+        optimizer.step()
+    assert listener.ends == [True, False]
+    assert kept == {}
+
+
+def test_with_two_optimizers_only_the_first_ends_steps(listener: Listener) -> None:
+    critic, maker = make_optimizer(), make_optimizer(Adam)
+    with listener.on() as signals:
+        for _ in range(2):
+            critic.step()
+            maker.step()
+    assert listener.ends == [True, False]
+    assert signals.optimizers == (OptimizerUse("SGD", None, None, 1), OptimizerUse("Adam", None, None, 1))
+
+
+def test_another_optimizer_takes_over_when_the_first_is_gone(listener: Listener) -> None:
+    with listener.on():
+        optimizer = make_optimizer()
+        optimizer.step()
+        del optimizer
+        make_optimizer().step()
+    assert listener.ends == [True, False]
+
+
+def test_the_programs_choice_of_implementation_is_noted(listener: Listener) -> None:
+    with listener.on() as signals:
+        make_optimizer(Adam, foreach=False).step()
+    assert signals.optimizers == (OptimizerUse("Adam", False, None, 1),)
+
+
+def test_a_step_that_fails_ends_no_step(listener: Listener) -> None:
+    class Failing(SGD):
+        def step(self, closure: Any = None) -> Any:
+            raise ArithmeticError
+
+    optimizer = make_optimizer(Failing)
+    with listener.on(), pytest.raises(ArithmeticError):
+        optimizer.step()
+    assert listener.ends == []
+
+
+def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profkit.collect.steps._optimizer_exists", lambda: False)
+    with listener.on() as signals:
+        assert [batch.tolist() for batch in DataLoader(Numbers(), batch_size=2)] == [[0, 1], [2, 3], [4, 5]]
+    assert listener.ends == [True, False, False]  # three batches, and the question whether there is a fourth
+    assert signals.name == "dataloader"
+    assert signals.loaders == (LoaderUse(0, 2, False, False),)
+
+
+def test_where_an_optimizer_is_alive_batches_end_no_steps(listener: Listener) -> None:
+    optimizer = make_optimizer()
+    with listener.on() as signals:
+        list(DataLoader(Numbers()))
+    assert listener.ends == []
+    assert signals.loaders == (LoaderUse(0, 1, False, False),)
+    assert optimizer.param_groups
+
+
+def test_only_the_loader_that_was_asked_first_ends_steps(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profkit.collect.steps._optimizer_exists", lambda: False)
+    with listener.on():
+        for _ in zip(DataLoader(Numbers(4)), DataLoader(Numbers(4)), strict=True):
+            pass
+    assert listener.ends == [True, False, False, False]
+
+
+def test_the_programs_own_word_wins_over_the_optimizer(listener: Listener) -> None:
+    optimizer = make_optimizer()
+    with listener.on() as signals:
+        for _ in range(2):
+            optimizer.step()
+            signals.give(EXPLICIT)
+    assert listener.ends == [True, True, False]  # the second is the first step by the better signal
+    assert signals.name == EXPLICIT
+
+
+def test_once_steps_are_recorded_no_other_signal_counts(listener: Listener) -> None:
+    optimizer = make_optimizer()
+    with listener.on() as signals:
+        optimizer.step()
+        listener.committed = True
+        signals.give(EXPLICIT)
+        optimizer.step()
+    assert listener.ends == [True, False]
+    assert signals.name == "optimizer"
+
+
+def test_a_signal_that_is_not_heard_leaves_no_trace(listener: Listener) -> None:
+    optimizer = make_optimizer()
+    with listener.on() as signals:
+        listener.deaf = True
+        signals.give(EXPLICIT)
+        listener.deaf = False
+        optimizer.step()
+    assert listener.ends == [True]
+    assert signals.name == "optimizer"
+
+
+def test_where_the_program_ends_its_steps_itself_optimizers_are_only_noted(listener: Listener) -> None:
+    with listener.on(only_explicit=True) as signals:
+        make_optimizer().step()
+        signals.give(EXPLICIT)
+    assert listener.ends == [False]
+    assert signals.optimizers == (OptimizerUse("SGD", None, None, 1),)
+
+
+def test_nothing_is_left_of_the_hooks() -> None:
+    before = dict(optimizers._global_optimizer_post_hooks), dict(vars(_BaseDataLoaderIter))
+    listener = Listener()
+    with listener.on():
+        assert "_profile_name" in vars(_BaseDataLoaderIter)
+        iterator = iter(DataLoader(Numbers()))
+        next(iterator)
+    assert (dict(optimizers._global_optimizer_post_hooks), dict(vars(_BaseDataLoaderIter))) == before
+    assert next(iterator).tolist() == [1]
+
+
+def test_an_iterator_made_before_goes_on_with_its_name_in_the_trace(recorded: Record, listener: Listener) -> None:
+    iterator = iter(DataLoader(Numbers()))
+
+    def ask() -> None:
+        with listener.on():
+            next(iterator)
+
+    names = {event["name"] for event in recorded(ask)}
+    assert "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__" in names
+
+
+def test_an_error_of_the_dataset_shows_no_frame_of_profkits(listener: Listener) -> None:
+    with listener.on(), pytest.raises(LookupError) as caught:
+        next(iter(DataLoader(Numbers(fails=True))))
+    files = {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)}
+    assert not [file for file in files if "/profkit/collect/" in file]
+
+
+def test_an_error_of_the_signals_never_reaches_the_program(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(_: object) -> Any:
+        raise RuntimeError("no description today")
+
+    monkeypatch.setattr("profkit.collect.steps._describe_optimizer", break_down)
+    monkeypatch.setattr("profkit.collect.steps._describe_loader", break_down)
+    with listener.on():
+        make_optimizer().step()
+        assert len(list(DataLoader(Numbers(2)))) == 2
+    assert {str(error) for error in listener.errors} == {"no description today"}
+    assert len(listener.errors) == 4  # one step, two batches, and the question whether there is a third

@@ -1,0 +1,71 @@
+"""Which files are the user's."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import profkit
+from profkit.collect.usercode import UserFiles
+
+STDLIB = sysconfig.get_path("stdlib")
+PACKAGE = os.path.dirname(profkit.__file__)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        os.__file__,
+        f"{STDLIB}/json/decoder.py",
+        torch.__file__,
+        np.__file__,
+        f"{PACKAGE}/collect/recorder.py",
+        "/home/me/project/.venv/lib/python3.12/site-packages/library/code.py",
+        "/usr/lib/python3/dist-packages/library.py",
+        "/tmp/torchinductor_me/ab/cabd.py",
+        "<frozen importlib._bootstrap>",
+        "<string>",
+        "<eval_with_key>.0",
+    ],
+)
+def test_libraries_and_generated_code_are_not_the_users(file: str) -> None:
+    assert not UserFiles()[file]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        __file__,
+        "/home/me/project/train.py",
+        "train.py",
+        f"{PACKAGE}/_scenarios/loss_list.py",
+        "<stdin>",
+        "<ipython-input-3-abc>",
+    ],
+)
+def test_scripts_scenarios_and_what_is_typed_in_are_the_users(file: str) -> None:
+    assert UserFiles()[file]
+
+
+def test_an_installed_program_is_the_users_when_it_is_what_runs(tmp_path: Path) -> None:
+    program = tmp_path / "site-packages" / "trainer"
+    assert not UserFiles()[str(program / "run.py")]
+    assert UserFiles([program])[str(program / "run.py")]
+
+
+def test_an_environment_inside_the_project_is_not_the_users(tmp_path: Path) -> None:
+    files = UserFiles([tmp_path])
+    assert not files[str(tmp_path / "venv" / "lib" / "site-packages" / "library.py")]
+    assert files[str(tmp_path / "library.py")]
+
+
+def test_the_cache_of_compiled_code_is_not_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    files = UserFiles([tmp_path])
+    assert not files[str(tmp_path / "cache" / "ab.py")]
+    assert files[str(tmp_path / "model.py")]

@@ -1,0 +1,24 @@
+"""Settings of the property-based tests, and the corpus of recordings made elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("explore", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+_BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "corpus"
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """Real recordings, which are no part of the project: tests that need them skip where they are absent."""
+    directory = Path(os.environ.get("PROFKIT_CORPUS") or _BESIDE_THE_CHECKOUT)
+    if not directory.is_dir():
+        pytest.skip(f"no corpus of recordings at {directory}: set PROFKIT_CORPUS")
+    return directory

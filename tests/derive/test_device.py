@@ -1,0 +1,194 @@
+"""What the device did, who launched it, and where the host waited for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.derive.device import is_collective
+from profkit.derive.intervals import Intervals
+from profkit.trace.events import NONE
+from tests.traces import annotation, facts_of, kernel, mark, memcpy, memset, op, python, rows_named, runtime, step
+
+SYNC = "cudaDeviceSynchronize"
+
+
+def _pairs(intervals: Intervals) -> list[tuple[int, int]]:
+    return [(int(s) // 1000, int(e) // 1000) for s, e in zip(intervals.start_ns, intervals.end_ns, strict=True)]
+
+
+def test_work_is_joined_with_its_call_and_its_operator():
+    facts = facts_of([
+        op("aten::linear", 0, 50), op("aten::addmm", 5, 40), runtime("cudaLaunchKernel", 10, 5, correlation=3),
+        kernel("sgemm", 20, 9, correlation=3),
+    ])  # fmt: skip
+    launches = facts.launches
+    assert launches.work.tolist() == rows_named(facts.trace, "sgemm")
+    assert launches.call.tolist() == rows_named(facts.trace, "cudaLaunchKernel")
+    assert launches.operator.tolist() == rows_named(facts.trace, "aten::addmm")
+    assert launches.unlaunched == 0
+
+
+def test_kernels_of_one_graph_launch_share_their_call():
+    facts = facts_of([
+        op("aten::mul", 0, 5), runtime("cudaGraphLaunch", 10, 5, correlation=3),
+        *(kernel("node", 20 + 10 * i, 9, correlation=3) for i in range(3)),
+    ])  # fmt: skip
+    assert facts.launches.call.tolist() == rows_named(facts.trace, "cudaGraphLaunch") * 3
+    assert facts.launches.operator.tolist() == [NONE] * 3
+
+
+def test_work_without_a_launch_record_is_counted_and_found_by_its_operators_id():
+    facts = facts_of([
+        op("aten::mul", 0, 5, external=11), op("aten::add", 6, 5, external=12),
+        kernel("known", 10, 2, correlation=99, external=12), kernel("unknown", 13, 2, external=50),
+        kernel("bare", 16, 2), runtime("cudaLaunchKernel", 1, 1, correlation=0), kernel("zero", 19, 1, correlation=0),
+    ])  # fmt: skip
+    assert facts.launches.unlaunched == 4
+    assert facts.launches.operator.tolist() == [*rows_named(facts.trace, "aten::add"), NONE, NONE, NONE]
+
+
+def test_a_trace_without_device_work_has_no_device():
+    facts = facts_of([op("aten::mul", 0, 5), runtime("cudaLaunchKernel", 1, 1, correlation=3)])
+    assert not facts.device.present
+    assert facts.device.busy_fraction(0, 5000) == 0.0
+    assert facts.launches.unlaunched == 0
+
+
+def test_the_device_is_busy_while_any_stream_works():
+    facts = facts_of([
+        op("aten::mul", 0, 5), kernel("a", 10, 10), kernel("b", 15, 10, stream=20), memcpy("Memcpy DtoD", 40, 5),
+        memset(60, 5, stream=20), kernel("overlapping", 12, 4),
+    ])  # fmt: skip
+    assert _pairs(facts.device.busy) == [(10, 25), (40, 45), (60, 65)]
+    assert _pairs(facts.device.computing) == [(10, 25)]
+    assert facts.device.busy_fraction(0, 100_000) == pytest.approx(0.25)
+    assert facts.device.busy_fraction(42_000, 62_000) == pytest.approx(0.25)
+
+
+def test_collectives_are_no_computation():
+    facts = facts_of([op("a", 0, 1), kernel("ncclDevKernel_AllReduce_Sum", 10, 10), kernel("sgemm", 18, 10)])
+    assert _pairs(facts.device.computing) == [(18, 28)]
+    assert facts.device.collective.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "collective"),
+    [
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", True),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", True),
+        ("void sglang::cross_device_reduce_1stage<__nv_bfloat16, 8>", True),
+        ("mscclKernel_Sum_float", True),
+        ("void at::native::reduce_kernel<512, 1>", False),
+        ("ampere_sgemm_128x64_tn", False),
+        ("void cutlass::Kernel<gather>", False),
+    ],
+)
+def test_collectives_are_known_by_the_names_of_their_libraries(name, collective):
+    assert is_collective(name) is collective
+
+
+def test_a_device_still_at_work_of_before_the_recording_is_no_idle_device():
+    facts = facts_of([
+        op("aten::mul", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
+        kernel("mul", 5_000, 10, correlation=1),
+    ])  # fmt: skip
+    assert _pairs(facts.device.inherited) == [(5, 5_000)]
+    assert _pairs(facts.device.occupied) == [(5, 5_010)]
+
+
+def test_a_launch_that_takes_a_little_longer_inherits_nothing():
+    facts = facts_of([
+        op("aten::mul", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
+        kernel("mul", 1_005, 9, correlation=1),
+    ])  # fmt: skip
+    assert _pairs(facts.device.inherited) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "waits"),
+    [
+        ("cudaStreamSynchronize", True),
+        ("cudaStreamSynchronize_ptsz", True),
+        ("cudaDeviceSynchronize", True),
+        ("cudaEventSynchronize", True),
+        ("cuCtxSynchronize", True),
+        ("cudaMemcpy", True),
+        ("cuMemcpyDtoH_v2", True),
+        ("hipMemcpyWithStream", True),
+        ("hipStreamSynchronize", True),
+        ("cudaMemcpyAsync", False),
+        ("cudaStreamWaitEvent", False),
+        ("cudaLaunchKernel", False),
+        ("cudaEventQuery", False),
+    ],
+)
+def test_the_calls_in_which_the_host_waits_are_known_by_name(call, waits):
+    facts = facts_of([step(0, 0, 99), op("aten::item", 1, 40), runtime(call, 10, 20)])
+    assert len(facts.waits.rows) == waits
+    if waits:
+        assert facts.waits.duration_ns.tolist() == [20_000]
+        assert facts.waits.operator.tolist() == rows_named(facts.trace, "aten::item")
+        assert facts.waits.own.tolist() == [False]
+
+
+def test_a_copy_of_pageable_memory_makes_the_host_wait():
+    facts = facts_of([
+        step(0, 0, 99), runtime("cudaMemcpyAsync", 10, 20, correlation=1),
+        runtime("cudaMemcpyAsync", 40, 2, correlation=2),
+        memcpy("Memcpy HtoD (Pageable -> Device)", 15, 10, correlation=1),
+        memcpy("Memcpy HtoD (Pinned -> Device)", 45, 10, correlation=2),
+    ])  # fmt: skip
+    assert facts.waits.rows.tolist() == rows_named(facts.trace, "cudaMemcpyAsync")[:1]
+
+
+def test_a_wait_inside_a_wait_is_part_of_it():
+    facts = facts_of([step(0, 0, 99), runtime("cudaMemcpy", 10, 20), runtime("cuStreamSynchronize", 12, 15)])
+    assert facts.waits.rows.tolist() == rows_named(facts.trace, "cudaMemcpy")
+
+
+def test_the_profilers_last_synchronise_is_its_own():
+    facts = facts_of([step(0, 0, 50), op("aten::mm", 5, 9), runtime(SYNC, 30, 5), runtime(SYNC, 60, 5)])
+    assert facts.waits.own.tolist() == [False, True]
+    assert facts.waits.whole_device.tolist() == [True, True]
+
+
+def test_a_synchronise_at_the_end_of_every_step_is_the_programs():
+    steps = [step(i, 100 * i, 90) for i in range(3)]
+    facts = facts_of([*steps, op("aten::mm", 1, 9), *(runtime(SYNC, 100 * i + 80, 9) for i in range(3))])
+    assert facts.waits.own.tolist() == [False] * 3
+
+
+def test_without_step_marks_the_profilers_synchronises_lie_before_and_after_all_operators():
+    facts = facts_of([runtime(SYNC, 0, 5), op("aten::mm", 10, 9), runtime(SYNC, 20, 5), op("aten::mm", 30, 9),
+                      runtime(SYNC, 40, 5), runtime(SYNC, 50, 5)])  # fmt: skip
+    assert facts.waits.own.tolist() == [True, False, True, True]
+
+
+def test_a_stream_wait_or_one_inside_an_operator_is_never_the_profilers():
+    item = [op("aten::item", 20, 9), runtime(SYNC, 21, 5)]
+    facts = facts_of([step(0, 0, 9), *item, runtime("cudaStreamSynchronize", 40, 5)])
+    assert facts.waits.own.tolist() == [False, False]
+
+
+def test_a_synchronise_called_by_the_program_outside_its_steps_is_its_own_fault():
+    in_main = [python("train.py(3): main", 0, 100), runtime(SYNC, 40, 5)]
+    on_a_marked_line = [mark(3, 119, 9), runtime(SYNC, 120, 5)]
+    facts = facts_of([step(0, 0, 9), op("aten::mm", 5, 2), *in_main, *on_a_marked_line])
+    assert facts.waits.own.tolist() == [False, False]
+
+
+def test_the_profilers_frames_below_the_programs_are_the_profilers():
+    facts = facts_of([
+        python("profile_it.py(3): main", 0, 100), step(0, 0, 9), op("aten::mm", 5, 2),
+        python("torch/profiler/profiler.py(741): __exit__", 35, 20), runtime(SYNC, 40, 5),
+        python("/opt/lib/python3.11/site-packages/torch/autograd/profiler.py(350): __exit__", 60, 20),
+        python("torch/cuda/__init__.py(1004): synchronize", 62, 9), runtime(SYNC, 64, 5),
+        python("my_profiler.py(3): stop", 84, 10), runtime(SYNC, 85, 5),
+    ])  # fmt: skip
+    assert facts.waits.own.tolist() == [True, True, False]
+
+
+def test_a_trace_without_waits_has_none():
+    facts = facts_of([annotation("x", 0, 5)])
+    assert facts.waits.rows.tolist() == []
+    assert facts.waits.own.tolist() == []

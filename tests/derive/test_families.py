@@ -1,0 +1,36 @@
+"""Operators by what they do."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.derive.families import ELEMENTWISE, MATRIX, VIEW, base_name, operators_of
+from tests.traces import annotation, op, trace_of
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("aten::add", "add"),
+        ("aten::add_", "add"),
+        ("aten::_softmax", "_softmax"),
+        ("aten::__and__", "__and__"),
+        ("mylib::add", ""),
+        ("Torch-Compiled Region: 0/0", ""),
+    ],
+)
+def test_the_base_of_a_name_has_no_namespace_and_no_mark_of_working_in_place(name, base):
+    assert base_name(name) == base
+
+
+def test_no_operator_is_of_two_families():
+    assert not ELEMENTWISE & MATRIX
+    assert not ELEMENTWISE & VIEW
+    assert not MATRIX & VIEW
+
+
+def test_only_operators_belong_to_a_family():
+    trace = trace_of([op("aten::add_", 0, 1), annotation("aten::add", 2, 1), op("aten::mm", 4, 1), op("aten::t", 6, 1)])
+    assert operators_of(trace, ELEMENTWISE).tolist() == [True, False, False, False]
+    assert operators_of(trace, ELEMENTWISE, MATRIX).tolist() == [True, False, True, False]
+    assert operators_of(trace).tolist() == [False] * 4

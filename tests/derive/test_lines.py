@@ -1,0 +1,226 @@
+"""Which line each operator comes from: located steps, measured steps, the backward pass."""
+
+from __future__ import annotations
+
+from profkit.derive.facts import Facts
+from profkit.derive.places import call_site, enclosing_function
+from profkit.run import CallSite
+from profkit.trace.events import NONE
+from tests.traces import annotation, facts_of, mark, memory, op, python, rows_named, runtime, step
+
+SGD = "Optimizer.step#SGD.step"
+
+
+def _sites(facts: Facts, name: str) -> list[int]:
+    return facts.lines.site[rows_named(facts.trace, name)].tolist()
+
+
+def test_in_a_located_step_the_innermost_mark_is_the_line():
+    facts = facts_of([
+        step(0, 0, 100), mark(7, 10, 50), mark(8, 20, 20), op("aten::mul", 25, 5), op("aten::add", 45, 5),
+        op("aten::sub", 70, 5), runtime("cudaLaunchKernel", 26, 2),
+    ])  # fmt: skip
+    assert _sites(facts, "aten::mul") == [8]
+    assert _sites(facts, "aten::add") == [7]
+    assert _sites(facts, "aten::sub") == [NONE]
+    assert _sites(facts, "cudaLaunchKernel") == [8]
+    assert _sites(facts, "profkit.line#8") == [8]
+    assert facts.lines.known
+
+
+def test_without_marks_no_line_is_known():
+    facts = facts_of([step(0, 0, 100), op("aten::mul", 25, 5)])
+    assert not facts.lines.known
+    assert facts.lines.site.tolist() == [NONE, NONE]
+
+
+def test_measured_steps_take_the_lines_of_the_located_one():
+    events = []
+    for n in range(3):
+        at = 100 * n
+        events += [step(n, at, 90), op("aten::mul", at + 10, 5), op("aten::mul", at + 30, 5)]
+        events += [op("aten::relu", at + 50, 9), op("aten::clamp_min", at + 52, 5), memory(at + 53, 64, 64 + n)]
+    events += [mark(4, 208, 10), mark(5, 228, 10), mark(6, 248, 15)]
+    facts = facts_of(events)
+    assert _sites(facts, "aten::mul") == [4, 5] * 3
+    assert _sites(facts, "aten::relu") == [6] * 3
+    assert _sites(facts, "aten::clamp_min") == [6] * 3
+    assert _sites(facts, "[memory]") == [6] * 3
+
+
+def test_operators_are_told_apart_by_their_shapes_when_their_order_differs():
+    small, large = {"dims": "[[4]]"}, {"dims": "[[4096]]"}
+    facts = facts_of([
+        step(0, 0, 90), op("aten::mul", 10, 5, **large), op("aten::mul", 30, 5, **small),
+        step(1, 100, 90), mark(1, 108, 10), op("aten::mul", 110, 5, **small), mark(2, 128, 10),
+        op("aten::mul", 130, 5, **large),
+    ])  # fmt: skip
+    assert _sites(facts, "aten::mul") == [2, 1, 1, 2]
+
+
+def test_operators_are_told_apart_by_what_encloses_them():
+    facts = facts_of([
+        step(0, 0, 90), op("aten::copy_", 10, 5), op("aten::to", 30, 9), op("aten::copy_", 32, 5),
+        step(1, 100, 90), mark(1, 108, 16), op("aten::to", 110, 9), op("aten::copy_", 112, 5),
+        mark(2, 128, 10), op("aten::copy_", 130, 5),
+    ])  # fmt: skip
+    assert _sites(facts, "aten::copy_") == [2, 1, 1, 2]
+
+
+def test_the_number_of_the_step_does_not_tell_its_operators_apart():
+    """Nine outer and one inner `mul` of one shape: matched by name alone, the inner one would shift all others."""
+    events = []
+    for n in range(2):
+        at = 1_000 * n
+        events += [step(n, at, 900), op("aten::foo", at + 10, 20), op("aten::mul", at + 15, 5, dims="[[4]]")]
+        events += [op("aten::mul", at + 100 + 50 * i, 5, dims="[[4]]") for i in range(9)]
+    events += [mark(50, 1_005, 30), *(mark(i, 1_095 + 50 * i, 20) for i in range(9))]
+    events += [op("aten::foo", 950, 20), op("aten::mul", 955, 5, dims="[[4]]")]
+    events[0] = step(0, 0, 980)
+    facts = facts_of(events)
+    assert _sites(facts, "aten::mul")[:10] == [50, *range(9)]
+
+
+def test_lines_are_spread_in_proportion_where_the_counts_differ():
+    facts = facts_of([
+        step(0, 0, 400), *(op("aten::mul", 10 + 20 * i, 5) for i in range(6)),
+        step(1, 500, 400), mark(1, 505, 20), op("aten::mul", 510, 5), mark(2, 530, 20), op("aten::mul", 535, 5),
+        step(2, 1_000, 400), op("aten::mul", 1_010, 5),
+    ])  # fmt: skip
+    assert _sites(facts, "aten::mul") == [1, 1, 1, 2, 2, 2, 1, 2, 1]
+
+
+def test_operators_that_the_located_step_lacks_keep_no_line():
+    located = [step(1, 100, 90), mark(1, 110, 9), op("aten::mul", 112, 5)]
+    facts = facts_of([step(0, 0, 90), op("aten::item", 10, 5), *located])
+    assert _sites(facts, "aten::item") == [NONE]
+
+
+def test_the_first_located_step_is_the_one_that_lines_are_taken_from():
+    facts = facts_of([
+        step(0, 0, 90), op("aten::mul", 10, 5), step(1, 100, 90), mark(1, 108, 10), op("aten::mul", 110, 5),
+        step(2, 200, 90), mark(9, 208, 10), op("aten::mul", 210, 5),
+    ])  # fmt: skip
+    assert _sites(facts, "aten::mul") == [1, 1, 9]
+
+
+def test_operators_of_a_thread_without_marks_get_no_line_of_another_thread():
+    events = []
+    for n in range(2):
+        at = 100 * n
+        events += [step(n, at, 90), op("aten::mul", at + 10, 5), op("MulBackward0", at + 40, 20, tid=2)]
+        events += [op("aten::mul", at + 45, 5, tid=2)]
+    facts = facts_of([*events, mark(3, 108, 10)])
+    assert _sites(facts, "aten::mul") == [3, 3, NONE, NONE]
+
+
+def test_an_operator_of_the_located_step_outside_all_marks_keeps_no_line():
+    facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5), step(1, 100, 90), mark(1, 108, 10),
+                      op("aten::mul", 110, 5), op("aten::mul", 130, 5)])  # fmt: skip
+    assert _sites(facts, "aten::mul") == [1, 1, NONE]
+
+
+def test_operators_inside_the_programs_own_numbered_ranges_are_matched_by_their_shapes():
+    events = []
+    for n in range(2):
+        at = 100 * n
+        events += [step(n, at, 90), annotation(f"batch {n}", at + 5, 80)]
+        sizes = ("[[4]]", "[[8]]") if n else ("[[8]]", "[[4]]")
+        events += [op("aten::mul", at + 10 + 20 * i, 5, dims=size) for i, size in enumerate(sizes)]
+    facts = facts_of([*events, mark(1, 108, 10), mark(2, 128, 10)])
+    assert _sites(facts, "aten::mul") == [2, 1, 1, 2]
+
+
+def test_marks_outside_every_step_locate_nothing_else():
+    facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5), mark(1, 100, 20), op("aten::mul", 105, 5)])
+    assert facts.steps.located.tolist() == [False]
+    assert _sites(facts, "aten::mul") == [NONE, 1]
+
+
+def _training_steps(backward_thread: int, node: str) -> Facts:
+    events = []
+    for n in range(2):
+        at, first = 1_000 * n, 10 * n
+        events += [
+            step(n, at, 900),
+            op("aten::linear", at + 20, 20, sequence=first), op("aten::t", at + 22, 5, sequence=first),
+            op("aten::addmm", at + 30, 5, sequence=first + 1), op("aten::relu", at + 60, 5, sequence=first + 2),
+            op(node.format("ReluBackward0"), at + 200, 50, sequence=first + 2, tid=backward_thread),
+            op("aten::threshold_backward", at + 210, 9, tid=backward_thread),
+            op(node.format("AddmmBackward0"), at + 300, 50, sequence=first + 1, tid=backward_thread),
+            op("aten::mm", at + 310, 9, sequence=first + 2, tid=backward_thread),
+            op(node.format("torch::autograd::AccumulateGrad"), at + 400, 9, tid=backward_thread),
+            annotation(SGD, at + 500, 90), op("aten::add_", at + 510, 20, sequence=first + 3),
+        ]  # fmt: skip
+    events += [mark(1, 1_010, 40), mark(2, 1_055, 20), mark(3, 1_190, 290), mark(4, 1_490, 200)]
+    return facts_of(events)
+
+
+def test_a_backward_operator_also_has_the_line_of_its_forward_operator():
+    facts = _training_steps(1, "autograd::engine::evaluate_function: {}")
+    lines, trace = facts.lines, facts.trace
+    assert lines.site[rows_named(trace, "aten::threshold_backward")].tolist() == [3, 3]
+    assert lines.forward_site[rows_named(trace, "aten::threshold_backward")].tolist() == [2, 2]
+    assert lines.forward[rows_named(trace, "aten::threshold_backward")].tolist() == rows_named(trace, "aten::relu")
+    assert lines.forward_site[rows_named(trace, "aten::add_")].tolist() == [4, 4]
+    assert lines.forward_site[rows_named(trace, "aten::relu")].tolist() == [2, 2]
+    node = rows_named(trace, "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad")
+    assert lines.forward[node].tolist() == [NONE, NONE]
+    assert lines.forward_site[node].tolist() == [3, 3]
+
+
+def test_numbers_that_operators_of_the_backward_thread_draw_themselves_are_not_matched():
+    """Each thread counts for itself: under `create_graph` an operator inside a node has a number of its own."""
+    facts = _training_steps(9, "autograd::engine::evaluate_function: {}")
+    assert facts.lines.forward_site[rows_named(facts.trace, "aten::mm")].tolist() == [1, 1]
+    assert facts.lines.forward[rows_named(facts.trace, "aten::mm")].tolist() == rows_named(facts.trace, "aten::addmm")
+
+
+def test_of_forward_operators_with_one_number_the_last_made_the_node():
+    forward = [op("aten::linear", 0, 9, sequence=4), op("aten::t", 1, 2, sequence=4)]
+    facts = facts_of([*forward, op("TBackward0", 50, 9, sequence=4)])
+    assert facts.lines.forward[rows_named(facts.trace, "TBackward0")].tolist() == rows_named(facts.trace, "aten::t")
+
+
+def test_the_backward_pass_of_2021_has_nodes_alone():
+    facts = _training_steps(9, "{}")
+    backward = {facts.trace.name_of(row) for row in range(len(facts.trace.events)) if facts.lines.backward[row]}
+    assert backward == {"ReluBackward0", "AddmmBackward0", "torch::autograd::AccumulateGrad", "aten::mm",
+                        "aten::threshold_backward"}  # fmt: skip
+
+
+def test_a_users_range_named_backward_is_not_the_autograd_engine():
+    facts = facts_of([annotation("MyBackward", 0, 50), op("aten::mul", 5, 5), op("aten::threshold_backward", 20, 5)])
+    assert not facts.lines.backward.any()
+
+
+def test_a_forward_operator_of_another_step_is_not_matched():
+    facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5, sequence=3), step(1, 100, 90),
+                      op("MulBackward0", 110, 5, sequence=3)])  # fmt: skip
+    assert facts.lines.forward[rows_named(facts.trace, "MulBackward0")].tolist() == [NONE]
+
+
+def test_sequence_numbers_of_any_size_are_matched():
+    facts = facts_of([op("aten::mul", 10, 5, sequence=2**63 - 1), op("MulBackward0", 110, 5, sequence=2**63 - 1)])
+    assert facts.lines.forward.tolist() == [NONE, 0]
+
+
+def test_a_site_beyond_the_table_has_no_place():
+    facts = facts_of([mark(5, 0, 9)], callsites=(CallSite("train.py", 3, "main"),))
+    assert call_site(facts, 5) is None
+    assert call_site(facts, NONE) is None
+    assert call_site(facts, 0) == CallSite("train.py", 3, "main")
+
+
+def test_the_enclosing_function_is_the_innermost_of_the_users():
+    facts = facts_of([
+        python("train.py(40): <module>", 0, 500), python("/home/u/model.py(12): forward", 10, 200),
+        python("/opt/lib/python3.11/site-packages/torch/nn/functional.py(9): relu", 20, 50),
+        python("<built-in method relu>", 21, 40), op("aten::relu", 25, 30), op("aten::add", 300, 30),
+        op("aten::sub", 600, 30), python("a(99999999999).py(1): f", 700, 50), op("aten::mul", 710, 5),
+    ])  # fmt: skip
+    rows = {name: rows_named(facts.trace, f"aten::{name}") for name in ("relu", "add", "sub", "mul")}
+    assert enclosing_function(facts, rows["relu"]) == CallSite("/home/u/model.py", 12, "forward")
+    assert enclosing_function(facts, rows["add"]) == CallSite("train.py", 40, "<module>")
+    assert enclosing_function(facts, rows["sub"]) is None
+    assert enclosing_function(facts, rows["mul"]) == CallSite("a(99999999999).py", 1, "f")

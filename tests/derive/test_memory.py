@@ -1,0 +1,75 @@
+"""Memory from the allocator's events."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profkit.trace.events import NONE
+from tests.traces import facts_of, memory, op, rows_named, step
+
+
+def test_an_allocation_is_paired_with_the_free_at_its_address():
+    facts = facts_of([op("aten::empty", 0, 5), memory(1, 100, 64), memory(2, 50, 128), memory(3, -50, 128),
+                      memory(4, -100, 64)])  # fmt: skip
+    rows = rows_named(facts.trace, "[memory]")
+    assert facts.memory.rows.tolist() == rows[:2]
+    assert facts.memory.freed_by.tolist() == [rows[3], rows[2]]
+    assert facts.memory.size_bytes.tolist() == [100, 50]
+    assert facts.memory.peak_bytes == 150
+
+
+def test_an_address_used_again_belongs_to_another_allocation():
+    facts = facts_of([memory(0, 8, 64), memory(1, -8, 64), memory(2, 16, 64), memory(3, -16, 64), memory(4, 4, 64)])
+    assert facts.memory.freed_by.tolist() == [1, 3, NONE]
+    assert facts.memory.peak_bytes == 16
+
+
+def test_an_allocation_whose_free_was_not_recorded_is_still_live():
+    facts = facts_of([memory(0, 8, 64), memory(1, 16, 64), memory(2, -16, 64), memory(3, -4, 1024)])
+    assert facts.memory.freed_by.tolist() == [NONE, 2]
+
+
+def test_events_without_an_address_are_not_paired():
+    events = [memory(0, 8, 64), memory(1, -8, 64)]
+    for event in events:
+        del event["args"]["Addr"]
+    assert facts_of(events).memory.freed_by.tolist() == [NONE]
+
+
+def test_live_bytes_are_followed_from_step_to_step():
+    facts = facts_of([
+        step(0, 0, 10), memory(1, 100, 64), memory(5, 30, 128), memory(6, -30, 128),
+        step(1, 10, 10), memory(12, 100, 256), memory(15, -1_000, 512), step(2, 20, 10), memory(20, 7, 1024),
+    ])  # fmt: skip
+    assert facts.memory.live_at_step_end_bytes.tolist() == [100, -800, -793]
+    assert facts.memory.peak_bytes == 200
+
+
+def test_where_there_is_a_device_its_memory_counts():
+    facts = facts_of([memory(0, 5_000, 64), memory(1, 8, 128, device_type=1), memory(2, 9, 256, device_type=6)])
+    assert facts.memory.size_bytes.tolist() == [8, 9]
+    assert facts.memory.peak_bytes == 17
+
+
+def test_a_trace_without_memory_events_has_no_memory():
+    facts = facts_of([op("aten::mul", 0, 5)])
+    assert not facts.memory.present
+    assert facts.memory.peak_bytes == 0
+    assert facts.memory.live_at_step_end_bytes.tolist() == [0]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.integers(1, 99)), min_size=1, max_size=30))
+def test_pairs_are_those_of_an_allocator_that_keeps_a_table(actions):
+    events = [memory(i, size if allocates else -size, 64 * place)
+              for i, (place, allocates, size) in enumerate(actions)]  # fmt: skip
+    table: dict[int, int] = {}
+    freed_by = {}
+    for row, (place, allocates, _) in enumerate(actions):
+        if allocates:
+            table[place] = row
+            freed_by[row] = NONE
+        elif place in table:
+            freed_by[table.pop(place)] = row
+    facts = facts_of(events)
+    assert dict(zip(facts.memory.rows.tolist(), facts.memory.freed_by.tolist(), strict=True)) == freed_by

@@ -1,0 +1,75 @@
+"""The operators as rules look at them: shapes, types, bytes, and which of them the program called."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.derive.operators import has_type, item_bytes, parse_dims, parse_types
+from tests.traces import annotation, facts_of, op, rows_named, runtime, step
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("[[4, 10], [], [10]]", [[4, 10], [], [10]]),
+        ("[[[4], [5, 6]], []]", [[4], [5, 6], []]),
+        ("[]", []),
+        ("", []),
+        ("{}", []),
+        ("[1, null, [2.5], [[1], 3]]", [[1]]),
+        ("[[4", []),
+        ("[" * 100_000, []),
+    ],
+)
+def test_shapes_are_parsed_and_what_is_none_is_left_out(text, shapes):
+    assert parse_dims(text) == shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [('["float", "", "Scalar"]', ["float", "", "Scalar"]), ("[1]", [""]), ("", []), ('{"a": 1}', []), ('["', [])],
+)
+def test_types_are_parsed(text, types):
+    assert parse_types(text) == types
+
+
+def test_the_bytes_of_an_element_are_known_by_the_profilers_type_names():
+    names = ["double", "float", "c10::Half", "long int", "bool", "c10::complex<double>", "Scalar"]
+    assert [item_bytes(name) for name in names] == [8, 4, 2, 8, 1, 16, 0]
+
+
+@pytest.mark.parametrize(
+    ("dims", "types", "size", "elements"),
+    [
+        ("[[4, 10], [10]]", '["float", "double"]', 240, 40),
+        ("[[4, 10], []]", '["c10::Half", "Scalar"]', 80, 40),
+        ("[[[4], [6]], []]", '["TensorList", "Scalar"]', 40, 6),
+        ("[[0, 5]]", '["float"]', 0, 0),
+        ("[[-3, 5]]", '["float"]', 0, 0),
+        (None, None, 0, 0),
+        (str([[2**40, 2**40]]), '["double"]', 2**62, 2**62),
+        (str([[10**30] * 20] * 3), '["double", "double", "double"]', 2**62, 2**62),
+    ],
+)
+def test_input_sizes_follow_from_shapes_and_types(dims, types, size, elements):
+    facts = facts_of([op("aten::mul", 0, 5, dims=dims, types=types)])
+    assert facts.operators.input_bytes.tolist() == [size]
+    assert facts.operators.elements.tolist() == [elements]
+    assert facts.operators.has_shapes is (dims is not None)
+
+
+def test_what_the_program_called_are_the_outermost_operators_of_its_thread():
+    facts = facts_of([
+        step(0, 0, 300), annotation("mine", 5, 60), op("aten::linear", 10, 40), op("aten::addmm", 12, 30),
+        runtime("cudaLaunchKernel", 14, 2), op("aten::relu", 60, 5), op("aten::mm", 70, 5, tid=9),
+        op("autograd::engine::evaluate_function: ReluBackward0", 100, 50), op("ReluBackward0", 101, 48),
+        op("aten::threshold_backward", 102, 40),
+    ])  # fmt: skip
+    names = [facts.trace.name_of(row) for row in facts.operators.rows]
+    assert names == ["aten::linear", "aten::relu", "autograd::engine::evaluate_function: ReluBackward0"]
+
+
+def test_events_with_an_input_of_a_type_are_found():
+    facts = facts_of([op("a", 0, 1, types='["double", "float"]'), op("b", 2, 1, types='["float"]'), op("c", 4, 1)])
+    assert has_type(facts.trace, "double", "c10::complex<double>").tolist() == [True, False, False]
+    assert rows_named(facts.trace, "a") == [0]

@@ -1,0 +1,183 @@
+"""Where the steps lie, from each source."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profkit.derive.repetition import find_period
+from profkit.derive.steps import Steps, find_steps
+from profkit.derive.tree import build_tree
+from tests.traces import annotation, kernel, mark, op, pause, python, step, trace_of
+
+
+def _steps(events) -> Steps:
+    trace = trace_of(events)
+    return find_steps(trace, build_tree(trace))
+
+
+def _windows(steps: Steps) -> list[tuple[int, int]]:
+    return [(int(s) // 1000, int(e) // 1000) for s, e in zip(steps.start_ns, steps.end_ns, strict=True)]
+
+
+def test_the_profilers_own_marks_come_first():
+    steps = _steps([
+        step(1, 20, 10), step(0, 5, 14), op("aten::mul", 0, 1),
+        *(annotation("Optimizer.step#SGD.step", at, 1) for at in (6, 12, 22, 26)),
+        {**step(0, 5, 14, tid=7), "cat": "gpu_user_annotation", "pid": 0},
+    ])  # fmt: skip
+    assert _windows(steps) == [(5, 19), (20, 30)]
+    assert steps.source == "the profiler's step marks"
+    assert steps.main_lane == 0
+    assert steps.median_ns == 12_000
+    assert steps.window_ns == (5_000, 30_000)
+
+
+def test_marks_of_another_thread_are_not_steps_of_the_main_one():
+    assert _windows(_steps([step(0, 0, 5), step(1, 5, 5), step(0, 2, 9, tid=2)])) == [(0, 5), (5, 10)]
+
+
+def test_steps_lie_between_the_ends_of_the_optimizers_steps():
+    steps = _steps([op("aten::mul", 0, 1), *(annotation("Optimizer.step#SGD.step", at, 4) for at in (10, 30, 50))])
+    assert _windows(steps) == [(14, 34), (34, 54)]
+    assert steps.source == "the optimizer's steps"
+
+
+def test_of_two_optimizers_the_first_one_counts():
+    names = ("Optimizer.step#Adam.step", "Optimizer.step#SGD.step")
+    steps = _steps([annotation(name, at + 3 * i, 1) for at in (0, 10, 20) for i, name in enumerate(names)])
+    assert _windows(steps) == [(1, 11), (11, 21)]
+
+
+def test_an_optimizer_inside_another_is_part_of_it():
+    inner = [annotation("Optimizer.step#SGD.step", at + 1, 1) for at in (0, 10, 20)]
+    outer = [annotation("Optimizer.step#Lookahead.step", at, 4) for at in (0, 10, 20)]
+    assert _windows(_steps([*inner, *outer])) == [(4, 14), (14, 24)]
+
+
+def test_steps_lie_between_the_starts_of_the_loaders_batches():
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    steps = _steps([annotation(name, at, 2) for at in (40, 0, 10, 25)])
+    assert _windows(steps) == [(0, 10), (10, 25), (25, 40)]
+    assert steps.source == "the DataLoader's batches"
+
+
+def test_a_pattern_of_operators_that_repeats_gives_steps():
+    events = [op("aten::ones", 0, 5)]
+    events += [op(name, 10 + 20 * i + 5 * j, 4) for i in range(5) for j, name in enumerate(("aten::mm", "aten::relu"))]
+    steps = _steps(events)
+    assert _windows(steps) == [(10, 30), (30, 50), (50, 70), (70, 90)]
+    assert steps.source == "a pattern that repeats"
+
+
+def test_a_pattern_inside_the_one_call_that_fills_the_recording_is_found():
+    events = [annotation("main", 0, 200)]
+    events += [op(f"aten::{name}", 10 + 30 * i + 10 * j, 9) for i in range(6) for j, name in enumerate(("a", "b", "c"))]
+    assert _windows(_steps(events)) == [(10 + 30 * i, 40 + 30 * i) for i in range(5)]
+
+
+def test_marked_lines_tell_the_pattern_where_operators_do_not():
+    events = []
+    for i in range(5):
+        events += [mark(1, 100 * i, 40), mark(2, 100 * i + 50, 40)]
+        events += [op(f"aten::op{i}{j}", 100 * i + 3 * j, 2) for j in range(10)]
+    steps = _steps(events)
+    assert _windows(steps) == [(100 * i, 100 * i + 100) for i in range(4)]
+    assert steps.source == "a pattern that repeats"
+
+
+def test_without_any_sign_the_whole_recording_is_one_step():
+    steps = _steps([python("train.py(1): <module>", 0, 90), op("aten::mm", 10, 5), kernel("sgemm", 20, 15)])
+    assert _windows(steps) == [(10, 35)]
+    assert steps.source == "the whole recording, as one step"
+    assert steps.measured.tolist() == [True]
+
+
+@pytest.mark.parametrize("event", [{**op("x", 3, 0), "cat": "unknown"}, kernel("sgemm", 3, 0), python("f", 3, 0)])
+def test_a_recording_of_one_instant_still_has_a_step(event):
+    steps = _steps([event])
+    assert (len(steps), steps.measured_count) == (1, 1)
+    assert steps.median_ns >= 0
+
+
+def test_the_main_thread_is_the_one_with_the_most_work_not_the_one_with_open_python_frames():
+    trace = trace_of([python("threading.py(1): run", 0, 500, tid=9), op("aten::mm", 0, 20, tid=2), op("a", 0, 10)])
+    lane = find_steps(trace, build_tree(trace)).main_lane
+    assert trace.lanes[lane].thread == "2"
+
+
+def test_steps_with_marked_lines_are_located_and_the_others_measured():
+    steps = _steps([step(0, 0, 10), step(1, 10, 10), step(2, 20, 30), mark(4, 25, 3), mark(5, 2, 3, tid=2)])
+    assert steps.located.tolist() == [False, False, True]
+    assert steps.measured.tolist() == [True, True, False]
+    assert (steps.measured_count, steps.window_ns) == (2, (0, 20_000))
+
+
+def test_where_every_step_is_located_all_are_measured():
+    steps = _steps([step(0, 0, 10), mark(1, 1, 1), step(1, 10, 10), mark(1, 11, 1)])
+    assert steps.located.all()
+    assert steps.measured.all()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "measured"),
+    [
+        ((31, 20, 20), [False, True, True]),
+        ((30, 20, 20), [True, True, True]),
+        ((90, 20), [True, True]),
+        ((20, 90, 20), [True, True, True]),
+    ],
+)
+def test_a_cold_first_step_is_left_out_where_two_others_show_it(lengths, measured):
+    starts = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+    steps = _steps([step(i, starts[i], length) for i, length in enumerate(lengths)])
+    assert steps.measured.tolist() == measured
+
+
+def test_the_first_of_the_unmarked_steps_may_be_cold_too():
+    events = [step(0, 0, 10), mark(1, 1, 1), step(1, 10, 80), step(2, 90, 20), step(3, 110, 20)]
+    assert _steps(events).measured.tolist() == [False, False, True, True]
+
+
+def test_profkits_pauses_do_not_count_as_step_time():
+    optimizer = "Optimizer.step#SGD.step"
+    events = [annotation(optimizer, 0, 1), annotation(optimizer, 20, 1), annotation(optimizer, 60, 1)]
+    steps = _steps([*events, pause(30, 18), pause(50, 5, tid=2), op("aten::mm", 22, 2)])
+    assert _windows(steps) == [(1, 21), (21, 61)]
+    assert steps.duration_ns.tolist() == [20_000, 22_000]
+
+
+def test_times_outside_all_steps_have_no_step():
+    steps = _steps([op("aten::mm", 0, 1), step(0, 10, 10), step(1, 25, 10)])
+    asked = np.array([0, 10, 19, 20, 24, 25, 34, 35]) * 1000
+    assert steps.index_of(asked).tolist() == [-1, 0, 0, -1, -1, 1, 1, -1]
+    assert steps.in_measured(asked).tolist() == [False, True, True, False, False, True, True, False]
+
+
+def _period(text: str) -> list[int] | None:
+    codes = np.array([ord(letter) for letter in text], dtype=np.int32)
+    start_ns = np.arange(len(text), dtype=np.int64)
+    starts = find_period(codes, start_ns, int(start_ns[-1]))
+    return None if starts is None else starts.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("abcabcabc", [0, 3, 6]),
+        ("xyzabcabcabcabcabc", [3, 6, 9, 12, 15]),
+        ("abbbcabbbcabbbc", [0, 5, 10]),
+        ("aaaaaaaaa", None),
+        ("abab", None),
+        ("abcdefghij", None),
+        ("abcabcabcdefghijklmnopqrs", None),
+    ],
+)
+def test_the_longest_regular_pattern_is_the_loop(text, starts):
+    assert _period(text) == starts
+
+
+def test_a_loop_that_fills_little_of_the_time_is_not_the_step():
+    codes = np.array([1, 2] * 4 + [3], dtype=np.int32)
+    start_ns = np.array([0, 1, 2, 3, 4, 5, 6, 7, 100], dtype=np.int64)
+    assert find_period(codes, start_ns, 100) is None

@@ -1,0 +1,110 @@
+"""What happens to the program itself: its output, its exit status, its errors, and steps that never come."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.running import diagnose
+
+TRAINING = """
+import sys
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(16, 16)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range({steps}):
+    optimizer.zero_grad()
+    loss = model(torch.ones(8, 16)).square().mean()
+    loss.backward()
+    optimizer.step()
+    print(step, loss.detach().numpy().tobytes().hex())
+print("arguments", sys.argv[1:], __name__)
+{end}
+"""
+pytestmark = pytest.mark.slow
+
+
+def program(directory: Path, steps: int = 12, end: str = "") -> str:
+    path = directory / "train.py"
+    path.write_text(TRAINING.format(steps=steps, end=end))
+    return str(path)
+
+
+def test_output_and_results_are_those_of_the_program_alone(tmp_path: Path) -> None:
+    script = program(tmp_path)
+    alone = subprocess.run([sys.executable, script, "--x", "1"], capture_output=True, text=True, check=True)
+    outcome = diagnose(script, "--", "--x", "1", directory=tmp_path)
+    assert outcome.status == 0
+    assert outcome.stdout.startswith(alone.stdout)
+    assert outcome.diagnosis["timing"]["steps"] >= 3
+
+
+def test_a_program_that_raises_is_diagnosed_and_its_traceback_shown_unchanged(tmp_path: Path) -> None:
+    script = program(tmp_path, end="raise KeyError('the end')")
+    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    outcome = diagnose(script, directory=tmp_path)
+    assert outcome.status == 3
+    assert alone.stderr in outcome.stderr
+    assert outcome.diagnosis["timing"]["steps"] >= 3
+
+
+def test_a_program_that_exits_with_a_status_is_diagnosed(tmp_path: Path) -> None:
+    outcome = diagnose(program(tmp_path, end="sys.exit(3)"), directory=tmp_path)
+    assert outcome.status == 3
+    assert "exit status 3" in outcome.stderr
+    assert outcome.diagnosis["timing"]["steps"] >= 3
+
+
+def test_a_program_that_exits_with_success_is_a_success(tmp_path: Path) -> None:
+    assert diagnose(program(tmp_path, end="sys.exit(0)"), directory=tmp_path).status == 0
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4, 6])
+def test_a_short_program_still_gets_a_diagnosis(tmp_path: Path, steps: int) -> None:
+    outcome = diagnose(program(tmp_path, steps=steps), directory=tmp_path)
+    assert "Traceback" not in outcome.stderr
+    assert outcome.status in (0, 2)
+    if steps:
+        assert outcome.status == 0
+        assert outcome.diagnosis["timing"]["steps"] >= 1
+
+
+def test_a_program_without_a_single_operator_is_said_to_have_recorded_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "nothing.py"
+    path.write_text("print('hello')\n")
+    outcome = diagnose(str(path), directory=tmp_path)
+    assert outcome.stdout.startswith("hello\n")
+    assert "Traceback" not in outcome.stderr
+    assert outcome.status == 2
+    assert "nothing was recorded" in outcome.stderr
+
+
+def test_a_program_that_fails_before_anything_is_recorded_is_reported_as_failed(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("raise ValueError('at once')\n")
+    outcome = diagnose(str(path), directory=tmp_path)
+    assert outcome.status == 3
+    assert "ValueError: at once" in outcome.stderr
+    assert "nothing was recorded" in outcome.stderr
+
+
+def test_a_module_runs_as_with_python_dash_m(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text(TRAINING.format(steps=12, end=""))
+    outcome = diagnose("-m", "package.train", "--", "--epochs", "2", directory=tmp_path)
+    assert outcome.status == 0, outcome.stderr
+    assert "arguments ['--epochs', '2'] __main__" in outcome.stdout
+
+
+def test_fail_on_turns_a_fault_into_exit_status_1(tmp_path: Path) -> None:
+    loop = "for i in range(400):\n        total = total + loss.detach() * torch.ones(64)[i % 64]"
+    body = TRAINING.replace("    print(step", f"    total = torch.zeros(())\n    {loop}\n    print(step")
+    path = tmp_path / "slow.py"
+    path.write_text(body.format(steps=12, end=""))
+    assert diagnose(str(path), "--fail-on", "high", directory=tmp_path).status == 1

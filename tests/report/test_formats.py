@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from profkit.errors import UsageError
+from profkit.findings import Diagnosis
+from profkit.report import FORMATS, render
+
+
+def test_each_format_renders_with_every_setting(full_diagnosis: Diagnosis) -> None:
+    for name in FORMATS:
+        text = render(full_diagnosis, name, width=60, color=True, pages={"retained-graph": "page"})
+        assert text.endswith("\n")
+        assert "retained-graph" in text
+
+
+def test_the_formats_are_those_that_the_command_line_names() -> None:
+    assert list(FORMATS) == ["text", "json", "markdown", "html", "sarif"]
+
+
+def test_settings_reach_the_format_that_knows_them(full_diagnosis: Diagnosis) -> None:
+    assert max(map(len, render(full_diagnosis, "text", width=50).splitlines())) <= 50
+    assert "\x1b[" in render(full_diagnosis, "text", color=True)
+    assert "about the leak" in render(full_diagnosis, "html", pages={"retained-graph": "about the leak"})
+    rules = json.loads(render(full_diagnosis, "sarif", pages={"launch-bound": "page"}))["runs"][0]["tool"]["driver"]
+    assert rules["rules"][1]["help"] == {"text": "page"}
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(full_diagnosis: Diagnosis) -> None:
+    with pytest.raises(UsageError, match=r"^pdf: not a report format; choose from text, json, markdown, html, sarif$"):
+        render(full_diagnosis, "pdf")

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from profkit.errors import UnreadableInput
+from profkit.findings import Diagnosis, Finding
+from profkit.report import json as report_json
+from profkit.report.json import parse_json, render_json
+
+FULL = {
+    "run": {
+        "command": ["python", "train.py"],
+        "python": "3.11.2",
+        "torch": "2.13.0",
+        "device": "cpu",
+        "started": None,
+        "files": {"trace": "a.pt.trace.json.gz"},
+    },
+    "timing": {
+        "steps": 5,
+        "step_time_ns": 12_300_000,
+        "steps_from": "the profiler's step marks",
+        "unprofiled_step_time_ns": 11_000_000,
+        "profiler_overhead_fraction": 0.118,
+        "shares": [
+            {"label": "forward", "time_ns_per_step": 9_000_000, "fraction": 0.732},
+            {"label": "unexplained", "time_ns_per_step": 300_000, "fraction": 0.024},
+        ],
+    },
+    "findings": [
+        {
+            "rule": "retained-graph",
+            "kind": "fault",
+            "severity": "high",
+            "message": "The list `losses` keeps the graph of every step alive.",
+            "count": 5,
+            "confidence": 0.9,
+            "fix": "Append the number, not the graph:\n    losses.append(loss.detach())",
+            "location": {
+                "file": "train.py",
+                "line": 31,
+                "function": "train_step",
+                "source": "losses.append(loss)",
+                "precision": "call",
+            },
+            "also": [{"file": "train.py", "line": 44, "function": "evaluate", "source": "", "precision": "call"}],
+            "saving": {"time_ns_per_step": 5_300_000, "fraction": 0.43, "low": 0.3, "high": 0.5, "bytes": 4_000_000},
+            "evidence": {"growth_bytes_per_step": 4_000_000},
+        },
+        {
+            "rule": "launch-bound",
+            "kind": "opportunity",
+            "severity": "medium",
+            "message": "The operators are small.",
+            "count": 1,
+            "confidence": 0.6,
+            "fix": "torch.compile(model)",
+            "location": {
+                "file": "/home/user/models/network.py",
+                "line": 12,
+                "function": "forward",
+                "source": "",
+                "precision": "def",
+            },
+            "also": [],
+            "saving": {"time_ns_per_step": 1_000_000, "fraction": 0.08, "low": 0.08, "high": 0.08, "bytes": 0},
+            "evidence": {},
+        },
+        {
+            "rule": "zero-filled-gradients",
+            "kind": "fault",
+            "severity": "info",
+            "message": "Gradients are filled with zeros.",
+            "count": 5,
+            "confidence": 1.0,
+            "fix": "Leave set_to_none alone.",
+            "location": None,
+            "also": [],
+            "saving": None,
+            "evidence": {},
+        },
+    ],
+    "skipped": {"pageable-transfer": "the recording holds no GPU", "fragmentation": "the recording holds no GPU"},
+    "health": ["The trace was cut off: 3 of 8 steps are missing."],
+    "schema": "profkit.diagnosis/1",
+}
+
+
+def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: Diagnosis) -> None:
+    text = render_json(full_diagnosis)
+    assert json.loads(text) == FULL
+    assert list(json.loads(text)) == ["run", "timing", "findings", "skipped", "health", "schema"]
+
+
+def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:
+    for diagnosis in (full_diagnosis, empty_diagnosis):
+        assert parse_json(render_json(diagnosis).encode()) == diagnosis
+
+
+def test_keys_of_a_later_version_are_passed_over(clean_diagnosis: Diagnosis) -> None:
+    value = json.loads(render_json(clean_diagnosis))
+    value["later"] = value["timing"]["later"] = 1
+    assert parse_json(json.dumps(value).encode()) == clean_diagnosis
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"run": 1}', b"\xff\xfe", b"[" * 100_000])
+def test_anything_else_is_refused_with_the_name_of_the_file(data: bytes) -> None:
+    with pytest.raises(UnreadableInput, match=r"^runs.a.json: is not a diagnosis that profkit wrote: "):
+        parse_json(data, Path("runs") / "a.json")
+
+
+def test_another_schema_is_refused_by_name(clean_diagnosis: Diagnosis) -> None:
+    other = render_json(replace(clean_diagnosis, schema="profkit.diagnosis/2"))
+    with pytest.raises(UnreadableInput, match=r"has the schema 'profkit.diagnosis/2'; this profkit reads"):
+        parse_json(other.encode())
+
+
+def test_a_file_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch, clean_diagnosis: Diagnosis) -> None:
+    monkeypatch.setattr(report_json, "MAX_BYTES", 1 << 20)
+    with pytest.raises(UnreadableInput, match="is larger than 1 MiB"):
+        parse_json(render_json(clean_diagnosis).encode() + b" " * (1 << 20))
+
+
+def test_what_json_has_no_word_for_is_still_written(clean_diagnosis: Diagnosis, leak: Finding) -> None:
+    odd = replace(leak, message="a\ud800b", evidence={"ratio": math.nan, "most": math.inf})
+    back = parse_json(render_json(replace(clean_diagnosis, findings=(odd,))).encode())
+    assert back.findings[0].message == "a?b"
+    assert back.findings[0].evidence == {"ratio": "nan", "most": "inf"}

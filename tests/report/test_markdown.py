@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from profkit.findings import Diagnosis, Finding
+from profkit.report.markdown import render_markdown
+
+FULL = """\
+## 1 fault costs 43 % of the step: retained-graph at train.py:31
+
+### Faults
+
+#### `retained-graph` (high)
+
+The list \\`losses\\` keeps the graph of every step alive.
+
+```python
+losses.append(loss)
+```
+
+- where: `train.py:31 in train_step`
+- seen: 5 times
+- cost: 5.30 ms per step (43 % of the step; likely 30 to 50 %); memory grows by 4.00 MB per step
+- also at: `train.py:44 in evaluate`
+- confidence: 90 %
+
+Fix:
+
+```
+Append the number, not the graph:
+    losses.append(loss.detach())
+```
+
+### Opportunities
+
+They would help, but change numerics or structure.
+
+#### `launch-bound` (medium, opportunity)
+
+The operators are small.
+
+- where: `/home/user/models/network.py in forward (defined at line 12; the calling line was not recorded)`
+- gain: 1.00 ms per step (8.0 % of the step)
+- confidence: 60 %
+
+Fix: torch.compile(model)
+
+### For your information
+
+- `zero-filled-gradients`: Gradients are filled with zeros.
+
+### Not looked at
+
+- the recording holds no GPU: `fragmentation`, `pageable-transfer`
+
+### The recording
+
+- The trace was cut off: 3 of 8 steps are missing.
+- command: `python train.py`
+- device: `cpu`
+- torch: `2.13.0`
+- Python: `3.11.2`
+- steps: `5 steps of 12.3 ms (median), found from the profiler's step marks, 11.0 ms without the profiler, \
+recording added 12 %`
+
+### Where the step's time went
+
+| part | time per step | share |
+| --- | ---: | ---: |
+| forward | 9.00 ms | 73 % |
+| unexplained | 300 us | 2.4 % |
+"""
+
+
+def test_the_report_reads_from_the_verdict_to_where_the_time_went(full_diagnosis: Diagnosis) -> None:
+    assert render_markdown(full_diagnosis) == FULL
+
+
+def test_nothing_known_and_nothing_found_is_one_heading(empty_diagnosis: Diagnosis) -> None:
+    assert render_markdown(empty_diagnosis) == "## Nothing found; the recording holds no steps to measure\n"
+
+
+def test_outside_of_code_nothing_is_markup_or_a_mention(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+    text = render_markdown(replace(full_diagnosis, findings=(hostile_finding,), health=(hostile_finding.message,)))
+    prose = re.sub(r"(?s)(`{3,}).*?\n\1\n|(?<!\\)(`+)(?!`).*?[^`]\2(?!`)", "", text)
+    assert "\\<script\\>" in prose
+    assert not re.search(r"(?<!\\)[<\[](?!!-- -->)", prose)
+    assert not re.search(r"@(?!<!-- -->)", prose)
+
+
+def test_code_with_backticks_gets_a_longer_fence(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+    lines = render_markdown(replace(full_diagnosis, findings=(hostile_finding,))).splitlines()
+    start = lines.index("````")
+    assert lines[start + 1] == "```"
+    assert lines[start + 4] == "````"
+
+
+def test_the_fourth_further_place_is_only_counted(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    places = tuple(replace(leak.also[0], line=line) for line in range(1, 6))
+    text = render_markdown(replace(full_diagnosis, findings=(replace(leak, also=places),)))
+    assert text.count("- also at: ") == 3
+    assert "- and 2 more places\n" in text

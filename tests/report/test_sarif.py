@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
+from profkit.report.sarif import render_sarif
+
+
+def run_of(diagnosis: Diagnosis, pages: dict[str, str] | None = None) -> dict[str, Any]:
+    log = json.loads(render_sarif(diagnosis, pages))
+    assert log["version"] == "2.1.0"
+    assert log["$schema"].endswith("sarif-schema-2.1.0.json")
+    (run,) = log["runs"]
+    return run  # type: ignore[no-any-return] # JSON has no types
+
+
+def uri_of(diagnosis: Diagnosis, finding: Finding, file: str) -> str:
+    run = run_of(replace(diagnosis, findings=(replace(finding, location=Location(file, 3, "f"), also=()),)))
+    uri = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert isinstance(uri, str)
+    return uri
+
+
+def test_each_rule_stands_once_and_each_result_points_to_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    run = run_of(replace(full_diagnosis, findings=(*full_diagnosis.findings, leak)), {"launch-bound": " the page\n"})
+    assert run["tool"]["driver"] == {
+        "name": "profkit",
+        "rules": [
+            {"id": "retained-graph", "shortDescription": {"text": "retained graph"}},
+            {"id": "launch-bound", "shortDescription": {"text": "launch bound"}, "help": {"text": "the page"}},
+            {"id": "zero-filled-gradients", "shortDescription": {"text": "zero filled gradients"}},
+        ],
+    }
+    assert [(r["ruleId"], r["ruleIndex"]) for r in run["results"]] == [
+        ("retained-graph", 0),
+        ("launch-bound", 1),
+        ("zero-filled-gradients", 2),
+        ("retained-graph", 0),
+    ]
+
+
+def test_a_result_says_what_it_costs_where_it_is_and_how_to_mend_it(full_diagnosis: Diagnosis) -> None:
+    assert run_of(full_diagnosis)["results"][0] == {
+        "ruleId": "retained-graph",
+        "ruleIndex": 0,
+        "level": "error",
+        "message": {
+            "text": "The list `losses` keeps the graph of every step alive. Cost: 5.30 ms per step (43 % of the step; "
+            "likely 30 to 50 %); memory grows by 4.00 MB per step. Fix: Append the number, not the graph: "
+            "losses.append(loss.detach())"
+        },
+        "occurrenceCount": 5,
+        "properties": {
+            "kind": "fault",
+            "severity": "high",
+            "confidence": 0.9,
+            "timeNsPerStep": 5_300_000,
+            "fraction": 0.43,
+            "bytes": 4_000_000,
+        },
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": "train.py"},
+                    "region": {"startLine": 31, "snippet": {"text": "losses.append(loss)"}},
+                },
+                "logicalLocations": [{"name": "train_step", "kind": "function"}],
+            }
+        ],
+        "relatedLocations": [
+            {
+                "id": 1,
+                "physicalLocation": {"artifactLocation": {"uri": "train.py"}, "region": {"startLine": 44}},
+                "logicalLocations": [{"name": "evaluate", "kind": "function"}],
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity", "level"),
+    [
+        (Kind.FAULT, Severity.HIGH, "error"),
+        (Kind.FAULT, Severity.MEDIUM, "warning"),
+        (Kind.FAULT, Severity.LOW, "note"),
+        (Kind.FAULT, Severity.INFO, "note"),
+        (Kind.OPPORTUNITY, Severity.HIGH, "note"),
+    ],
+)
+def test_the_level_follows_the_severity_and_an_opportunity_is_a_note(
+    full_diagnosis: Diagnosis, leak: Finding, kind: Kind, severity: Severity, level: str
+) -> None:
+    finding = replace(leak, kind=kind, severity=severity)
+    assert run_of(replace(full_diagnosis, findings=(finding,)))["results"][0]["level"] == level
+
+
+@pytest.mark.parametrize(
+    ("file", "uri"),
+    [
+        ("src/train.py", "src/train.py"),
+        ("a b/100%/ü#?.py", "a%20b/100%25/%C3%BC%23%3F.py"),
+        ("c:d.py", "c%3Ad.py"),
+        ("<string>", "%3Cstring%3E"),
+        ("/home/a b/train.py", "file:///home/a%20b/train.py"),
+        ("C:\\code dir\\train.py", "file:///C:/code%20dir/train.py"),
+        ("odd\ud800.py", "odd%3F.py"),
+    ],
+)
+def test_a_file_is_named_by_an_encoded_uri(full_diagnosis: Diagnosis, leak: Finding, file: str, uri: str) -> None:
+    assert uri_of(full_diagnosis, leak, file) == uri
+
+
+def test_a_line_that_is_not_known_is_left_out(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    finding = replace(leak, location=Location("train.py", 0, ""), also=())
+    assert run_of(replace(full_diagnosis, findings=(finding,)))["results"][0]["locations"] == [
+        {"physicalLocation": {"artifactLocation": {"uri": "train.py"}}}
+    ]
+
+
+def test_health_and_rules_that_could_not_look_are_notifications(full_diagnosis: Diagnosis) -> None:
+    (invocation,) = run_of(full_diagnosis)["invocations"]
+    assert invocation == {
+        "executionSuccessful": True,
+        "toolExecutionNotifications": [
+            {"level": "warning", "message": {"text": "The trace was cut off: 3 of 8 steps are missing."}},
+            {"level": "note", "message": {"text": "pageable-transfer did not look: the recording holds no GPU"}},
+            {"level": "note", "message": {"text": "fragmentation did not look: the recording holds no GPU"}},
+        ],
+    }
+
+
+def test_nothing_found_is_a_run_without_results(empty_diagnosis: Diagnosis) -> None:
+    run = run_of(empty_diagnosis)
+    assert run["results"] == []
+    assert run["tool"]["driver"]["rules"] == []

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from rich.text import Text
+
+from profkit.findings import Diagnosis, Finding, Kind, Location, Saving, Severity, TimeShare
+from profkit.report.text import render_text
+
+FULL = """\
+1 fault costs 43 % of the step: retained-graph at train.py:31
+
+Faults
+
+1. HIGH retained-graph
+   The list `losses` keeps the graph of every step alive.
+   where    train.py:31 in train_step, 5 times
+                losses.append(loss)
+   cost     5.30 ms per step (43 % of the step; likely 30 to 50 %); memory grows
+            by 4.00 MB per step
+   fix      Append the number, not the graph:
+                losses.append(loss.detach())
+   also at  train.py:44 in evaluate
+
+Opportunities: they would help, but change numerics or structure
+
+2. MEDIUM opportunity launch-bound
+   The operators are small.
+   where    network.py in forward (defined at line 12; the calling line was not
+            recorded)
+            folder /home/user/models/
+   gain     1.00 ms per step (8.0 % of the step)
+   fix      torch.compile(model)
+   certain  60 %: check before you change it
+
+Too small to matter, or for your information
+- zero-filled-gradients: Gradients are filled with zeros.
+
+What a rule means, with an example: profkit explain retained-graph
+
+Not looked at
+- the recording holds no GPU: fragmentation, pageable-transfer
+
+The recording
+- The trace was cut off: 3 of 8 steps are missing.
+   command  python train.py
+   device   cpu
+   torch    2.13.0
+   Python   3.11.2
+   steps    5 steps of 12.3 ms (median), found from the profiler's step marks,
+            11.0 ms without the profiler, recording added 12 %
+
+Where the step's time went
+forward      9.00 ms   73 %  ##########
+unexplained   300 us  2.4 %
+"""
+
+
+def test_the_report_reads_from_the_verdict_to_where_the_time_went(full_diagnosis: Diagnosis) -> None:
+    assert render_text(full_diagnosis) == FULL
+
+
+def test_nothing_known_and_nothing_found_is_one_line(empty_diagnosis: Diagnosis) -> None:
+    assert render_text(empty_diagnosis) == "Nothing found; the recording holds no steps to measure\n"
+
+
+def test_a_clean_run_says_that_there_is_nothing_to_fix(clean_diagnosis: Diagnosis) -> None:
+    assert render_text(clean_diagnosis) == (
+        "Nothing to fix: 5 steps of 12.3 ms\n"
+        "\n"
+        "The recording\n"
+        "   command  train.py\n"
+        "   steps    5 steps of 12.3 ms (median)\n"
+    )
+
+
+def test_no_line_is_wider_than_asked_for(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    long = replace(leak, message="word " * 60, location=Location("/" + "deep/" * 40 + "train.py", 3, "f", "x" * 300))
+    diagnosis = replace(full_diagnosis, findings=(long, *full_diagnosis.findings), health=("note " * 50,))
+    for width in (40, 80, 120):
+        assert max(map(len, render_text(diagnosis, width).splitlines())) <= width
+
+
+def test_a_long_source_line_is_wrapped_and_never_cut(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    source = "loss = " + " + ".join(f"term_{number}" for number in range(40))
+    finding = replace(leak, location=Location("train.py", 3, "f", source))
+    text = " ".join(render_text(replace(full_diagnosis, findings=(finding,))).split())
+    assert source in text
+
+
+def test_a_place_is_never_broken_inside_the_name_of_the_file(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    finding = replace(leak, location=Location("/" + "deep/" * 20 + "train.py", 31, "step", "x"))
+    lines = render_text(replace(full_diagnosis, findings=(finding,))).splitlines()
+    assert "   where    train.py:31 in step, 5 times" in lines
+
+
+def test_plain_text_holds_no_escape_codes_and_only_ascii(full_diagnosis: Diagnosis) -> None:
+    assert render_text(full_diagnosis).replace("\n", "").isprintable()
+    assert render_text(full_diagnosis).isascii()
+
+
+def test_colour_changes_nothing_but_escape_codes(full_diagnosis: Diagnosis) -> None:
+    coloured = render_text(full_diagnosis, color=True)
+    assert "\x1b[" in coloured
+    plain = [line.rstrip() for line in Text.from_ansi(coloured).plain.splitlines()]
+    assert plain == FULL.splitlines()
+
+
+def test_what_comes_from_a_trace_cannot_steer_the_terminal(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+    diagnosis = replace(
+        full_diagnosis, findings=(hostile_finding,), health=("\x1b]0;title\x07",), skipped={"\x1b": "\n"}
+    )
+    text = render_text(diagnosis)
+    assert text.replace("\n", "").isprintable()
+    assert "[link](http://e.invalid)" in text
+
+
+def test_a_finding_without_a_saving_says_that_it_was_not_measured(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    bare = replace(leak, saving=None, location=None, also=(), evidence={}, fix="")
+    text = render_text(replace(full_diagnosis, findings=(bare,)))
+    assert text.startswith("1 fault has no measured cost: retained-graph\n")
+    assert (
+        "   seen     5 times\n   cost     not measured: this recording does not say what mending it would give" in text
+    )
+
+
+def test_memory_alone_is_what_the_verdict_speaks_of(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    growing = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
+    text = render_text(replace(full_diagnosis, findings=(growing,)))
+    assert text.startswith("1 fault makes memory grow by 4.00 MB per step: retained-graph at train.py:31\n")
+    assert "   cost     memory grows by 4.00 MB per step\n" in text
+
+
+def test_memory_that_does_not_grow_is_not_called_growth(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    peak = replace(leak, severity=Severity.LOW, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
+    text = render_text(replace(full_diagnosis, findings=(peak,)))
+    assert text.startswith("1 fault holds 4.00 MB of memory: retained-graph")
+    assert "   cost     4.00 MB of memory would come free\n" in text
+
+
+def test_a_hidden_wait_is_said_to_gain_nothing(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    hidden = replace(leak, severity=Severity.LOW, saving=Saving(0, 0.0, 0.0, 0.0), evidence={})
+    assert "no time to gain in this recording" in render_text(replace(full_diagnosis, findings=(hidden,)))
+
+
+def test_several_faults_are_counted_and_the_first_is_named(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    second = replace(leak, rule="input-bound", severity=Severity.LOW)
+    text = render_text(replace(full_diagnosis, findings=(leak, second)))
+    assert text.startswith("2 faults; the worst costs 43 % of the step: retained-graph at train.py:31\n")
+
+
+def test_only_opportunities_are_no_fault(clean_diagnosis: Diagnosis, leak: Finding) -> None:
+    chance = replace(leak, kind=Kind.OPPORTUNITY)
+    text = render_text(replace(clean_diagnosis, findings=(chance,), skipped={"a": "b"}))
+    assert text.startswith("No fault, but 1 opportunity: 5 steps of 12.3 ms; 1 rule could not look\n")
+
+
+def test_a_recording_without_steps_could_not_be_looked_at(empty_diagnosis: Diagnosis) -> None:
+    text = render_text(replace(empty_diagnosis, health=("The trace holds no steps.", "It was cut off.")))
+    assert text.splitlines()[0] == "Could not look: The trace holds no steps."
+
+
+def test_a_small_finding_takes_at_most_two_lines(clean_diagnosis: Diagnosis, leak: Finding) -> None:
+    wordy = replace(leak, severity=Severity.INFO, message="many words " * 50)
+    lines = render_text(replace(clean_diagnosis, findings=(wordy,))).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("- retained-graph at train.py:31"))
+    assert lines[start + 1].endswith(" ...")
+    assert lines[start + 2] == ""
+
+
+def test_only_three_more_places_are_shown(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    many = replace(leak, also=tuple(Location("a.py", line, "f") for line in range(1, 6)))
+    text = render_text(replace(full_diagnosis, findings=(many,)))
+    assert "   also at  a.py:1 in f\n            a.py:2 in f\n            a.py:3 in f\n            and 2 more\n" in text
+
+
+def test_shares_outside_zero_to_one_keep_their_figure(clean_diagnosis: Diagnosis) -> None:
+    shares = (TimeShare("overlap", 30_000_000, 2.4), TimeShare("gap", -1_000, -0.1))
+    lines = render_text(replace(clean_diagnosis, timing=replace(clean_diagnosis.timing, shares=shares))).splitlines()
+    assert lines[-2:] == ["overlap   30.0 ms  240 %  ##############", "gap      -1.00 us  -10 %"]
+
+
+@pytest.mark.parametrize("module", ["profkit.report", "profkit.findings"])
+def test_rich_is_not_imported_before_a_report_is_wanted(module: str) -> None:
+    program = f"import sys, {module}; sys.exit('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

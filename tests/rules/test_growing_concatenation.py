@@ -1,0 +1,158 @@
+"""Tensors that grow by concatenation, and concatenations that are meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.growing_concatenation import growing_concatenation
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+PIECE = 1024
+"""Elements of each new piece: 4 KiB."""
+
+
+def find(facts) -> list[Suspicion]:
+    return list(growing_concatenation.check(facts))
+
+
+def cat(at: float, *elements: int, name: str = "aten::cat", duration: float = 8) -> Json:
+    shapes = [[size] for size in elements]
+    return op(name, at, duration, dims=[shapes, []], types=["TensorList", "Scalar"])
+
+
+def growing(at: float, calls: int, piece: int = PIECE, name: str = "aten::cat") -> list[Json]:
+    """`out = torch.cat([out, piece])`, ``calls`` times, 8 us of every 10."""
+    return [cat(at + 10 * i, (i + 1) * piece, piece, name=name) for i in range(calls)]
+
+
+def steps_of(part: Callable[[float], list[Json]], length: float = 100, count: int = 4) -> list[Json]:
+    return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
+
+
+def test_of_each_call_only_its_new_piece_is_kept():
+    facts = facts_of(steps_of(lambda at: growing(at, 8)))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::cat")
+    assert found.evidence["copied_bytes_per_step"] == 4 * PIECE * sum(range(2, 10))
+    assert found.evidence["longest_run"] == 8
+    kept = sum(1 / total for total in range(2, 10))
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(8 * (8 - kept) / 100, abs=1e-3)
+
+
+@pytest.mark.parametrize(("calls", "reported"), [(8, 1), (7, 0)])
+def test_eight_calls_are_the_least_in_a_step(calls, reported):
+    assert len(find(facts_of(steps_of(lambda at: growing(at, calls))))) == reported
+
+
+def test_other_spellings_count():
+    assert len(find(facts_of(steps_of(lambda at: growing(at, 8, name="aten::hstack"))))) == 1
+
+
+def test_one_piece_a_step_counts_where_the_result_goes_on_growing_over_the_steps():
+    facts = facts_of(steps_of(lambda at: [cat(at + 10, 30_000 + 10 * PIECE * int(at // 100), 10 * PIECE)]))
+    (found,) = find(facts)
+    assert found.evidence["longest_run"] == 4
+
+
+@pytest.mark.parametrize(("steps", "reported"), [(3, 1), (2, 0)])
+def test_three_steps_in_a_row_are_the_least(steps, reported):
+    """The result grows in the first steps of four, and then starts anew with the same size each time."""
+
+    def part(at: float) -> list[Json]:
+        return [cat(at + 10, 30_000 + 10 * PIECE * min(int(at // 100), steps - 1), 10 * PIECE)]
+
+    assert len(find(facts_of(steps_of(part)))) == reported
+
+
+@pytest.mark.parametrize(("piece", "reported"), [(373, 1), (372, 0)])
+def test_64_kibibytes_copied_are_the_least(piece, reported):
+    """Eight calls copy 44 pieces of float32; in one step."""
+    assert len(find(facts_of(steps_of(lambda at: growing(at, 8, piece), count=1)))) == reported
+
+
+@pytest.mark.parametrize(("uses", "reported"), [(3, 1), (4, 0)])
+def test_it_is_used_as_it_grows_when_it_is_used_between_half_of_the_calls(uses, reported):
+    """Nine calls have eight gaps."""
+
+    def part(at: float) -> list[Json]:
+        used = [op("aten::mean", at + 10 * i + 8.5, 1, dims=[[(i + 2) * PIECE]], types=["float"]) for i in range(uses)]
+        return [*growing(at, 9), *used]
+
+    assert len(find(facts_of(steps_of(part)))) == reported
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param("aten::embedding", id="the ids of a language model"),
+        pytest.param("aten::conv2d", id="the features of a DenseNet"),
+    ],
+)
+def test_a_tensor_that_is_needed_whole_each_time_is_silent(use):
+    def part(at: float) -> list[Json]:
+        used = [op(use, at + 10 * i + 8.5, 1, dims=[[500, 64], [(i + 2) * PIECE]], types=["float", "float"])
+                for i in range(8)]  # fmt: skip
+        return [*growing(at, 8), *used]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_a_view_of_what_is_gathered_is_no_use_of_it():
+    def part(at: float) -> list[Json]:
+        seen = [op("aten::select", at + 10 * i + 8.5, 1, dims=[[(i + 2) * PIECE]], types=["float"]) for i in range(8)]
+        return [*growing(at, 8), *seen]
+
+    assert len(find(facts_of(steps_of(part)))) == 1
+
+
+def test_concatenations_of_growing_size_that_do_not_take_each_others_result_are_silent():
+    def part(at: float) -> list[Json]:
+        return [cat(at + 10 * i, 100 * (i + 1) * PIECE, PIECE) for i in range(8)]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_a_window_that_does_not_grow_is_silent():
+    assert find(facts_of(steps_of(lambda at: [cat(at + 10 * i, 8 * PIECE, PIECE) for i in range(9)]))) == []
+
+
+def test_copies_of_a_few_kilobytes_are_silent():
+    assert find(facts_of(steps_of(lambda at: growing(at, 8, piece=16)))) == []
+
+
+def test_a_loader_that_makes_a_batch_is_silent():
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    assert find(facts_of(steps_of(lambda at: [annotation(loading, at, 99), *growing(at + 1, 8)]))) == []
+
+
+def test_two_lines_are_two_findings():
+    sites = tuple(CallSite("gather.py", line, "gather") for line in (10, 20))
+    both = [*growing(0, 8), *growing(100, 8)]
+    first = [step(9, 0, 200), mark(0, 0, 99), mark(1, 100, 99), *both]
+    later = steps_of(lambda at: [{**event, "ts": event["ts"] + at} for event in both], 200)
+    facts = facts_of([*first, *({**event, "ts": event["ts"] + 200} for event in later)], callsites=sites)
+    assert sorted(facts.callsites[facts.lines.site[found.rows[0]]].line for found in find(facts)) == [10, 20]
+
+
+def test_on_a_device_the_copying_kernels_shrink():
+    def part(at: float) -> list[Json]:
+        calls = [runtime("cudaLaunchKernel", at + 10 * i + 1, 2, correlation=int(at) + i + 1) for i in range(8)]
+        copies = [kernel("CatArrayBatchedCopy", at + 10 + 30 * i, 30, correlation=int(at) + i + 1) for i in range(8)]
+        return [*growing(at, 8), *calls, *copies, runtime("cudaStreamSynchronize", at + 90, 161)]
+
+    facts = facts_of(steps_of(part, 252))
+    kept = sum(1 / total for total in range(2, 10))
+    saved = predict_saving(facts, find(facts)[0].edit).fraction
+    assert saved == pytest.approx(min(30 * (8 - kept), 252 - 92) / 252, abs=0.05)
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of(steps_of(lambda at: [op("aten::cat", at, 20)]))
+    assert Need.SHAPES in missing_needs(facts, growing_concatenation.needs)

@@ -1,0 +1,290 @@
+"""The host that stops in each step: with a GPU by what the waits cost, without one by the lines that read numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.diagnosing import read_facts
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.host_sync_in_step import host_sync_in_step
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+STEPS = range(4)
+
+
+def find(facts) -> list[Suspicion]:
+    return list(host_sync_in_step.check(facts))
+
+
+def read(start: float, tid: int = 1) -> list[Json]:
+    """``x.item()`` on the CPU: 4 us."""
+    return [op("aten::item", start, 4, tid=tid), op("aten::_local_scalar_dense", start + 1, 2, tid=tid)]
+
+
+def branch(start: float) -> list[Json]:
+    """``if x:`` on the CPU: 6 us."""
+    return [op("aten::is_nonzero", start, 6), *read(start + 1)]
+
+
+def stepped(*parts: list[Json], steps: range = STEPS) -> list[Json]:
+    """Steps of 100 us that all hold the same, with times counted from the step's start."""
+    return [event for i in steps for event in shifted([step(i, 0, 100), op("aten::mm", 1, 9)], i)
+            + [moved for part in parts for moved in shifted(part, i)]]  # fmt: skip
+
+
+def shifted(events: list[Json], i: int) -> list[Json]:
+    """The same events ``i`` steps later, with correlations of their own."""
+    moved = [{**event, "ts": event["ts"] + 100 * i} for event in events]
+    return [
+        {**event, "args": {**event["args"], "correlation": event["args"]["correlation"] + 1000 * i}}
+        if "correlation" in event["args"] else event
+        for event in moved
+    ]  # fmt: skip
+
+
+def wait_for_number(start: float, kernel_us: float, correlation: int = 1) -> list[Json]:
+    """A kernel launched at ``start`` and the read of its result, which ends 4 us after the kernel."""
+    end = start + 5 + kernel_us
+    return [
+        op("aten::mul", start, 4), runtime("cudaLaunchKernel", start + 1, 2, correlation=correlation),
+        kernel("k", start + 5, kernel_us, correlation=correlation),
+        op("aten::item", start + 6, kernel_us + 4), op("aten::_local_scalar_dense", start + 7, kernel_us + 2),
+        runtime("cudaMemcpyAsync", start + 8, 2, correlation=correlation + 1),
+        memcpy("Memcpy DtoH (Device -> Pinned)", end, 2, correlation=correlation + 1, size_bytes=4),
+        runtime("cudaStreamSynchronize", start + 10, kernel_us - 2),
+    ]  # fmt: skip
+
+
+# Without a GPU
+
+
+def test_a_number_read_in_each_step_is_reported_with_what_it_costs():
+    facts = facts_of(stepped(read(50)))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::item")
+    assert found.evidence == {"reads_per_step": 1.0, "time_ns_per_step": 4000}
+    assert "1 time a step" in found.message
+    assert "4.00 us" in found.message
+    assert "GPU" in found.message
+    assert predict_saving(facts, found.edit).fraction == 0.04
+
+
+def test_a_branch_on_a_tensor_is_a_read():
+    facts = facts_of(stepped(branch(50)))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::is_nonzero")
+    assert predict_saving(facts, found.edit).fraction == 0.06
+
+
+def test_an_operator_that_reads_a_number_inside_keeps_the_rest_of_its_time():
+    facts = facts_of(stepped([op("aten::one_hot", 50, 40), *read(60)]))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::one_hot")
+    assert predict_saving(facts, found.edit).fraction == 0.04
+
+
+def test_lines_are_reported_one_by_one():
+    located = [step(0, 0, 100), op("aten::mm", 1, 9), mark(3, 49, 10), *read(50), mark(5, 69, 10), *branch(70)]
+    facts = facts_of([*located, *stepped(read(50), branch(70), steps=range(1, 5))])
+    assert [facts.lines.site[found.rows].tolist() for found in find(facts)] == [[3] * 4, [5] * 4]
+
+
+@pytest.mark.parametrize(("reading", "reported"), [(1, 0), (2, 1)])
+def test_a_read_counts_from_half_of_the_steps_on(reading, reported):
+    events = stepped() + [event for i in range(reading) for event in shifted(read(50), i)]
+    assert len(find(facts_of(events))) == reported
+
+
+@pytest.mark.parametrize(("reads", "reported"), [(63, 1), (64, 0)])
+def test_a_loop_over_elements_is_left_to_its_own_rule(reads, reported):
+    loop = [event for i in range(reads) for event in (op("aten::item", 20 + i, 0.8),
+            op("aten::_local_scalar_dense", 20.1 + i, 0.5))]  # fmt: skip
+    assert len(find(facts_of(stepped(loop)))) == reported
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        [annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 45, 20), *read(50)],
+        [annotation("Optimizer.step#Adam.step", 45, 20), *read(50)],
+        [op("autograd::engine::evaluate_function: MyBackward", 45, 20, sequence=1), *read(50)],
+        [op("aten::empty", 40, 2), op("aten::random_", 45, 2), *read(50)],
+        read(50, tid=2),
+    ],
+    ids=["the loader's", "the optimizer's", "of the backward pass", "a seed's", "another thread's"],
+)
+def test_reads_that_are_not_the_programs_are_silent(around):
+    assert find(facts_of(stepped(around))) == []
+
+
+def test_gradscalers_check_for_overflow_is_silent_and_a_read_beside_it_is_not():
+    check = [op("aten::_amp_foreach_non_finite_check_and_unscale_", 40, 5), *read(50),
+             annotation("Optimizer.step#AdamW.step", 60, 20), op("aten::_foreach_add_", 61, 9)]  # fmt: skip
+    assert find(facts_of(stepped(check))) == []
+    facts = facts_of(stepped(read(20), check))
+    (found,) = find(facts)
+    assert facts.trace.events.start_ns[found.rows].tolist() == [20_000, 120_000, 220_000, 320_000]
+
+
+def test_a_recording_of_one_step_does_not_tell_what_every_step_does():
+    assert find(facts_of(stepped(read(50), steps=range(1)))) == []
+
+
+def test_without_operators_the_rule_does_not_look():
+    facts = facts_of([step(0, 0, 100), kernel("k", 10, 5)])
+    assert missing_needs(facts, host_sync_in_step.needs) == [Need.OPERATORS]
+
+
+def test_a_gpu_program_whose_kernels_are_missing_cannot_be_judged():
+    facts = facts_of(stepped([*read(50), runtime("cudaStreamSynchronize", 51, 1)]))
+    with pytest.raises(CannotLook, match="GPU's side"):
+        find(facts)
+
+
+# With a GPU
+
+
+def test_a_wait_that_drains_the_queue_is_worth_what_the_step_would_gain():
+    """Of 100 us the host waits 38; the device needs 42 of each step and could run them back to back."""
+    launched_later = [op("aten::add", 60, 4), runtime("cudaLaunchKernel", 61, 2, correlation=7),
+                      kernel("k", 64, 1, correlation=7)]  # fmt: skip
+    facts = facts_of(stepped(wait_for_number(10, 40), launched_later))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::item")
+    assert found.evidence == {"waits_per_step": 1.0, "waited_ns_per_step": 38_000}
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.38, abs=0.005)
+    assert "38.0 us in all" in found.message
+    assert "38 % shorter" in found.message
+
+
+def test_a_wait_that_the_device_works_through_is_worth_nothing_and_is_named_all_the_same():
+    busy = [op("aten::mm", 2, 4), runtime("cudaLaunchKernel", 3, 2, correlation=7),
+            kernel("long", 6, 99, correlation=7, stream=20)]  # fmt: skip
+    facts = facts_of(stepped(wait_for_number(10, 40), busy))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction < 0.005
+    assert "costs next to nothing" in found.message
+
+
+def test_a_call_that_synchronises_is_reported_at_its_line_when_it_costs_something():
+    def part(line: bool) -> list[Json]:
+        launch = [op("aten::mul", 10, 4), runtime("cudaLaunchKernel", 11, 2, correlation=1),
+                  kernel("k", 15, 40, correlation=1)]  # fmt: skip
+        return [*launch, *([mark(8, 19, 40)] if line else []), runtime("cudaDeviceSynchronize", 20, 37)]
+
+    facts = facts_of([*shifted([step(0, 0, 100), *part(True)], 0), *stepped(part(False), steps=range(1, 5))])
+    (found,) = find(facts)
+    assert facts.lines.site[found.rows].tolist() == [8] * 4
+    assert "cudaDeviceSynchronize" in found.message
+    assert found.fix.startswith("Remove the call")
+
+
+def copying(direction: str, size_bytes: int) -> list[Json]:
+    """A kernel, and a copy of so many bytes that waits for it and then has the device idle."""
+    return [
+        op("aten::mul", 10, 4), runtime("cudaLaunchKernel", 11, 2, correlation=1), kernel("k", 15, 40, correlation=1),
+        op("aten::to", 16, 44), op("aten::copy_", 17, 42), runtime("cudaMemcpyAsync", 18, 2, correlation=2),
+        memcpy(f"Memcpy {direction}", 55, 2, correlation=2, size_bytes=size_bytes),
+        runtime("cudaStreamSynchronize", 21, 37),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("direction", "size_bytes", "reported"),
+    [
+        ("HtoD (Pageable -> Device)", 64 << 10, 1),
+        ("HtoD (Pageable -> Device)", (64 << 10) + 1, 0),
+        ("DtoH (Device -> Pageable)", 16, 1),
+        ("DtoH (Device -> Pageable)", 17, 0),
+    ],
+)
+def test_small_copies_that_wait_are_reported_and_large_ones_have_rules_of_their_own(direction, size_bytes, reported):
+    assert len(find(facts_of(stepped(copying(direction, size_bytes))))) == reported
+
+
+def test_boolean_indexing_has_a_rule_of_its_own():
+    renamed = [{**event, "name": "aten::nonzero"} if event["name"] == "aten::item" else event
+               for event in wait_for_number(10, 40)]  # fmt: skip
+    assert find(facts_of(stepped(renamed))) == []
+
+
+def test_in_a_recording_of_one_step_only_repeated_waits_that_cost_something_count():
+    waits = [wait_for_number(10 + 25 * i, 10, 10 * i + 1) for i in range(3)]
+    assert find(facts_of(stepped(waits[0], steps=range(1)))) == []
+    (found,) = find(facts_of(stepped(*waits, steps=range(1))))
+    assert found.evidence["waits_per_step"] == 3.0
+    assert found.confidence == 0.7
+
+
+def test_the_profilers_own_synchronisation_is_not_the_programs():
+    """Without step marks all is one step: three calls of the program, and at the end the profiler's."""
+    events = []
+    for i, name in enumerate(("aten::mul", "aten::sub", "aten::div")):
+        at = 100 * i
+        events += [op(name, at, 4), runtime("cudaLaunchKernel", at + 1, 2, correlation=i + 1),
+                   kernel("k", at + 5, 40, correlation=i + 1),
+                   runtime("cudaDeviceSynchronize", at + 10, 37)]  # fmt: skip
+    events += [op("aten::add", 300, 20), runtime("cudaDeviceSynchronize", 325, 5)]
+    (found,) = find(facts_of(events))
+    assert found.evidence["waits_per_step"] == 3.0
+
+
+def test_a_wait_on_a_thread_of_its_own_is_silent():
+    background = [{**event, "tid": 2} if event["pid"] == 1 else event for event in wait_for_number(10, 40)]
+    assert find(facts_of(stepped(background))) == []
+
+
+@pytest.mark.parametrize(("reads", "reported"), [(63, 1), (64, 0)])
+def test_a_loop_over_elements_on_the_device_is_left_to_its_own_rule(reads, reported):
+    loop = [event for i in range(reads) for event in (
+        op("aten::item", 20 + i, 0.9), op("aten::_local_scalar_dense", 20.1 + i, 0.7),
+        runtime("cudaStreamSynchronize", 20.2 + i, 0.5))]  # fmt: skip
+    launch = [op("aten::mul", 1, 9), runtime("cudaLaunchKernel", 3, 2, correlation=1),
+              kernel("k", 6, 90, correlation=1)]  # fmt: skip
+    assert len(find(facts_of(stepped(launch, loop)))) == reported
+
+
+@pytest.mark.parametrize("located", [False, True])
+def test_a_read_that_hardly_waits_needs_a_known_line(located):
+    brief = [op("aten::item", 60, 4), op("aten::_local_scalar_dense", 61, 2),
+             runtime("cudaStreamSynchronize", 61.5, 0.3)]  # fmt: skip
+    launch = [op("aten::mul", 11, 9), runtime("cudaLaunchKernel", 13, 2, correlation=1),
+              kernel("k", 16, 9, correlation=1)]  # fmt: skip
+    located_step = [step(0, 0, 100), mark(2, 59, 9), *brief] if located else []
+    facts = facts_of([*located_step, *stepped(launch, brief, steps=range(1, 5))])
+    assert len(find(facts)) == located
+
+
+# Recordings made elsewhere
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert_small_h100.json.gz",
+        "vllm_graphs_mi300x.json.gz",
+        "resnet_healthy_v100.pt.trace.json.gz",
+        "resnet50_workers0_v100.pt.trace.json.gz",
+        "resnet50_workers4_v100.pt.trace.json.gz",
+        "mlp_launch_bound_2080ti.json.gz",
+        "part_batch_sweep_a100/batch_128.json",
+    ],
+)
+def test_recordings_without_needless_waits_stay_quiet(corpus, name):
+    assert find(read_facts(corpus / "kineto" / name)) == []
+
+
+def test_harmless_waits_of_a_busy_device_are_worth_less_than_three_percent(corpus):
+    facts = read_facts(corpus / "kineto" / "recsys_graphed_v100.json.gz")
+    found = find(facts)
+    assert sum(int(suspicion.evidence["waited_ns_per_step"]) for suspicion in found) > 30_000_000
+    assert all(predict_saving(facts, suspicion.edit).fraction < 0.03 for suspicion in found)
+
+
+def test_repeated_small_copies_of_the_mask_generator_are_found(corpus):
+    (found,) = find(read_facts(corpus / "kineto" / "sam_amg_baseline_a100.json.gz"))
+    assert int(found.evidence["waited_ns_per_step"]) == pytest.approx(334e6, rel=0.01)

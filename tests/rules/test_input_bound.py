@@ -1,0 +1,216 @@
+"""Waiting for batches: only where a ready batch would make the step shorter, and only as far as there are CPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.diagnosing import read_facts
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.input_bound import input_bound
+from profkit.run import Host, LoaderUse, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def find(facts) -> list[Suspicion]:
+    return list(input_bound.check(facts))
+
+
+def batches(waits_us: list[float], name: str = SINGLE, work_us: float = 60,
+            extra: list[Json] | None = None) -> list[Json]:  # fmt: skip
+    """Steps that each wait for a batch and then compute on the CPU for ``work_us``; ``extra`` lies in each wait."""
+    events, now = [], 0.0
+    for i, wait in enumerate(waits_us):
+        events += [step(i, now, wait + work_us), annotation(name, now, wait), op("aten::mm", now + wait, work_us)]
+        events += [{**event, "ts": event["ts"] + now} for event in extra or []]
+        now += wait + work_us
+    return events
+
+
+def run_on(cpus: int, threads: int = 1, workers: int | None = None) -> Run:
+    loaders = () if workers is None else (LoaderUse(workers, 8, pin_memory=False, persistent_workers=False),)
+    return Run(host=Host(cpus, threads, 8 << 30), loaders=loaders)
+
+
+def on_device(waits_us: list[float], busy_us: float, name: str = SINGLE) -> list[Json]:
+    """Steps of ``wait + 60`` us whose kernel, launched after the wait, keeps the device busy for ``busy_us``; before
+    the first of them the device is at the work of a step that was not recorded."""
+    before = [op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 1, 2, correlation=99),
+              kernel("k", 5, 60 + busy_us, correlation=99)]  # fmt: skip
+    events, now = before, 60.0
+    for i, wait in enumerate(waits_us):
+        launch = now + wait
+        events += [
+            step(i, now, wait + 60), annotation(name, now, wait), op("aten::mm", launch, 10),
+            runtime("cudaLaunchKernel", launch + 1, 2, correlation=i + 1),
+            kernel("k", launch + 5, busy_us, correlation=i + 1),
+        ]  # fmt: skip
+        now = launch + 60
+    return events
+
+
+def test_a_batch_prepared_by_the_main_process_is_worth_its_time_where_cpus_are_free():
+    facts = facts_of(batches([40] * 4), run=run_on(cpus=8))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, SINGLE)
+    assert found.evidence == {
+        "wait_ns_per_step": 40_000, "step_with_data_ready_ns": 60_000, "workers": 0, "workers_needed": 1,
+    }  # fmt: skip
+    assert predict_saving(facts, found.edit).fraction == 0.4
+    assert "num_workers=1" in found.fix
+    assert "main process" in found.message
+
+
+def test_the_line_is_that_of_the_loop():
+    located = [step(0, 0, 100), mark(4, 0, 41), annotation(SINGLE, 0, 40), op("aten::mm", 41, 50)]
+    later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
+    facts = facts_of([*located, *later], run=run_on(8))
+    (found,) = find(facts)
+    assert set(facts.lines.site[found.rows]) == {4}
+
+
+def test_workers_are_as_many_as_keep_up_with_the_step():
+    (found,) = find(facts_of(batches([200] * 4), run=run_on(cpus=8)))
+    assert found.evidence["workers_needed"] == 4  # 200 us for a batch, 60 for the rest: 3.3
+
+
+def test_without_a_gpu_a_model_that_uses_all_cpus_shares_them_with_the_workers():
+    """Of 40 us of loading, 40 / 2 stay: there is only so much CPU time."""
+    facts = facts_of(batches([40] * 4), run=run_on(cpus=2, threads=2))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == 0.2
+
+
+def test_one_cpu_alone_gives_nothing_to_gain():
+    assert find(facts_of(batches([40] * 4), run=run_on(cpus=1))) == []
+
+
+def test_few_cpus_bound_what_workers_can_do():
+    """A batch of 200 us on two CPUs beside a model on one: (200 + 60) / 2 = 130 of 260 us remain."""
+    facts = facts_of(batches([200] * 4), run=run_on(cpus=2))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == 0.5
+    assert found.evidence["workers_needed"] == 2
+
+
+def test_an_unknown_host_bounds_nothing():
+    facts = facts_of(batches([40] * 4))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == 0.4
+
+
+@pytest.mark.parametrize(("wait", "reported"), [(1.8, 0), (2.0, 1)])
+def test_three_percent_is_the_least_gain(wait, reported):
+    assert len(find(facts_of(batches([wait] * 4), run=run_on(8)))) == reported
+
+
+def test_a_wait_that_the_device_works_through_is_silent():
+    """The device needs 99 us of each step of 100: a ready batch would not make it faster."""
+    assert find(facts_of(on_device([40] * 4, busy_us=99))) == []
+
+
+def test_a_wait_in_which_the_device_idles_is_reported_with_what_it_costs():
+    facts = facts_of(on_device([40] * 4, busy_us=30))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.4, abs=0.005)
+    assert "the device idles" in found.message
+    assert "pin_memory=True" in found.fix
+
+
+def test_workers_that_cannot_keep_up_need_company():
+    """Two workers deliver a batch every 100 us, so a batch takes one 200: a step of 60 needs four."""
+    facts = facts_of(on_device([40] * 4, busy_us=30, name=WORKERS), run=run_on(cpus=16, workers=2))
+    (found,) = find(facts)
+    assert "2 workers cannot keep up" in found.message
+    assert "num_workers=4" in found.fix
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.4, abs=0.005)
+
+
+def test_nobody_knows_how_many_workers_a_foreign_recording_had():
+    (found,) = find(facts_of(on_device([40] * 4, busy_us=30, name=WORKERS)))
+    assert "more workers" in found.fix
+    assert "num_workers" not in found.fix
+
+
+def test_as_many_workers_as_cpus_ask_for_cheaper_samples():
+    facts = facts_of(on_device([40] * 4, busy_us=30, name=WORKERS), run=run_on(cpus=2, workers=2))
+    (found,) = find(facts)
+    assert "__getitem__ cheaper" in found.fix
+
+
+def test_without_a_gpu_workers_that_already_share_all_cpus_are_silent():
+    assert find(facts_of(batches([40] * 4, WORKERS), run=run_on(cpus=2, threads=2, workers=2))) == []
+    assert find(facts_of(batches([40] * 4, WORKERS))) == []
+
+
+def test_waiting_for_workers_to_stop_and_start_is_left_out():
+    """Epochs of three batches: the request that ends one takes 50 us, the next one's first 400; a seed lies between."""
+    events, now = [], 0.0
+    for i in range(9):
+        begin = now
+        if i % 3 == 0:
+            events += [annotation(WORKERS, now, 50), op("aten::random_", now + 52, 1),
+                       annotation(WORKERS, now + 60, 400)]  # fmt: skip
+            now += 460
+        else:
+            events += [annotation(WORKERS, now, 0.5)]
+            now += 0.5
+        events += [op("aten::mm", now, 60), step(i, begin, now + 60 - begin)]
+        now += 60
+    assert find(facts_of(events, run=run_on(16, workers=4))) == []
+
+
+def test_numbers_drawn_inside_a_request_begin_no_iterator():
+    drawing = [op("aten::random_", 1, 1)]
+    facts = facts_of(batches([40] * 4, WORKERS, extra=drawing), run=run_on(16, workers=2))
+    assert len(find(facts)) == 1
+
+
+def test_a_loader_that_few_steps_ask_is_silent():
+    events = [event for event in batches([40] * 5) if event["name"] != SINGLE or event["ts"] < 100]
+    assert find(facts_of(events, run=run_on(8))) == []
+
+
+def test_a_random_tensor_of_the_programs_own_begins_no_iterator():
+    events = on_device([40] * 4, busy_us=30, name=WORKERS)
+    noise = [part for i in range(4) for part in (
+        op("aten::randint", 125 + 100 * i, 5), op("aten::random_", 126 + 100 * i, 3))]  # fmt: skip
+    assert len(find(facts_of([*events, *noise], run=run_on(16, workers=2)))) == 1
+
+
+def test_a_single_hiccup_is_no_rate():
+    assert find(facts_of(batches([0.5, 0.5, 90, 0.5, 0.5], WORKERS), run=run_on(16, workers=2))) == []
+
+
+def test_indexing_a_tensor_in_memory_sample_by_sample_is_left_to_its_own_rule():
+    picks = [op("aten::select", 0.5 * i, 0.3) for i in range(64)]
+    assert find(facts_of(batches([40] * 4, extra=picks), run=run_on(8))) == []
+    assert len(find(facts_of(batches([40] * 4, extra=picks[:-1]), run=run_on(8)))) == 1
+
+
+def test_a_loop_on_another_thread_holds_nobody_up():
+    elsewhere = [{**event, "tid": 2} if event["name"] == SINGLE else event for event in batches([40] * 4)]
+    with pytest.raises(CannotLook, match="no DataLoader"):
+        find(facts_of(elsewhere, run=run_on(8)))
+
+
+# Recordings made elsewhere
+
+
+def test_resnet_without_workers_waits_a_third_of_its_step(corpus):
+    facts = read_facts(corpus / "kineto" / "resnet50_workers0_v100.pt.trace.json.gz")
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.34, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet50_workers4_v100.pt.trace.json.gz", "recsys_eager_a100.json.gz", "recsys_graphed_v100.json.gz"]
+)
+def test_loaders_that_keep_up_stay_quiet(corpus, name):
+    assert find(read_facts(corpus / "kineto" / name)) == []

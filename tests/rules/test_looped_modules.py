@@ -1,0 +1,158 @@
+"""Loops over modules of one shape: reported where the source shows that the calls do not need each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.looped_modules import looped_modules
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, mark, op, step
+
+Json = dict[str, Any]
+COMPREHENSION = CallSite("vote.py", 7, "predict", "scores = torch.stack([model(x) for model in models])")
+SEQUENTIAL = CallSite("net.py", 9, "Net.forward", "x = layer(x)")
+CELL = 10.0
+
+
+def find(facts) -> list[Suspicion]:
+    return list(looped_modules.check(facts))
+
+
+def linears(start: float, calls: int, rows: int = 4, marked: bool = False) -> list[Json]:
+    """Calls of 6 us with 4 us of Python after each; the marks of a located step lie around each of them."""
+    events = []
+    for i in range(calls):
+        at = start + CELL * i
+        events += [mark(0, at - 1, 8)] if marked else []
+        events += [op("aten::linear", at, 6, dims=[[rows, 8], [8, 8]], types=["float", "float"])]
+    return events
+
+
+def recording(calls: int = 5, site: CallSite = COMPREHENSION, rows: tuple[int, ...] = ()) -> Any:
+    """Two measured steps of 100 us and a located one, each with the calls."""
+    events: list[Json] = []
+    for i in range(3):
+        at = 100.0 * i
+        marked = i == 2
+        shapes = rows or (4,) * calls
+        events.append(step(i, at, 100))
+        for k, size in enumerate(shapes):
+            events += linears(at + 10 + CELL * k, 1, size, marked)
+    return facts_of(events, callsites=(site,))
+
+
+def test_modules_called_one_by_one_on_one_input_are_reported_on_their_line():
+    (found,) = find(recording())
+    assert found.count == 5
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("vote.py", 7)
+    assert found.evidence == {"calls": 5, "operators_per_call": 1}
+
+
+def test_the_saving_is_what_all_calls_but_one_spend_on_dispatch_and_python():
+    # A call is 6 us of an operator, all of it dispatch here, and 4 us of Python, but for the last: 46 us in all,
+    # of which 4 / 5 vanish.
+    facts = recording()
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(46 * 0.8 / 100, abs=1e-3)
+
+
+@pytest.mark.parametrize(("calls", "reported"), [(4, True), (3, False)])
+def test_it_fires_from_four_calls_on(calls: int, reported: bool):
+    assert bool(find(recording(calls))) is reported
+
+
+def test_layers_that_feed_each_other_are_silent():
+    assert find(recording(site=SEQUENTIAL)) == []
+
+
+def test_time_steps_through_one_module_are_silent():
+    source = "outputs = torch.stack([self.cell(x[:, t]) for t in range(steps)])"
+    assert find(recording(site=CallSite("rnn.py", 3, "forward", source))) == []
+
+
+def test_modules_of_different_shapes_are_silent():
+    assert find(recording(rows=(4, 5, 4, 5, 4))) == []
+
+
+def test_a_loop_of_operators_without_parameters_is_silent():
+    events = []
+    for i in range(3):
+        events.append(step(i, 100.0 * i, 100))
+        for k in range(6):
+            at = 100.0 * i + 10 + 10 * k
+            events += [mark(0, at - 1, 8)] if i == 2 else []
+            events.append(op("aten::relu", at, 6, dims=[[4]], types=["float"]))
+    assert find(facts_of(events, callsites=(COMPREHENSION,))) == []
+
+
+def test_without_marked_lines_it_does_not_look():
+    with pytest.raises(CannotLook, match="not recorded"):
+        find(facts_of([step(0, 0, 100), *linears(10, 5)]))
+
+
+def test_what_runs_between_two_loops_of_a_step_is_not_the_loops():
+    """The line runs twice in a step; the 40 us of a convolution in between stay."""
+    events: list[Json] = []
+    for i in range(3):
+        at = 200.0 * i
+        events += [step(i, at, 200), *linears(at + 10, 4, marked=i == 2), op("aten::conv2d", at + 60, 40)]
+        events += linears(at + 110, 4, marked=i == 2)
+        events += [mark(1, at + 5, 50), mark(1, at + 105, 50)] if i == 2 else []
+    facts = facts_of(events, callsites=(COMPREHENSION, CallSite("net.py", 30, "forward", "x = block(x)")))
+    (found,) = find(facts)
+    assert (found.count, found.evidence["calls"]) == (8, 4)
+    saved = 2 * 36 * 3 / 4
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(saved / 200, abs=1e-3)
+
+
+def test_the_arithmetic_of_large_modules_stays():
+    """Each product takes 60 us: at most 15 us of that is dispatch, whatever the cheapest takes."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 500.0 * i, 500))
+        for k in range(5):
+            at = 500.0 * i + 10 + 60 * k
+            events += [mark(0, at - 0.5, 60)] if i == 2 else []
+            events.append(op("aten::linear", at, 59, dims=[[4, 8], [8, 8]], types=["float", "float"]))
+    facts = facts_of(events, callsites=(COMPREHENSION,))
+    saved = (5 * 15 + 4 * 1) * 4 / 5
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(saved / 500, abs=1e-3)
+
+
+def test_the_backward_pass_pays_once_too():
+    """Of each call a node of 5 us and the accumulation of a gradient of 2 us, and the engine's 1 us between."""
+    events: list[Json] = []
+    for i in range(3):
+        at = 200.0 * i
+        forward = linears(at + 10, 5, marked=i == 2)
+        number = int(1000 * i)
+        for k, event in enumerate(one for one in forward if one["name"] == "aten::linear"):
+            event["args"]["Sequence number"] = number + k
+        names = ("AddmmBackward0", "torch::autograd::AccumulateGrad")
+        nodes = [op(f"autograd::engine::evaluate_function: {name}", at + 100 + 8 * k + 5.5 * (name != names[0]),
+                    5 if name == names[0] else 2, sequence=number + k if name == names[0] else None)
+                 for k in range(5) for name in names]  # fmt: skip
+        events += [step(i, at, 200), *forward, *nodes]
+    facts = facts_of(events, callsites=(COMPREHENSION,))
+    forward_us, backward_us = 46, 39.5
+    saved = (forward_us + backward_us) * 4 / 5
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(saved / 200, abs=2e-3)
+
+
+def test_a_pair_of_modules_called_in_each_of_many_rounds_is_silent():
+    """Two are an architecture, however often a step runs the line: its marks alternate with the loop head's."""
+    pair = CallSite("net.py", 30, "train", "a, b = [tower(x) for tower in towers]")
+    head = CallSite("net.py", 29, "train", "for x in batches:")
+    events: list[Json] = []
+    for i in range(3):
+        at = 200.0 * i
+        events.append(step(i, at, 200))
+        for k in range(4):
+            start = at + 10 + 40 * k
+            events += linears(start, 2, marked=i == 2)
+            events += [mark(1, start - 5, 3), mark(0, start - 1.5, 20)] if i == 2 else []
+    assert find(facts_of(events, callsites=(pair, head))) == []

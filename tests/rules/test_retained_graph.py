@@ -1,0 +1,162 @@
+"""Names whose autograd graph grows from step to step, and names that only look like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.retained_graph import retained_graph
+from profkit.run import CallSite, LiveHolder, LiveSample
+from tests.traces import facts_of, mark, memory, op, step
+
+Json = dict[str, Any]
+APPEND = CallSite("train.py", 9, "main", "losses.append(loss)")
+SUM = CallSite("train.py", 12, "main", "total += loss")
+STATE = CallSite("train.py", 7, "main", "out, state = rnn(x, state)")
+Series = Sequence[tuple[int, int]]
+"""Nodes and tensors with a graph, at the end of each step."""
+
+
+def find(facts: Facts) -> list[Suspicion]:
+    return list(retained_graph.check(facts))
+
+
+def steps(count: int = 5) -> list[Json]:
+    return [event for i in range(count) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i + 1, 9))]
+
+
+def held(path: str, site: CallSite | None, series: Series, bytes_each: int = 0) -> list[LiveHolder | None]:
+    return [
+        LiveHolder(path, site, tensors, nodes, bytes=bytes_each * nodes, tensors=tensors) if nodes else None
+        for nodes, tensors in series
+    ]
+
+
+def living(*holders: list[LiveHolder | None], events: list[Json] | None = None) -> Facts:
+    samples = tuple(
+        LiveSample(i, tuple(holder for holder in column if holder is not None))
+        for i, column in enumerate(zip(*holders, strict=True))
+    )
+    return facts_of(events or steps(), live=samples)
+
+
+LIST = [(7 * n, n) for n in range(1, 6)]
+
+
+def test_a_list_of_losses_keeps_one_graph_more_each_step():
+    (found,) = find(living(held("losses", APPEND, LIST, bytes_each=400)))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("train.py", 9)
+    assert found.grows
+    assert found.count == 1
+    assert found.size_bytes == 2800
+    assert found.evidence == {"nodes_per_step": 7, "nodes": 35, "tensors_per_step": 1}
+    assert "`losses` keeps 1 tensor with an autograd graph more each step" in found.message
+    assert "`x.detach()`" in found.fix
+
+
+def test_a_list_that_is_empty_at_first_counts_from_nothing():
+    assert len(find(living(held("losses", APPEND, [(0, 0), (7, 1), (14, 2), (21, 3), (28, 4)])))) == 1
+
+
+def test_a_running_sum_is_a_longer_graph_behind_one_tensor():
+    (found,) = find(living(held("total", SUM, [(8 * n, 1) for n in range(1, 6)])))
+    assert "`total` keeps a longer autograd graph each step" in found.message
+    assert "total += x.detach()" in found.fix
+
+
+@pytest.mark.parametrize("source", ["total = total + loss", "total = loss + total", "self.total = self.total + loss"])
+def test_a_sum_may_be_spelt_out(source):
+    path = "self.total" if "self" in source else "total"
+    site = CallSite("train.py", 12, "main", source)
+    (found,) = find(living(held(path, site, [(8 * n, 1) for n in range(1, 6)])))
+    assert f"`{path} += x.detach()`" in found.fix
+
+
+def test_of_a_hidden_state_and_what_is_computed_from_it_the_state_is_named():
+    state = held("state", STATE, [(10 * n, 1) for n in range(1, 6)])
+    loss = held("loss", None, [(10 * n + 6, 1) for n in range(1, 6)])
+    (found,) = find(living(loss, state))
+    assert "`state`" in found.message
+    assert "state.detach()" in found.fix
+
+
+def test_of_two_results_of_one_line_the_one_that_it_reads_again_is_named():
+    """An output hangs on one end of the graph, a state of two tensors on both: the smaller one is not the cause."""
+    out = held("out", STATE, [(5 * n, 1) for n in range(1, 6)])
+    state = held("state", STATE, [(5 * n + 2, 2) for n in range(1, 6)])
+    (found,) = find(living(out, state))
+    assert "`state`" in found.message
+
+
+def test_what_is_computed_from_a_growing_list_is_not_named_beside_it():
+    mean = held("mean", CallSite("train.py", 10, "main", "mean = torch.stack(losses).mean()"),
+                [(7 * n + 2, 1) for n in range(1, 6)])  # fmt: skip
+    (found,) = find(living(mean, held("losses", APPEND, LIST)))
+    assert "`losses`" in found.message
+
+
+def test_two_lists_are_two_findings_and_one_line_is_one():
+    other = CallSite("train.py", 10, "main", "scores.append(score)")
+    facts = living(held("losses", APPEND, LIST), held("scores", other, LIST), held("self.losses", APPEND, LIST))
+    assert [found.location.line for found in find(facts) if found.location] == [9, 10]
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        [(900, 50)] * 5,
+        [(7, 1), (14, 2), (21, 3), (28, 4), (28, 4)],
+        [(7, 1), (14, 2), (7, 1), (14, 2), (21, 3)],
+        [(40, 1), (41, 1), (90, 1), (95, 1), (200, 1)],
+        [(35, 5), (28, 4), (21, 3), (14, 2), (7, 1)],
+    ],
+    ids=["constant", "full at last", "emptied now and then", "longer sequences by chance", "shrinking"],
+)
+def test_graphs_that_do_not_grow_steadily_are_silent(series):
+    assert find(living(held("cache", APPEND, series))) == []
+
+
+def test_tensors_without_a_graph_may_grow():
+    growing = [LiveHolder("outputs", APPEND, 0, 0, bytes=100 * n, tensors=n) for n in range(1, 6)]
+    assert find(living(growing)) == []
+
+
+def test_memory_grows_as_the_allocator_says_and_its_lines_are_named():
+    """Each step leaves 4096 bytes for good, which line 30 allocates; what lines 31 and 32 allocate is freed in this
+    step or in the next."""
+    sites = (APPEND, *(CallSite("model.py", line, "forward") for line in (30, 31, 32)))
+    events = []
+    for i in range(5):
+        at = 100 * i
+        lines = [mark(1, at + 1, 18), mark(2, at + 20, 18), mark(3, at + 40, 18)] if i == 0 else []
+        events += [step(i, at, 100), *lines, op("aten::mm", at + 2, 9), op("aten::relu", at + 21, 9),
+                   op("aten::add", at + 41, 9), memory(at + 5, 4096, 1000 + i), memory(at + 22, 512, 1),
+                   memory(at + 32, -512, 1), memory(at + 42, 8192, 100 + i)]  # fmt: skip
+        events += [memory(at + 45, -8192, 99 + i)] if i else []
+    samples = tuple(LiveSample(n - 1, (LiveHolder("losses", APPEND, n, 7 * n, 4 * n, n),)) for n in range(1, 6))
+    (found,) = find(facts_of(events, live=samples, callsites=sites))
+    assert found.size_bytes == 4096
+    assert "4.10 kB a step" in found.message
+    assert [place.line for place in found.also] == [30]
+
+
+@pytest.mark.parametrize(("bytes_each", "size"), [(142, 0), (143, 1001)])
+def test_a_few_bytes_of_scalars_are_not_called_the_growth(bytes_each, size):
+    (found,) = find(living(held("losses", APPEND, LIST, bytes_each=bytes_each)))
+    assert found.size_bytes == size
+    assert ("memory grows" in found.message) == (size > 0)
+
+
+def test_three_samples_are_too_few_to_tell():
+    facts = facts_of(steps(3), live=living(held("losses", APPEND, LIST)).live[:3])
+    with pytest.raises(CannotLook, match="fewer than four"):
+        find(facts)
+
+
+def test_without_a_census_the_rule_does_not_look():
+    assert missing_needs(facts_of(steps()), retained_graph.needs) == [Need.LIVE]

@@ -1,0 +1,190 @@
+"""Optimizers that loop over their parameters: when that is a fault, when an opportunity, when neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from profkit.diagnosing import read_facts
+from profkit.findings import Kind
+from profkit.rules.base import Suspicion
+from profkit.rules.single_tensor_optimizer import single_tensor_optimizer
+from profkit.run import CallSite, OptimizerUse, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+WEIGHT = [64, 64]
+OPERATORS = (("aten::mul_", 1), ("aten::add_", 2), ("aten::add_", 2))
+"""SGD with momentum: scale the momentum, add the gradient, subtract it from the parameter; tensors that each reads."""
+
+
+def find(facts) -> list[Suspicion]:
+    return list(single_tensor_optimizer.check(facts))
+
+
+def update(at: float, parameters: int = 6, call: float = 2, shapes: bool = True, name: str = "SGD",
+           operators: tuple[tuple[str, int], ...] = OPERATORS) -> list[Json]:  # fmt: skip
+    """A step of 10 us for each parameter and 10 us besides: operators of ``call`` us each."""
+    events = [annotation(f"Optimizer.step#{name}.step", at, 10 * parameters + 10)]
+    for parameter in range(parameters):
+        for i, (operator, tensors) in enumerate(operators):
+            dims = {"dims": [WEIGHT] * tensors, "types": ["float"] * tensors} if shapes else {}
+            events.append(op(operator, at + 10 * parameter + 3 * i, call, **dims))
+    return events
+
+
+def steps_of(part: Callable[[float], list[Json]], length: float = 100, count: int = 4) -> list[Json]:
+    return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
+
+
+def run_with(foreach: bool | None, fused: bool | None = None) -> Run:
+    return Run(optimizers=(OptimizerUse("SGD", foreach, fused, 6),))
+
+
+def test_calls_are_paid_once_instead_of_once_for_each_operator_of_a_parameter():
+    """18 operators of 2 us cost nothing but their call: of the step's 70 us a third is left."""
+    facts = facts_of(steps_of(lambda at: update(at + 10)))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "Optimizer.step#SGD.step")
+    assert found.count == 18
+    assert found.evidence == {"operators_per_parameter": 3.0, "parameters": 6}
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.70 * 2 / 3, abs=1e-3)
+
+
+def test_moving_data_keeps_the_share_of_the_passes_that_a_fused_update_makes():
+    """Operators on large parameters take 100 us, on six small ones 2 us. SGD with momentum makes 8 passes, fused 5."""
+
+    def part(at: float) -> list[Json]:
+        large = [op(name, at + 110 * i, 102, dims=[WEIGHT] * tensors, types=["float"] * tensors)
+                 for i, (name, tensors) in enumerate(OPERATORS)]  # fmt: skip
+        around = annotation("Optimizer.step#SGD.step", at, 400)
+        return [around, *large, *update(at + 335)[1:]]
+
+    facts = facts_of(steps_of(part, 500))
+    moving = 3 * 100
+    kept = (400 - moving) / 3 + 5 / 8 * moving
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((400 - kept) / 500, abs=0.01)
+
+
+def test_on_a_cpu_the_default_is_an_opportunity_and_foreach_false_a_fault():
+    events = steps_of(lambda at: update(at + 10))
+    assert [found.kind for found in find(facts_of(events))] == [Kind.OPPORTUNITY]
+    assert [found.kind for found in find(facts_of(events, run=run_with(None)))] == [Kind.OPPORTUNITY]
+    assert [found.kind for found in find(facts_of(events, run=run_with(False)))] == [Kind.FAULT]
+    other = Run(optimizers=(OptimizerUse("Adam", False, None, 6),))
+    assert [found.kind for found in find(facts_of(events, run=other))] == [Kind.OPPORTUNITY]
+
+
+def on_device(at: float) -> list[Json]:
+    calls = [runtime("cudaLaunchKernel", at + 10 * p + 3 * i + 0.5, 1, correlation=int(at) + 3 * p + i + 1)
+             for p in range(6) for i in range(3)]  # fmt: skip
+    kernels = [kernel("multi", call["ts"] + 5, 1.5, correlation=call["args"]["correlation"]) for call in calls]
+    return [*update(at), *calls, *kernels]
+
+
+def test_on_a_device_the_loop_is_a_fault():
+    assert [found.kind for found in find(facts_of(steps_of(on_device)))] == [Kind.FAULT]
+
+
+def test_a_device_that_has_other_work_meanwhile_gives_nothing_back():
+    def part(at: float) -> list[Json]:
+        call = runtime("cudaLaunchKernel", at + 75, 2, correlation=int(at) + 900)
+        busy = kernel("gemm", at + 80, 5000, correlation=int(at) + 900)
+        return [*on_device(at), call, busy, runtime("cudaStreamSynchronize", at + 90, 4991)]
+
+    facts = facts_of(steps_of(part, 5100))
+    assert predict_saving(facts, find(facts)[0].edit).fraction < 0.02
+
+
+def test_operators_on_all_parameters_at_once_are_silent():
+    together = op("aten::_foreach_add_", 50, 5)
+    assert find(facts_of(steps_of(lambda at: [*update(at), {**together, "ts": at + 61}]))) == []
+
+
+@pytest.mark.parametrize("name", ["LBFGS", "SparseAdam", "MyOptimizer"])
+def test_an_optimizer_that_can_do_no_other_is_silent(name):
+    assert find(facts_of(steps_of(lambda at: update(at, name=name)))) == []
+
+
+def test_plain_sgd_has_nothing_to_fuse():
+    assert find(facts_of(steps_of(lambda at: update(at, 9, operators=(("aten::add_", 2),) * 1), 200))) == []
+
+
+@pytest.mark.parametrize(("parameters", "each", "reported"), [(8, 2, 1), (5, 3, 0)])
+def test_sixteen_operators_are_the_least(parameters, each, reported):
+    facts = facts_of(steps_of(lambda at: update(at, parameters, operators=OPERATORS[:each])))
+    assert len(find(facts)) == reported
+
+
+def test_two_optimizers_are_two_findings():
+    facts = facts_of(steps_of(lambda at: [*update(at), *update(at + 80, 8, name="AdamW")], 200))
+    found = {facts.trace.name_of(one.rows[0]): one.evidence for one in find(facts)}
+    assert found == {
+        "Optimizer.step#SGD.step": {"operators_per_parameter": 3.0, "parameters": 6},
+        "Optimizer.step#AdamW.step": {"operators_per_parameter": 3.0, "parameters": 8},
+    }
+
+
+def test_operators_that_run_for_a_few_parameters_do_not_tell_how_many_there_are():
+    """Weight decay on one of six parameters: three operators and a sixth for each of them, not nineteen for one."""
+    decay = op("aten::add", 0, 1, dims=[WEIGHT, WEIGHT], types=["float", "float"])
+    facts = facts_of(steps_of(lambda at: [*update(at), {**decay, "ts": at + 62}]))
+    assert [found.evidence["parameters"] for found in find(facts)] == [6]
+
+
+@pytest.mark.parametrize(("until", "reported"), [(200, 1), (100, 0)])
+def test_half_of_the_steps_are_the_least(until, reported):
+    assert len(find(facts_of(steps_of(lambda at: update(at) if at < until else [])))) == reported
+
+
+def test_a_closure_that_runs_the_model_inside_the_step_is_silent():
+    model = op("aten::linear", 0, 3, dims=[WEIGHT, WEIGHT], types=["float", "float"])
+    assert find(facts_of(steps_of(lambda at: [*update(at), {**model, "ts": at + 62}]))) == []
+
+
+def test_counters_of_steps_are_no_parameters():
+    counters = [op("aten::add_", 0, 1, dims=[[], []], types=["float", "Scalar"])] * 30
+    facts = facts_of(steps_of(lambda at: [*update(at), *({**one, "ts": at + 61} for one in counters)]))
+    assert [found.count for found in find(facts)] == [18]
+
+
+def test_foreach_on_a_cpu_is_only_worth_it_where_python_takes_the_time():
+    """RMSprop cannot be fused: its operators stay as they are, and what may vanish is the time between them."""
+    asked = Run(optimizers=(OptimizerUse("RMSprop", False, None, 6),))
+
+    def events(call: float) -> list[Json]:
+        return steps_of(lambda at: update(at + 5, call=call, name="RMSprop"))
+
+    facts = facts_of(events(1), run=asked)
+    (found,) = find(facts)
+    assert "foreach=True" in found.fix
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((70 - 18) * (2 / 3) / 100, abs=1e-3)
+    assert find(facts_of(events(2.9), run=asked)) == []
+    assert find(facts_of(events(1))) == [], "what PyTorch chose by itself on a CPU"
+
+
+def test_the_line_is_the_one_that_calls_the_step():
+    first = [step(9, 0, 100), mark(0, 5, 90), *update(10)]
+    later = steps_of(lambda at: update(at + 110))
+    facts = facts_of([*first, *({**e, "ts": e["ts"] + 100 * e["name"].startswith("Prof")} for e in later)],
+                     callsites=(CallSite("train.py", 7, "fit"),))  # fmt: skip
+    (found,) = find(facts)
+    assert set(facts.lines.site[found.rows]) == {0}
+
+
+def test_without_shapes_an_operator_is_taken_to_make_two_and_a_half_passes():
+    def part(at: float) -> list[Json]:
+        large = [op(name, at + 110 * i, 102) for i, (name, _) in enumerate(OPERATORS)]
+        return [annotation("Optimizer.step#SGD.step", at, 400), *large, *update(at + 335, shapes=False)[1:]]
+
+    facts = facts_of(steps_of(part, 500))
+    kept = (400 - 300) / 3 + 5 / (2.5 * 3) * 300
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((400 - kept) / 500, abs=0.01)
+
+
+def test_a_recording_of_2021_shows_sgd_with_161_parameters(corpus):
+    (found,) = find(read_facts(corpus / "kineto" / "resnet50_workers0_v100.pt.trace.json.gz"))
+    assert (found.count, found.evidence["parameters"], found.kind) == (483, 161, Kind.FAULT)

@@ -1,0 +1,196 @@
+"""Loops over the elements of a tensor, and loops that have to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.tensor_element_loop import tensor_element_loop
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, mark, op, step
+
+Json = dict[str, Any]
+LENGTH = 400
+"""Of a step, in microseconds."""
+
+
+def find(facts) -> list[Suspicion]:
+    return list(tensor_element_loop.check(facts))
+
+
+def tensor_op(name: str, at: float, duration: float, *shapes: list[int], **more: Any) -> Json:
+    return op(name, at, duration, dims=list(shapes), types=["float"] * len(shapes), **more)
+
+
+def select(at: float, size: int = 1000) -> Json:
+    return op("aten::select", at, 1, dims=[[size], [], []], types=["float", "Scalar", "Scalar"])
+
+
+def summing(at: float, rounds: int = 64, size: list[int] | None = None) -> list[Json]:
+    """`total = total + x[i]`: 1 us to take the element, 1 us to add it, 1 us of Python; 3 us a round."""
+    shape = size or []
+    return [event for i in range(rounds)
+            for event in (select(at + 3 * i), tensor_op("aten::add", at + 3 * i + 1.5, 1, shape, shape))]  # fmt: skip
+
+
+def steps_of(part: Callable[[float], list[Json]], length: float = LENGTH, count: int = 4) -> list[Json]:
+    return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
+
+
+def test_the_whole_loop_takes_the_time_of_one_round():
+    facts = facts_of(steps_of(lambda at: summing(at + 10)))
+    (found,) = find(facts)
+    assert found.count == 64
+    assert found.evidence == {"accesses_per_step": 64, "operators_per_step": 128}
+    lasted = 63 * 3 + 2.5
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(lasted * (1 - 1 / 64) / LENGTH, abs=1e-3)
+
+
+@pytest.mark.parametrize(("rounds", "reported"), [(64, 1), (63, 0)])
+def test_sixty_four_elements_are_the_least_in_a_step(rounds, reported):
+    assert len(find(facts_of(steps_of(lambda at: summing(at + 10, rounds))))) == reported
+
+
+def test_iterating_over_a_tensor_takes_all_its_elements_at_once():
+    """`for v in x` is one `unbind`; what follows must go round as often, or it is not the loop over these."""
+
+    def part(rounds: int) -> Callable[[float], list[Json]]:
+        return lambda at: [tensor_op("aten::unbind", at, 5, [100]),
+                           *(tensor_op("aten::add", at + 10 + 3 * i, 1, [], []) for i in range(rounds))]  # fmt: skip
+
+    assert [found.count for found in find(facts_of(steps_of(part(100))))] == [100]
+    assert find(facts_of(steps_of(part(20)))) == []
+
+
+@pytest.mark.parametrize(("elements", "reported"), [(4096, 1), (4097, 0)])
+def test_rows_of_up_to_4096_elements_are_small(elements, reported):
+    assert len(find(facts_of(steps_of(lambda at: summing(at + 10, size=[elements]))))) == reported
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(lambda at: [select(at), tensor_op("aten::eq", at + 1, 1, [], []),
+                                 tensor_op("aten::is_nonzero", at + 2, 1, [])], id="if x[i] == y"),
+        pytest.param(lambda at: [select(at), tensor_op("aten::copy_", at + 1, 1, [], [])], id="y[i] = value"),
+        pytest.param(lambda at: [select(at), tensor_op("aten::item", at + 1, 1, [])], id="x[i].item()"),
+        pytest.param(lambda at: [tensor_op("aten::index", at, 1, [1000], []),
+                                 tensor_op("aten::mul", at + 1, 1, [], [])], id="x[i] with i a tensor"),
+        pytest.param(lambda at: [select(at), select(at + 1),
+                                 tensor_op("aten::dot", at + 2, 1, [64], [64])], id="x[i] @ y[j]"),
+    ],
+)  # fmt: skip
+def test_other_bodies_are_found(body):
+    assert len(find(facts_of(steps_of(lambda at: [event for i in range(64) for event in body(at + 4 * i)])))) == 1
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param(tensor_op("aten::linear", 0, 1, [16, 8], [16, 8]), id="time steps of a recurrent network"),
+        pytest.param(tensor_op("aten::gru_cell", 0, 1, [16, 8], [16, 16]), id="a cell"),
+        pytest.param(tensor_op("aten::conv2d", 0, 1, [1, 3, 8, 8], [4, 3, 3, 3]), id="samples through a model"),
+        pytest.param(tensor_op("aten::add", 0, 1, [64, 128], [64, 128]), id="work on large rows"),
+    ],
+)
+def test_a_loop_with_real_work_in_it_is_silent(between):
+    def part(at: float) -> list[Json]:
+        return [event for i in range(100) for event in (select(at + 3 * i), {**between, "ts": at + 3 * i + 1.5})]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_taking_many_rows_at_once_is_the_vectorised_way():
+    def part(at: float) -> list[Json]:
+        return [tensor_op("aten::index", at + 3 * i, 1, [1000], [100]) for i in range(100)]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_operators_on_numbers_alone_are_silent():
+    """Logging the norms of many parameters, say: nothing is taken out of a tensor element by element."""
+    assert find(facts_of(steps_of(lambda at: [tensor_op("aten::item", at + 2 * i, 1, []) for i in range(100)]))) == []
+
+
+@pytest.mark.parametrize(("rounds", "reported"), [(16, 1), (15, 0)])
+def test_runs_of_fewer_than_sixteen_between_other_work_do_not_add_up(rounds, reported):
+    def part(at: float) -> list[Json]:
+        layers = [[*summing(at + 60 * i, rounds), tensor_op("aten::linear", at + 60 * i + 50, 5, [64, 64], [64, 64])]
+                  for i in range(6)]  # fmt: skip
+        return [event for events in layers for event in events]
+
+    assert [found.count for found in find(facts_of(steps_of(part)))] == [96] * reported
+
+
+def test_each_run_of_a_loop_shrinks_by_its_own_rounds():
+    """Two runs, of 40 and of 80 rounds, around a product."""
+
+    def part(at: float) -> list[Json]:
+        product = tensor_op("aten::linear", at + 130, 5, [64, 64], [64, 64])
+        return [*summing(at, 40), product, *summing(at + 140, 80)]
+
+    facts = facts_of(steps_of(part))
+    kept = (39 * 3 + 2.5) * 39 / 40 + (79 * 3 + 2.5) * 79 / 80
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(kept / LENGTH, abs=1e-3)
+
+
+@pytest.mark.parametrize("around", ["Optimizer.step#SGD.step", "enumerate(DataLoader)#_BaseDataLoaderIter.__next__"])
+def test_an_optimizer_and_a_loader_are_silent(around):
+    assert find(facts_of(steps_of(lambda at: [annotation(around, at, 300), *summing(at + 10)]))) == []
+
+
+@pytest.mark.parametrize(("pause", "of_the_loop"), [(150, 1), (250, 0)])
+def test_a_long_pause_inside_the_loop_stays(pause, of_the_loop):
+    """Half way through, Python does something else: what takes longer than 200 us is not the loop's own."""
+    facts = facts_of(steps_of(lambda at: [*summing(at, 32), *summing(at + 96 + pause, 32)], 800))
+    lasted = 64 * 3 - 1 + of_the_loop * pause
+    saved = predict_saving(facts, find(facts)[0].edit).fraction
+    assert saved == pytest.approx(lasted * (1 - 1 / 64) / 800, abs=2e-3)
+
+
+def test_the_backward_nodes_take_the_time_of_one_round_too():
+    def part(at: float) -> list[Json]:
+        loop = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}
+                for i, event in enumerate(summing(at))]  # fmt: skip
+        name = "autograd::engine::evaluate_function: SelectBackward0"
+        nodes = [op(name, at + 200 + 4 * i, 4, sequence=int(at) + 2 * i) for i in range(50)]
+        return [*loop, *nodes]
+
+    facts = facts_of(steps_of(part, 1000))
+    lasted = 63 * 3 + 2.5 + 200
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(lasted * 63 / 64 / 1000, abs=2e-3)
+
+
+def test_what_stands_before_and_after_the_loop_is_not_part_of_it():
+    def part(at: float) -> list[Json]:
+        around = [tensor_op("aten::zeros", at, 20), tensor_op("aten::mean", at + 250, 50, [100])]
+        return [*around, *summing(at + 30)]
+
+    facts = facts_of(steps_of(part))
+    lasted = 63 * 3 + 2.5
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(lasted * 63 / 64 / LENGTH, abs=2e-3)
+
+
+def test_a_body_of_several_lines_is_one_finding_at_the_costliest():
+    sites = tuple(CallSite("loop.py", line, "distance") for line in (5, 6))
+    body = [(0, select(0)), (1, tensor_op("aten::sub", 0, 2, [], []))]
+    rounds = [(site, {**event, "ts": 5 * i + 2 * site}) for i in range(64) for site, event in body]
+    marks = [mark(site, event["ts"] - 0.2, event["dur"] + 0.4) for site, event in rounds]
+    first = [step(9, 0, LENGTH), *marks, *(event for _, event in rounds)]
+    later = steps_of(lambda at: [{**event, "ts": event["ts"] + at} for _, event in rounds])
+    facts = facts_of([*first, *({**event, "ts": event["ts"] + LENGTH} for event in later)], callsites=sites)
+    (found,) = find(facts)
+    assert (found.location.line, [place.line for place in found.also]) == (6, [5])
+
+
+def test_a_loop_in_fewer_than_half_of_the_steps_is_silent():
+    assert find(facts_of(steps_of(lambda at: [] if at else summing(at)))) == []
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of(steps_of(lambda at: [op("aten::select", at, 1)]))
+    assert Need.SHAPES in missing_needs(facts, tensor_element_loop.needs)

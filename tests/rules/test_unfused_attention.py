@@ -1,0 +1,201 @@
+"""Attention written out: what it looks like in its many spellings, and what only looks like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.unfused_attention import unfused_attention
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, kernel, mark, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+Part = Callable[[float], list[Json]]
+QUERIES, KEYS, VALUES, SCORES = [2, 4, 64, 16], [2, 4, 16, 64], [2, 4, 64, 16], [2, 4, 64, 64]
+SITES = tuple(CallSite("model.py", line, "attend") for line in (20, 21, 22))
+
+
+def find(facts) -> list[Suspicion]:
+    return list(unfused_attention.check(facts))
+
+
+def tensor_op(name: str, at: float, duration: float, *shapes: list[int], **more: Any) -> Json:
+    return op(name, at, duration, dims=list(shapes), types=["float"] * len(shapes), **more)
+
+
+def attention(at: float, scores: list[int] = SCORES) -> list[Json]:
+    """A product of 20 us, a scale of 5 us, a softmax of 10 us and a product of 12 us."""
+    return [tensor_op("aten::matmul", at, 20, QUERIES, KEYS), tensor_op("aten::div", at + 21, 5, scores),
+            tensor_op("aten::softmax", at + 27, 10, scores),
+            tensor_op("aten::matmul", at + 38, 12, scores, VALUES)]  # fmt: skip
+
+
+def steps_of(part: Part, length: float = 100, count: int = 4) -> list[Json]:
+    return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
+
+
+def test_the_passes_vanish_and_both_products_take_the_time_of_the_cheaper():
+    facts = facts_of(steps_of(lambda at: attention(at + 10)))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::softmax")
+    assert found.evidence == {"scores": 2 * 4 * 64 * 64, "passes_over_the_scores": 2}
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((5 + 10 + (20 - 12)) / 100, abs=1e-3)
+
+
+def test_where_values_are_wider_than_keys_both_products_take_the_time_of_the_dearer():
+    def part(at: float) -> list[Json]:
+        first, scale, softmax, _ = attention(at)
+        return [first, scale, softmax, tensor_op("aten::matmul", at + 38, 30, SCORES, [2, 4, 64, 128])]
+
+    facts = facts_of(steps_of(part))
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((5 + 10) / 100, abs=1e-3)
+
+
+def test_the_backward_pass_keeps_five_products():
+    """Backward nodes: 60 us of products, of which 2.5 times 12 us are left for each, 20 us of passes, none left."""
+
+    def part(at: float) -> list[Json]:
+        forward = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}
+                   for i, event in enumerate(attention(at))]  # fmt: skip
+        names = ("BmmBackward0", "DivBackward0", "SoftmaxBackward0", "BmmBackward0")
+        nodes = [op(f"autograd::engine::evaluate_function: {name}", at + 60 + 45 * i, duration, sequence=int(at) + i)
+                 for i, (name, duration) in enumerate(zip(names, (40, 10, 10, 20), strict=True))]  # fmt: skip
+        return [*forward, *nodes]
+
+    facts = facts_of(steps_of(part, 300))
+    forward, passes, products = 5 + 10 + 8, 20, 40 - 2.5 * 12
+    saved = predict_saving(facts, find(facts)[0].edit).fraction
+    assert saved == pytest.approx((forward + passes + products) / 300, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(
+            lambda at: [tensor_op("aten::baddbmm", at, 9, [8, 64, 64], [8, 64, 16], [8, 16, 64], [], []),
+                        tensor_op("aten::softmax", at + 10, 9, [8, 64, 64]),
+                        tensor_op("aten::bmm", at + 20, 9, [8, 64, 64], [8, 64, 16])], id="a product that adds"),
+        pytest.param(
+            lambda at: [tensor_op("aten::bmm", at, 9, [8, 64, 16], [8, 16, 64]),
+                        tensor_op("aten::view", at + 10, 1, [8, 64, 64]),
+                        tensor_op("aten::softmax", at + 12, 9, SCORES),
+                        tensor_op("aten::bmm", at + 30, 9, [8, 16, 64], [8, 64, 64])], id="values first, transposed"),
+        pytest.param(
+            lambda at: [tensor_op("aten::einsum", at, 9, [2, 64, 4, 16], [2, 64, 4, 16]),
+                        tensor_op("aten::bmm", at + 1, 7, [8, 64, 16], [8, 16, 64]),
+                        tensor_op("aten::softmax", at + 12, 9, SCORES),
+                        tensor_op("aten::einsum", at + 30, 9, SCORES, [2, 64, 4, 16]),
+                        tensor_op("aten::bmm", at + 31, 7, [8, 64, 64], [8, 64, 16])], id="einsum"),
+        pytest.param(
+            lambda at: [tensor_op("aten::matmul", at, 9, QUERIES, KEYS),
+                        tensor_op("aten::linear", at + 10, 9, [2, 64, 64], [64, 64]),
+                        tensor_op("aten::masked_fill", at + 20, 9, SCORES, [64, 64]),
+                        tensor_op("aten::softmax", at + 30, 9, SCORES),
+                        tensor_op("aten::linear", at + 40, 9, [2, 64, 64], [64, 64]),
+                        tensor_op("aten::matmul", at + 50, 9, SCORES, VALUES)], id="projections in between"),
+        pytest.param(
+            lambda at: [tensor_op("aten::matmul", at, 9, [64, 16], KEYS),
+                        tensor_op("aten::softmax", at + 12, 9, SCORES),
+                        tensor_op("aten::matmul", at + 30, 9, SCORES, VALUES)], id="queries for all heads alike"),
+    ],
+)  # fmt: skip
+def test_other_spellings_are_found(part):
+    assert len(find(facts_of(steps_of(part)))) == 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(lambda at: attention(at)[:3], id="a softmax whose result goes elsewhere"),
+        pytest.param(lambda at: attention(at)[1:], id="a softmax of what no product made"),
+        pytest.param(
+            lambda at: [tensor_op("aten::linear", at, 20, [512, 64], [100, 64]),
+                        tensor_op("aten::softmax", at + 22, 9, [512, 100]),
+                        tensor_op("aten::matmul", at + 32, 9, [512, 100], [100, 64])], id="a gate"),
+        pytest.param(
+            lambda at: [tensor_op("aten::bmm", at, 20, [8, 128, 16], [8, 16, 32]), *attention(at)[1:]],
+            id="a product of as many elements in another shape"),
+        pytest.param(
+            lambda at: [op("aten::scaled_dot_product_attention", at, 80), *attention(at + 10)], id="the function"),
+    ],
+)  # fmt: skip
+def test_what_only_looks_alike_is_silent(part):
+    assert find(facts_of(steps_of(part))) == []
+
+
+@pytest.mark.parametrize(("length", "reported"), [(64, 1), (63, 0)])
+def test_a_table_of_4096_scores_is_the_least(length, reported):
+    def part(at: float) -> list[Json]:
+        return [tensor_op("aten::matmul", at, 20, [64, 16], [16, length]),
+                tensor_op("aten::softmax", at + 27, 10, [64, length]),
+                tensor_op("aten::matmul", at + 38, 12, [64, length], [length, 16])]  # fmt: skip
+
+    assert len(find(facts_of(steps_of(part)))) == reported
+
+
+def dropped(active: bool, on_device: bool = False) -> Part:
+    def part(at: float) -> list[Json]:
+        first, scale, softmax, last = attention(at)
+        inside = [tensor_op("aten::mul", at + 39, 2, SCORES)] * active
+        dropout = [tensor_op("aten::dropout", at + 38, 5, SCORES), *inside]
+        work = [runtime("cudaLaunchKernel", at + 1, 2, correlation=int(at) + 1),
+                kernel("gemm", at + 5, 5, correlation=int(at) + 1)] * on_device  # fmt: skip
+        return [first, scale, softmax, *dropout, {**last, "ts": at + 50}, *work]
+
+    return part
+
+
+def test_with_an_active_dropout_only_a_device_has_a_fused_kernel():
+    assert len(find(facts_of(steps_of(dropped(active=False))))) == 1
+    assert find(facts_of(steps_of(dropped(active=True)))) == []
+    assert len(find(facts_of(steps_of(dropped(active=True, on_device=True))))) == 1
+
+
+def test_on_a_device_it_is_the_kernels_that_count():
+    def part(at: float) -> list[Json]:
+        calls = [runtime("cudaLaunchKernel", event["ts"] + 1, 2, correlation=int(at) + i + 1)
+                 for i, event in enumerate(attention(at))]  # fmt: skip
+        durations = (100, 50, 60, 80)
+        starts = [at + 10 + sum(durations[:i]) for i in range(4)]
+        kernels = [kernel("k", starts[i], durations[i], correlation=int(at) + i + 1) for i in range(4)]
+        return [*attention(at), *calls, *kernels, runtime("cudaStreamSynchronize", at + 55, 246)]
+
+    facts = facts_of(steps_of(part, 302))
+    saved = predict_saving(facts, find(facts)[0].edit).fraction
+    assert saved == pytest.approx((50 + 60 + 20) / 302, abs=0.03)
+
+
+def test_where_the_device_waits_for_launches_those_of_the_passes_vanish():
+    def part(at: float) -> list[Json]:
+        calls = [runtime("cudaLaunchKernel", event["ts"] + 1, 2, correlation=int(at) + i + 1)
+                 for i, event in enumerate(attention(at))]  # fmt: skip
+        return [*attention(at), *calls, *(
+            kernel("k", call["ts"] + 1, 1, correlation=call["args"]["correlation"]) for call in calls)]  # fmt: skip
+
+    facts = facts_of(steps_of(part))
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((5 + 10) / 100, abs=0.01)
+
+
+def test_the_lines_of_the_products_are_named_besides():
+    first = [step(9, 0, 100), mark(0, 0, 26.5), mark(1, 26.8, 10.5), mark(2, 37.8, 13), *attention(0)]
+    later = steps_of(lambda at: attention(at + 100))
+    facts = facts_of([*first, *({**e, "ts": e["ts"] + 100 * e["name"].startswith("Prof")} for e in later)],
+                     callsites=SITES)  # fmt: skip
+    (found,) = find(facts)
+    assert set(facts.lines.site[found.rows]) == {1}
+    assert [place.line for place in found.also] == [20, 22]
+
+
+def test_each_line_with_a_softmax_is_one_finding():
+    facts = facts_of(steps_of(lambda at: [*attention(at), *attention(at + 100)], 200))
+    (found,) = find(facts)
+    assert len(found.rows) == 8
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of(steps_of(lambda at: [op("aten::softmax", at, 20)]))
+    assert Need.SHAPES in missing_needs(facts, unfused_attention.needs)

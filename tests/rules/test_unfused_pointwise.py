@@ -1,0 +1,227 @@
+"""Chains of elementwise operators: what makes one, what ends one, and what a single pass would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.unfused_pointwise import unfused_pointwise
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+LARGE = [256, 256]
+"""64 Ki elements: the smallest that counts."""
+SHARE = 2.25 / 7
+"""`tanh(2 * x) + x` reads four tensors and writes three; one pass reads one and a quarter, and writes one."""
+SITES = tuple(CallSite("net.py", line, "act") for line in range(40))
+
+
+def find(facts) -> list[Suspicion]:
+    return list(unfused_pointwise.check(facts))
+
+
+def scale(at: float, shape: list[int] = LARGE, name: str = "aten::mul", **more: Any) -> Json:
+    return op(name, at, 20, dims=[shape, []], types=["float", "Scalar"], **more)
+
+
+def tanh(at: float, shape: list[int] = LARGE, name: str = "aten::tanh", **more: Any) -> Json:
+    return op(name, at, 20, dims=[shape], types=["float"], **more)
+
+
+def add(at: float, shape: list[int] = LARGE, other: list[int] | None = None, **more: Any) -> Json:
+    return op("aten::add", at, 20, dims=[shape, other or shape, []], types=["float", "float", "Scalar"], **more)
+
+
+def formula(at: float, shape: list[int] = LARGE) -> list[Json]:
+    """`tanh(2 * x) + x`: three operators of 20 us, 2 us apart, 64 us in all."""
+    return [scale(at, shape), tanh(at + 22, shape), add(at + 44, shape)]
+
+
+def steps_of(part: Callable[[float], list[Json]], length: float = 100, count: int = 4) -> list[Json]:
+    return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
+
+
+def test_a_chain_takes_the_time_of_one_pass_and_pythons_time_between_vanishes():
+    facts = facts_of(steps_of(lambda at: formula(at + 10)))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::mul", "aten::tanh", "aten::add")
+    assert found.count == 1
+    assert found.evidence["operators_in_chain"] == 3
+    assert found.evidence["moved_bytes_per_step"] == 7 * 4 * 256 * 256
+    assert found.evidence["fused_bytes_per_step"] == int(2.25 * 4 * 256 * 256)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((64 - 60 * SHARE) / 100, abs=1e-3)
+
+
+def test_it_is_an_opportunity():
+    assert unfused_pointwise.kind is Kind.OPPORTUNITY
+
+
+@pytest.mark.parametrize(("shape", "reported"), [([256, 256], 1), ([255, 257], 0)])
+def test_64_ki_elements_are_the_least(shape, reported):
+    assert len(find(facts_of(steps_of(lambda at: formula(at + 10, shape))))) == reported
+
+
+def test_two_operators_are_no_chain():
+    assert find(facts_of(steps_of(lambda at: formula(at + 10)[:2]))) == []
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param(op("aten::mm", 32, 5, dims=[LARGE, LARGE], types=["float", "float"]), id="a product"),
+        pytest.param(op("aten::sum", 32, 5, dims=[LARGE], types=["float"]), id="a reduction"),
+        pytest.param(tanh(32, [512, 256]), id="another size"),
+    ],
+)
+def test_other_work_ends_a_chain(between):
+    def part(at: float) -> list[Json]:
+        return [scale(at + 10), {**between, "ts": between["ts"] + at}, tanh(at + 60), add(at + 80)]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_a_reshape_that_copies_ends_a_chain_and_a_view_does_not():
+    def part(copies: bool) -> Callable[[float], list[Json]]:
+        def events(at: float) -> list[Json]:
+            reshape = [op("aten::reshape", at + 30, 5, dims=[LARGE], types=["float"])]
+            copy = [op("aten::clone", at + 31, 3, dims=[LARGE], types=["float"])] if copies else []
+            return [scale(at + 10), *reshape, *copy, tanh(at + 40), add(at + 60)]
+
+        return events
+
+    assert find(facts_of(steps_of(part(copies=True)))) == []
+    assert len(find(facts_of(steps_of(part(copies=False))))) == 1
+
+
+def test_a_small_operator_in_between_joins_the_chain():
+    """The square root of a variance, say: it costs a dispatch, and the compiler takes it in."""
+
+    def part(at: float) -> list[Json]:
+        return [scale(at + 1), tanh(at + 22, [256]), tanh(at + 44), add(at + 66)]
+
+    (found,) = find(facts_of(steps_of(part)))
+    assert found.evidence["operators_in_chain"] == 3
+
+
+def test_a_smaller_tensor_that_is_broadcast_belongs_to_the_chain():
+    """Its result is the large one; of the small input only its own bytes are read."""
+    facts = facts_of(steps_of(lambda at: [scale(at + 1), tanh(at + 22), add(at + 44, [1, 256], LARGE)]))
+    (found,) = find(facts)
+    assert found.evidence["moved_bytes_per_step"] == 4 * (6 * 256 * 256 + 256)
+
+
+def test_other_work_of_python_in_between_ends_a_chain():
+    def part(gap: float) -> Callable[[float], list[Json]]:
+        return lambda at: [scale(at), tanh(at + 20), add(at + 40 + gap)]
+
+    assert len(find(facts_of(steps_of(part(199), 400)))) == 1
+    assert find(facts_of(steps_of(part(201), 400))) == []
+
+
+@pytest.mark.parametrize("around", ["Optimizer.step#Adam.step", "enumerate(DataLoader)#_BaseDataLoaderIter.__next__"])
+def test_an_optimizer_and_a_loader_are_silent(around):
+    assert find(facts_of(steps_of(lambda at: [annotation(around, at + 1, 90), *formula(at + 10)]))) == []
+
+
+def test_an_average_of_weights_kept_in_place_is_silent():
+    """`average.mul_(d).add_(weight)` for one parameter after another: nothing of it can be fused into one pass."""
+
+    def part(at: float) -> list[Json]:
+        return [event for i in range(2) for event in (
+            scale(at + 45 * i, name="aten::mul_"), op("aten::add_", at + 45 * i + 22, 20, dims=[LARGE, LARGE, []],
+                                                      types=["float", "float", "Scalar"]))]  # fmt: skip
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_one_function_applied_over_and_over_is_a_chain():
+    """`x.cos().cos().cos()` reads and writes three times what one pass reads and writes once."""
+    facts = facts_of(steps_of(lambda at: [tanh(at + 22 * i, name="aten::cos") for i in range(3)]))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((64 - 60 * 2 / 6) / 100, abs=1e-3)
+
+
+def test_a_formula_in_place_is_a_chain():
+    def part(at: float) -> list[Json]:
+        return [scale(at, name="aten::mul_"), tanh(at + 22, name="aten::tanh_"), scale(at + 44, name="aten::add_")]
+
+    assert len(find(facts_of(steps_of(part)))) == 1
+
+
+def test_a_dropout_that_has_nothing_to_do_does_not_count():
+    def part(active: bool) -> Callable[[float], list[Json]]:
+        def events(at: float) -> list[Json]:
+            inside = [op("aten::native_dropout", at + 12, 6, dims=[LARGE], types=["float"])] if active else []
+            return [op("aten::dropout", at + 10, 10, dims=[LARGE, [], []], types=["float", "Scalar", "Scalar"]),
+                    *inside, tanh(at + 30), add(at + 52)]  # fmt: skip
+
+        return events
+
+    assert len(find(facts_of(steps_of(part(active=True))))) == 1
+    assert find(facts_of(steps_of(part(active=False)))) == []
+
+
+def test_the_backward_nodes_of_a_chain_shrink_with_it():
+    def part(at: float) -> list[Json]:
+        forward = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}
+                   for i, event in enumerate(formula(at))]  # fmt: skip
+        nodes = [op("autograd::engine::evaluate_function: TanhBackward0", at + 70, 20, sequence=int(at) + 1)]
+        return [*forward, *nodes]
+
+    facts = facts_of(steps_of(part))
+    expected = (64 - 60 * SHARE + 20 * (1 - SHARE)) / 100
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(expected, abs=1e-3)
+
+
+def test_on_a_device_the_kernels_become_one_and_the_launches_too():
+    """The device is the bottleneck: three kernels of 100 us take the share of one pass."""
+
+    def part(at: float) -> list[Json]:
+        calls = [runtime("cudaLaunchKernel", at + 12 + 22 * i, 5, correlation=int(at) + i + 1) for i in range(3)]
+        kernels = [kernel("elementwise", at + 20 + 100 * i, 100, correlation=int(at) + i + 1) for i in range(3)]
+        return [*formula(at + 10), *calls, *kernels, runtime("cudaStreamSynchronize", at + 90, 231)]
+
+    facts = facts_of(steps_of(part, 330))
+    expected = 300 * (1 - SHARE) / 330
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(expected, abs=0.02)
+
+
+def test_a_copy_between_devices_is_no_elementwise_work():
+    def part(at: float) -> list[Json]:
+        to = op("aten::to", at + 10, 20, dims=[LARGE, []], types=["float", "Scalar"])
+        copy = op("aten::_to_copy", at + 11, 15, dims=[LARGE], types=["float"])
+        call = runtime("cudaMemcpyAsync", at + 12, 5, correlation=int(at) + 1)
+        moved = memcpy("Memcpy HtoD (Pageable -> Device)", at + 15, 5, correlation=int(at) + 1)
+        return [to, copy, call, moved, tanh(at + 32), add(at + 54)]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_a_formula_over_near_lines_is_one_finding_and_far_lines_are_two():
+    def located(second: int) -> list[Json]:
+        twice = [*formula(0), op("aten::sum", 66, 5, dims=[LARGE], types=["float"]), *formula(82)]
+        marks = [mark(3, 0, 21), mark(4, 22, 43), mark(second, 80, 70)]
+        later = steps_of(lambda at: [{**event, "ts": event["ts"] + at} for event in twice], 200)
+        return [step(9, 0, 200), *marks, *twice, *({**event, "ts": event["ts"] + 200} for event in later)]
+
+    (near,) = find(facts_of(located(7), callsites=SITES))
+    assert (near.location.line, [place.line for place in near.also]) == (7, [4, 3])
+    far = find(facts_of(located(8), callsites=SITES))
+    assert sorted(found.location.line for found in far) == [4, 8]
+
+
+@pytest.mark.parametrize(("until", "reported"), [(200, 1), (100, 0)])
+def test_half_of_the_steps_are_the_least(until, reported):
+    facts = facts_of(steps_of(lambda at: formula(at + 10) if at < until else []))
+    assert len(find(facts)) == reported
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of(steps_of(lambda at: [op("aten::mul", at, 20)]))
+    assert Need.SHAPES in missing_needs(facts, unfused_pointwise.needs)

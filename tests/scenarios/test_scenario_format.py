@@ -1,0 +1,80 @@
+"""Every scenario keeps to the format: a documented mistake, its rule, and two variants that differ in it alone."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profkit.catalogue import Scenario, list_scenarios
+from profkit.rules import all_rules
+
+SCENARIOS = list_scenarios()
+RULES = set(all_rules())
+HAS_COMPILER = bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
+
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+
+
+def read_functions(scenario: Scenario) -> dict[str, ast.FunctionDef]:
+    module = ast.parse(scenario.path.read_text(encoding="utf-8"))
+    return {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+
+
+def is_generator(function: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.Yield) for node in ast.walk(function))
+
+
+@each_scenario
+def test_the_docstring_states_the_mistake_and_its_source(scenario: Scenario) -> None:
+    docstring = ast.get_docstring(ast.parse(scenario.path.read_text(encoding="utf-8"))) or ""
+    summary, blank, *body = docstring.splitlines()
+    assert summary == scenario.summary
+    assert summary.endswith(".")
+    assert blank == ""
+    assert any(line.startswith("Source: ") for line in body)
+
+
+@each_scenario
+def test_the_triggers_are_rules(scenario: Scenario) -> None:
+    assert scenario.triggers
+    assert set(scenario.triggers) <= RULES
+
+
+@each_scenario
+def test_the_pitfall_marks_the_lines_of_its_triggers_and_the_fix_marks_none(scenario: Scenario) -> None:
+    assert {rule for _, rule in scenario.expected["pitfall"]} == set(scenario.triggers)
+    assert scenario.expected["fix"] == ()
+
+
+@each_scenario
+def test_the_variants_are_generators_of_one_state(scenario: Scenario) -> None:
+    functions = read_functions(scenario)
+    signatures = {
+        name: [argument.arg for argument in functions[name].args.args] for name in ("setup", "pitfall", "fix")
+    }
+    assert signatures == {"setup": ["device"], "pitfall": ["state"], "fix": ["state"]}
+    assert [is_generator(functions[name]) for name in ("setup", "pitfall", "fix")] == [False, True, True]
+
+
+@each_scenario
+def test_the_variants_differ(scenario: Scenario) -> None:
+    functions = read_functions(scenario)
+    bodies = [[ast.dump(statement) for statement in functions[name].body] for name in ("pitfall", "fix")]
+    assert bodies[0] != bodies[1]
+
+
+@pytest.mark.slow
+@each_scenario
+def test_both_variants_compute_the_same_in_at_least_twelve_steps(scenario: Scenario, tmp_path: Path) -> None:
+    if "torch.compile" in scenario.path.read_text(encoding="utf-8") and not HAS_COMPILER:
+        pytest.skip("torch.compile needs a C++ compiler on a CPU")
+    command = [sys.executable, str(Path(__file__).with_name("compare_variants.py")), str(scenario.path)]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) >= 12

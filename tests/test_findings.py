@@ -1,0 +1,59 @@
+"""Severity and rank: what comes first in every report."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.findings import Diagnosis, Finding, Kind, RunSummary, Saving, Severity, Timing, rank, severity_of
+
+
+def saving(fraction: float) -> Saving:
+    return Saving(int(fraction * 1e6), fraction, fraction, fraction)
+
+
+def finding(rule: str, severity: Severity, kind: Kind = Kind.FAULT, fraction: float = 0.0) -> Finding:
+    return Finding(rule, kind, severity, "message", 1, 0.9, "fix", saving=saving(fraction))
+
+
+@pytest.mark.parametrize(
+    ("fraction", "severity"),
+    [
+        (0.10, Severity.HIGH),
+        (0.0999, Severity.MEDIUM),
+        (0.03, Severity.MEDIUM),
+        (0.0299, Severity.LOW),
+        (0.005, Severity.LOW),
+        (0.0049, Severity.INFO),
+        (0.0, Severity.INFO),
+    ],
+)
+def test_severity_follows_the_share_of_the_step(fraction: float, severity: Severity) -> None:
+    assert severity_of(saving(fraction)) is severity
+
+
+def test_memory_that_grows_without_bound_is_always_high() -> None:
+    assert severity_of(None, grows_without_bound=True) is Severity.HIGH
+
+
+def test_a_finding_without_a_saving_is_information() -> None:
+    assert severity_of(None) is Severity.INFO
+
+
+def test_findings_are_ranked_by_severity_then_faults_first_then_by_saving() -> None:
+    ranked = rank([
+        finding("a-small-fault", Severity.LOW, fraction=0.01),
+        finding("big-opportunity", Severity.HIGH, Kind.OPPORTUNITY, 0.5),
+        finding("lesser-fault", Severity.HIGH, fraction=0.1),
+        finding("greater-fault", Severity.HIGH, fraction=0.2),
+    ])  # fmt: skip
+    assert [f.rule for f in ranked] == ["greater-fault", "lesser-fault", "big-opportunity", "a-small-fault"]
+
+
+def test_the_worst_severity_is_that_of_faults_alone() -> None:
+    def diagnosis(*findings: Finding) -> Diagnosis:
+        timing = Timing(1, 1, "nothing")
+        return Diagnosis(RunSummary((), None, None, None, None), timing, findings, {}, ())
+
+    opportunity = finding("x", Severity.HIGH, Kind.OPPORTUNITY)
+    assert diagnosis(opportunity).worst is None
+    assert diagnosis(opportunity, finding("y", Severity.LOW)).worst is Severity.LOW

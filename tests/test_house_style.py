@@ -1,0 +1,32 @@
+"""Files and functions stay small enough to be read at a sitting and at a glance."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import profkit
+
+PACKAGE = Path(profkit.__file__).parent
+FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+MOST_LINES = 300
+"""DESIGN: files of 50 to 300 lines. A longer one holds two subjects."""
+MOST_LINES_OF_A_FUNCTION = 45
+"""About a screen, signature and docstring included: what does not fit is not seen at once."""
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_has_one_subject_and_a_function_fits_a_screen(name):
+    text = (PACKAGE / name).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert {found: lines for found, lines in _functions(ast.parse(text)) if lines > MOST_LINES_OF_A_FUNCTION} == {}

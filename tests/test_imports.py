@@ -1,0 +1,137 @@
+"""Imports go downwards only, wherever in a file they stand, and reading a trace never costs an import of torch.
+
+Each layer knows those before it: a rule that opened a file, or a reader that knew of reports, could no longer be
+tested or replaced alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import profkit
+
+PACKAGE = Path(profkit.__file__).parent
+LAYERS = ("errors", "units", "run", "trace", "derive", "findings", "savings", "rules", "health", "diagnosing", "report",
+          "cli")  # fmt: skip
+SIDE_DOORS = {"collect": {"errors", "units", "run"}, "catalogue": {"errors", "run"}}
+"""What they may import; they themselves are for the command line and the public package only."""
+TOP = {"", "__main__", "cli"}
+EXEMPT = {
+    # Printing a diagnosis is what people try first in a notebook; the import waits until someone does.
+    ("findings", "report"): "Diagnosis.__str__",
+}
+HEAVY = {
+    # torch takes seconds to import, and a recorded trace must be readable where it is not installed.
+    "torch": {"collect"},
+    # The other reports are plain text and must not pay for it.
+    "rich": {"cli", "report.text"},
+}
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        yield ".".join(part for part in parts if part != "__init__"), path
+
+
+def _imports(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The full name of each imported module, and the function or method that imports it."""
+    scopes = {id(tree): ""}
+    for node in ast.walk(tree):
+        scope = scopes[id(node)]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            scope = f"{scope}.{node.name}".lstrip(".")
+        scopes.update((id(child), scope) for child in ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, scope) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((f"{_origin(module, node)}.{alias.name}", scope) for alias in node.names)
+
+
+def _origin(module: str, node: ast.ImportFrom) -> str:
+    assert node.level == 0, f"{module}: relative imports hide what is imported; write the whole name"
+    return node.module or ""
+
+
+def _layer(name: str) -> str:
+    """``'profkit.trace.events.Trace'`` → ``'trace'``; what the package itself defines belongs to no layer."""
+    part = name.removeprefix("profkit").lstrip(".").partition(".")[0]
+    return part if part in {*LAYERS, *SIDE_DOORS} else ""
+
+
+def _may_import(importer: str, imported: str) -> bool:
+    if importer in TOP or importer == imported:
+        return True
+    if importer in SIDE_DOORS:
+        return imported in SIDE_DOORS[importer]
+    return imported in LAYERS and LAYERS.index(imported) < LAYERS.index(importer)
+
+
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@pytest.mark.parametrize(("module", "path"), list(_modules()))
+def test_imports_go_downwards_only(module, path):
+    importer = module.partition(".")[0]
+    for name, scope in _imports(module, _parse(path)):
+        if name.partition(".")[0] == "profkit" and EXEMPT.get((importer, _layer(name))) != scope:
+            assert _may_import(importer, _layer(name)), f"{module} imports {name}"
+
+
+def test_every_module_belongs_to_a_layer():
+    assert {module.partition(".")[0] for module, _ in _modules()} <= {*LAYERS, *SIDE_DOORS, *TOP}
+
+
+@pytest.mark.parametrize("heavy", sorted(HEAVY))
+def test_heavy_packages_are_imported_only_where_they_are_needed(heavy):
+    importers = {module for module, path in _modules()
+                 for name, _ in _imports(module, _parse(path)) if name.partition(".")[0] == heavy}  # fmt: skip
+    allowed = {module for module in importers if any((module + ".").startswith(home + ".") for home in HEAVY[heavy])}
+    assert importers == allowed
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "allowed"),
+    [("trace", "run", True), ("trace", "derive", False), ("rules", "report", False), ("savings", "findings", True),
+     ("collect", "trace", False), ("collect", "run", True), ("diagnosing", "collect", False),
+     ("catalogue", "run", True),
+     ("rules", "catalogue", False), ("cli", "collect", True), ("", "collect", True), ("derive", "", False)],
+)  # fmt: skip
+def test_the_order_of_the_layers_is_the_designs(importer, imported, allowed):
+    assert _may_import(importer, imported) is allowed
+
+
+def test_imports_inside_functions_count():
+    tree = ast.parse("class A:\n def f(self):\n  from profkit.report import text\nimport torch.nn")
+    found = set(_imports("findings", tree))
+    assert found == {("profkit.report.text", "A.f"), ("torch.nn", "")}
+
+
+def _imported_by(statement: str) -> set[str]:
+    """The top-level packages that a fresh process has imported after a statement."""
+    code = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import profkit.diagnosing", "from profkit.rules import all_rules; all_rules()", "import profkit.report"],
+)
+def test_diagnosing_imports_neither_torch_nor_rich(statement):
+    imported = _imported_by(statement)
+    assert "profkit" in imported
+    assert imported.isdisjoint({"torch", "rich", "tensorboard"})
+
+
+def test_importing_profkit_costs_nothing():
+    assert _imported_by("import profkit").isdisjoint({"torch", "rich", "numpy", "msgspec", "click", "tensorboard"})

@@ -1,0 +1,257 @@
+"""Files that are no trace, or were one: one clear line names the file and the cause, and nothing else escapes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tracemalloc
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from profkit.derive.facts import Facts
+from profkit.errors import ProfkitError, UnreadableInput
+from profkit.savings.edits import Edit
+from profkit.savings.simulate import replay
+from profkit.trace import kineto
+from profkit.trace.events import Category
+from profkit.trace.kineto import read_kineto
+from tests.traces import (
+    annotation,
+    json_of,
+    kernel,
+    mark,
+    memcpy,
+    memory,
+    op,
+    python,
+    runtime,
+    step,
+    trace_of_bytes,
+)
+
+WHOLE = json_of([op(f"aten::op{i}", 10 * i, 9, dims="[[4],[]]", types='["float",""]') for i in range(20)])
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"", "is empty"),
+        (b" \n\t\r\n", "is empty"),
+        (b"\xef\xbb\xbf", "is empty"),
+        (gzip.compress(b""), "is empty"),
+        (b"PK\x03\x04", "is neither JSON nor gzip"),
+        (b"import torch\n", "is neither JSON nor gzip"),
+        (b"\x80\x04\x95", "is neither JSON nor gzip"),
+        (gzip.compress(WHOLE)[:-9], "is a gzip file cut off after"),
+        (gzip.compress(WHOLE)[:15], "is a gzip file cut off after 0 bytes of content"),
+        (gzip.compress(WHOLE) + gzip.compress(b" ")[:12], "is a gzip file cut off after"),
+        (gzip.compress(WHOLE)[:-8] + b"\0" * 8, "is a damaged gzip file"),
+        (b"\x1f\x8b" + b"x" * 40, "is a damaged gzip file"),
+        (WHOLE[: len(WHOLE) // 2], "is not whole JSON: "),
+        (WHOLE[:-1], "is not whole JSON: "),
+        (b"[" + b",".join([WHOLE]), "is not whole JSON: "),
+        (b'{"traceEvents": [{"ph": "X", "name": N/A}]}', "is not whole JSON: "),
+        (b"{}", "is JSON but not a profiler trace"),
+        (b'{"a": [{"b": 1}, {"b": 2}]}', "is JSON but not a profiler trace"),
+        (b'{"traceEvents": {"a": 1}}', "is JSON but not a profiler trace"),
+        (b'{"traceEvents": 5, "a": [{"b": 1}]}', "is JSON but not a profiler trace"),
+        (b'{"traceEvents": null}', "is JSON but not a profiler trace"),
+        (b"[]", "holds no events"),
+        (b"[1, 2, 3]", "holds no events"),
+        (b'[{"rows": 4}]', "holds no events"),
+        (b'{"traceEvents": []}', "holds no events"),
+        (b'{"traceEvents": [], "deviceProperties": [{"id": 0}]}', "holds no events"),
+        (json_of([{**op("a", 0, 1), "ts": None}]), "holds no event with a time"),
+        (b'{"traceEvents": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "is not whole JSON: nested too deeply"),
+        (json_of([op("a", 0, 1)], x=1).replace(b'"x": 1', b'"x": ' + b"[" * 9**6), "is not whole JSON: nested too d"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_line(tmp_path, content, cause):
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableInput) as caught:
+        read_kineto(path)
+    assert str(caught.value).startswith(f"{path}: {cause}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_a_directory_and_a_forbidden_file_are_refused(tmp_path):
+    with pytest.raises(UnreadableInput, match=r"nowhere\.json: no such file"):
+        read_kineto(tmp_path / "nowhere.json")
+    with pytest.raises(UnreadableInput, match="cannot be read: Is a directory"):
+        read_kineto(tmp_path)
+    if os.geteuid() != 0:
+        path = tmp_path / "secret.json"
+        path.write_bytes(WHOLE)
+        path.chmod(0)
+        with pytest.raises(UnreadableInput, match="cannot be read: Permission denied"):
+            read_kineto(path)
+
+
+def test_the_suffix_of_the_name_does_not_matter():
+    assert len(trace_of_bytes(WHOLE, "trace.json.gz").events) == 20
+    assert len(trace_of_bytes(gzip.compress(WHOLE), "trace.json").events) == 20
+
+
+@pytest.mark.parametrize("members", [1, 50])
+def test_a_gzip_bomb_is_refused_before_it_unfolds(tmp_path, members):
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b"[" + b" " * ((64 << 20) // members)) * members)
+    tracemalloc.start()
+    with patch.object(kineto, "MAX_BYTES", 1 << 20), pytest.raises(UnreadableInput, match="is larger than"):
+        read_kineto(path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 12 << 20
+
+
+def test_no_more_of_a_file_is_read_than_is_allowed(tmp_path):
+    path = tmp_path / "sparse.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with patch.object(kineto, "MAX_BYTES", 1 << 20), pytest.raises(UnreadableInput, match="is larger than"):
+        read_kineto(path)
+
+
+def test_a_large_file_is_not_read_the_slow_way():
+    with patch.object(kineto, "_MAX_TOLERANT_BYTES", 100), pytest.raises(UnreadableInput, match="is not strict JSON"):
+        trace_of_bytes(WHOLE[:-1])
+
+
+_ARGUMENT = st.recursive(
+    st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=4) | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+_NAME = st.text(st.sampled_from('},{"[]:\\\n ab\u20ac'), max_size=9) | st.sampled_from(["},{", '"},\n {"', "},\n{"])
+_EVENT = st.fixed_dictionaries(
+    {"ph": st.just("X"), "cat": st.sampled_from(["cpu_op", "kernel", "x},{"]), "name": _NAME,
+     "dur": st.integers(0, 9**9) | st.floats(0, 9e9, allow_nan=False)},
+    optional={"args": st.dictionaries(_NAME | st.sampled_from(["External id", "Input Dims", "name"]), _ARGUMENT,
+                                      max_size=3), "pid": st.integers(-5, 2**40) | _NAME, "extra": _ARGUMENT},
+)  # fmt: skip
+_LAYOUTS = st.sampled_from([
+    {"separators": (",", ":")}, {"separators": (", ", ": ")}, {"indent": 1}, {"indent": "\t"},
+    {"indent": 0, "separators": (",", ":")},
+])  # fmt: skip
+
+
+@given(
+    st.lists(_EVENT, min_size=1, max_size=8),
+    _LAYOUTS,
+    st.integers(1, 400),
+    st.booleans(),
+    st.dictionaries(_NAME, _ARGUMENT, max_size=2),
+)
+def test_reading_in_chunks_equals_reading_the_whole(events, layout, chunk_bytes, as_array, other_keys):
+    assume("traceEvents" not in other_keys)
+    events = [{**event, "ts": 7 * i + 7} for i, event in enumerate(events)]
+    document = events if as_array else {**other_keys, "traceEvents": events, "with_stack": [{"a": 1}, {"b": 2}]}
+    content = json.dumps(document, **layout).encode()
+    with patch.object(kineto, "_CHUNK_BYTES", chunk_bytes):
+        trace = trace_of_bytes(content)
+    found = sorted((int(trace.events.start_ns[i]), trace.name_of(i), int(trace.events.duration_ns[i]),
+                    trace.lanes[trace.events.lane[i]].process, int(trace.events.category[i]),
+                    json.loads(trace.text_of(trace.events.dims_code[i]) or "null"))
+                   for i in range(len(trace.events)))  # fmt: skip
+    kinds = {"cpu_op": Category.OPERATOR, "kernel": Category.KERNEL}
+    expected = [(7_000 * i, event["name"], round(event["dur"] * 1000), str(event.get("pid")),
+                 int(kinds.get(event["cat"], Category.OTHER)), event.get("args", {}).get("Input Dims"))
+                for i, event in enumerate(json.loads(json.dumps(events)))]  # fmt: skip
+    assert found == expected
+
+
+def _synthesised() -> bytes:
+    """Two steps with everything that the derived facts look at."""
+    events = [python("torch/profiler/profiler.py(9): __exit__", 190, 20), python("train.py(3): main", 0, 190)]
+    for n in (0, 1):
+        at = 90 * n
+        events += [
+            step(n, at, 85), mark(n, at + 1, 30), annotation("enumerate(DataLoader)#_Single.__next__", at + 2, 5),
+            op("aten::addmm", at + 10, 12, dims="[[4],[4,4],[4,4]]", types='["float","float","float"]', sequence=n),
+            runtime("cudaLaunchKernel", at + 12, 3, correlation=n + 1),
+            kernel("sgemm", at + 16, 30, correlation=n + 1),
+            op("autograd::engine::evaluate_function: AddmmBackward0", at + 35, 9, sequence=n, tid=2),
+            runtime("cudaMemcpyAsync", at + 37, 3, correlation=n + 11, tid=2),
+            memcpy("Memcpy HtoD (Pageable -> Device)", at + 48, 4, correlation=n + 11, size_bytes=4096),
+            annotation("Optimizer.step#SGD.step", at + 60, 10),
+            op("aten::item", at + 71, 9), runtime("cudaStreamSynchronize", at + 72, 7),
+            memory(at + 11, 512, 64, device_type=1), memory(at + 80, -512, 64, device_type=1),
+        ]  # fmt: skip
+    events.append(runtime("cudaDeviceSynchronize", 195, 3))
+    return json_of(events, deviceProperties=[{"id": 0, "name": "A100"}], distributedInfo={"rank": 0, "world_size": 2})
+
+
+SYNTHESISED = _synthesised()
+
+
+def _read_and_derive(content: bytes) -> None:
+    """Read, derive every fact, replay; only errors that profkit raises on purpose may escape."""
+    try:
+        facts = Facts(trace_of_bytes(content))
+    except ProfkitError as error:
+        assert "\n" not in str(error)  # noqa: PT017  # any mutation may be readable, so nothing can be expected to raise
+        return
+    assert len(facts.steps) >= 1
+    assert sum(time for _, time in facts.shares) >= 0
+    facts.lines, facts.waits, facts.memory, facts.operators, facts.loading, facts.optimizing  # noqa: B018  # computed once
+    result = replay(facts, Edit())
+    assert abs(result.edited_ns - result.recorded_ns) <= 0.02 * max(result.recorded_ns, 1)
+
+
+def test_the_synthesised_trace_is_whole():
+    facts = Facts(trace_of_bytes(SYNTHESISED))
+    assert (len(facts.steps), facts.device.present, facts.lines.known, facts.memory.present) == (2, True, True, True)
+    assert facts.waits.own.tolist().count(True) == 1
+    assert np.unique(facts.trace.events.category).tolist() == [1, 2, 3, 4, 5, 6, 9, 10]
+
+
+@given(st.integers(0, len(SYNTHESISED)))
+def test_no_cut_escapes(at):
+    _read_and_derive(SYNTHESISED[:at])
+    _read_and_derive(gzip.compress(SYNTHESISED[:at], 1))
+    packed = gzip.compress(SYNTHESISED, 1)
+    _read_and_derive(packed[: at % len(packed)])
+
+
+_PLACE = st.integers(0, len(SYNTHESISED) - 1)
+
+
+@given(st.lists(st.tuples(_PLACE, st.integers(0, 7)), min_size=1, max_size=4))
+def test_no_flipped_bit_escapes(flips):
+    content = bytearray(SYNTHESISED)
+    packed = bytearray(gzip.compress(SYNTHESISED, 1))
+    for place, bit in flips:
+        content[place] ^= 1 << bit
+        packed[place % len(packed)] ^= 1 << bit
+    _read_and_derive(bytes(content))
+    _read_and_derive(bytes(packed))
+
+
+_DIGITS = [i for i, byte in enumerate(SYNTHESISED) if chr(byte).isdigit()]
+_WORDS = [b"null", b"-1", b"1e308", b"9999999999999999999", b"0", b'"x"', b"[]", b"{}", b"true", b"1e999", b"NaN",
+          b"9223372036854775807", b"-9223372036854775808", b"0.0001", b"4611686018427387904"]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(_DIGITS), st.sampled_from(_WORDS)), min_size=1, max_size=4))
+def test_no_replaced_number_escapes(changes):
+    content = SYNTHESISED
+    for place, word in sorted(changes, reverse=True):
+        content = content[:place] + word + content[place + 1 :]
+    _read_and_derive(content)
+
+
+@given(_PLACE, _PLACE, _PLACE)
+def test_no_moved_piece_escapes(start, end, to):
+    piece = SYNTHESISED[min(start, end) : max(start, end)]
+    _read_and_derive(SYNTHESISED[:to] + piece + SYNTHESISED[to:])
+
+
+@given(st.permutations(json.loads(SYNTHESISED)["traceEvents"]), st.integers(1, 30))
+def test_any_order_and_any_part_of_the_events_can_be_read(events, count):
+    _read_and_derive(json_of(events[:count]))

@@ -1,0 +1,258 @@
+"""The reader of Kineto traces: what files of every era say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from unittest.mock import patch
+
+import pytest
+
+from profkit.trace import kineto
+from profkit.trace.events import NONE, Category
+from tests.traces import (
+    annotation,
+    json_of,
+    kernel,
+    mark,
+    memcpy,
+    memory,
+    memset,
+    op,
+    pause,
+    python,
+    rows_named,
+    runtime,
+    step,
+    thread_name,
+    trace_of,
+    trace_of_bytes,
+)
+
+EVENTS = [
+    step(3, 0, 100),
+    op("aten::mul", 10, 20.5, dims="[[4],[4]]", types='["float","float"]', sequence=5, external=7),
+    kernel("multiply", 22, 6, correlation=9, external=7),
+]
+
+
+def test_every_kind_of_event_gets_its_category():
+    trace = trace_of([
+        op("aten::mul", 0, 1), annotation("mine", 1, 1), python("train.py(1): main", 2, 1),
+        runtime("cudaLaunchKernel", 3, 1), kernel("sgemm", 4, 1), memcpy("Memcpy DtoD", 5, 1), memset(6, 1),
+        memory(7, 512, 4096), mark(12, 8, 1), pause(9, 1),
+    ])  # fmt: skip
+    kinds = {trace.name_of(row): Category(trace.events.category[row]) for row in range(len(trace.events))}
+    assert kinds == {
+        "aten::mul": Category.OPERATOR,
+        "mine": Category.ANNOTATION,
+        "train.py(1): main": Category.PYTHON,
+        "cudaLaunchKernel": Category.RUNTIME,
+        "sgemm": Category.KERNEL,
+        "Memcpy DtoD": Category.MEMCPY,
+        "Memset (Device)": Category.MEMSET,
+        "[memory]": Category.MEMORY,
+        "profkit.line#12": Category.LINE_MARK,
+        "profkit.pause": Category.PAUSE,
+    }
+
+
+def test_the_columns_hold_what_the_arguments_say():
+    trace = trace_of(EVENTS)
+    events, (row,), (work,) = trace.events, rows_named(trace, "aten::mul"), rows_named(trace, "multiply")
+    assert (events.start_ns[row], events.duration_ns[row]) == (10_000, 20_500)
+    assert (events.sequence[row], events.external[row], events.correlation[row]) == (5, 7, NONE)
+    assert trace.text_of(events.dims_code[row]) == "[[4], [4]]"
+    assert trace.text_of(events.types_code[row]) == '["float", "float"]'
+    assert trace.text_of(events.concrete_code[row]) == ""
+    assert (events.correlation[work], events.external[work]) == (9, 7)
+    assert trace.lanes[events.lane[work]].on_device
+    assert not trace.lanes[events.lane[row]].on_device
+
+
+def test_the_names_of_2021_are_read():
+    era = [
+        {"ph": "X", "cat": "Operator", "name": "aten::mul", "pid": 5, "tid": "5", "ts": 100, "dur": 10,
+         "args": {"Input dims": [[4], [4]], "external id": 3}},
+        {"ph": "X", "cat": "Operator", "name": "ProfilerStep#1", "pid": 5, "tid": "5", "ts": 90, "dur": 40, "args": {}},
+        {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 5, "tid": "5", "ts": 104, "dur": 2,
+         "args": {"correlation": 8, "external id": 3}},
+        {"ph": "X", "cat": "Kernel", "name": "multiply", "pid": 0, "tid": "stream 7", "ts": 108, "dur": 4,
+         "args": {"correlation": 8, "external id": 3}},
+        {"ph": "X", "cat": "Memcpy", "name": "Memcpy HtoD", "pid": 0, "tid": "stream 7", "ts": 115, "dur": 4,
+         "args": {"bytes": 640}},
+        {"ph": "X", "cat": "Memset", "name": "Memset", "pid": 0, "tid": "stream 7", "ts": 120, "dur": 1, "args": {}},
+        {"ph": "i", "cat": "Memory", "name": "[memory]", "pid": 5, "tid": 5, "ts": 105,
+         "args": {"Bytes": 512, "Addr": 64, "Device Type": 1}},
+    ]  # fmt: skip
+    trace = trace_of(era)
+    events = trace.events
+    kinds = {trace.name_of(row): Category(events.category[row]) for row in range(len(events))}
+    assert kinds["aten::mul"] == Category.OPERATOR
+    assert kinds["ProfilerStep#1"] == Category.ANNOTATION
+    assert kinds["cudaLaunchKernel"] == Category.RUNTIME
+    assert kinds["multiply"] == Category.KERNEL
+    assert kinds["Memcpy HtoD"] == Category.MEMCPY
+    assert kinds["Memset"] == Category.MEMSET
+    assert kinds["[memory]"] == Category.MEMORY
+    (row,) = rows_named(trace, "aten::mul")
+    assert (trace.text_of(events.dims_code[row]), events.external[row]) == ("[[4], [4]]", 3)
+    assert events.size_bytes[rows_named(trace, "Memcpy HtoD")] == [640]
+    assert (events.size_bytes, events.device_type)[0][rows_named(trace, "[memory]")] == [512]
+
+
+@pytest.mark.parametrize("indent", [None, 0, 1, 4, "\t", "\r\n"])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", " : ")])
+def test_any_layout_reads_the_same(indent, separators):
+    content = json.dumps({"schemaVersion": 1, "traceEvents": EVENTS}, indent=indent, separators=separators).encode()
+    with patch.object(kineto, "_CHUNK_BYTES", 1):
+        _assert_reads_events(content)
+
+
+def _assert_reads_events(content: bytes) -> None:
+    trace = trace_of_bytes(content)
+    found = [(trace.name_of(i), int(trace.events.start_ns[i]), int(trace.events.duration_ns[i])) for i in range(3)]
+    assert found == [("ProfilerStep#3", 0, 100_000), ("aten::mul", 10_000, 20_500), ("multiply", 22_000, 6_000)]
+    assert len(trace.events) == 3
+    assert trace.health == ()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps(EVENTS).encode(),
+        json.dumps(EVENTS, indent=2).encode(),
+        b"\xef\xbb\xbf" + json_of(EVENTS),
+        b"\r\n\n" + json_of(EVENTS) + b"\n\n",
+        gzip.compress(json_of(EVENTS)),
+        gzip.compress(json_of(EVENTS)) + b"\0" * 512,
+        gzip.compress(json_of(EVENTS)[:100]) + gzip.compress(b"") + gzip.compress(json_of(EVENTS)[100:]),
+        b"".join(gzip.compress(json_of(EVENTS)[i : i + 1]) for i in range(len(json_of(EVENTS)))),
+    ],
+    ids=["array", "indented array", "BOM", "blank first line", "gzip", "padded gzip", "members", "a member a byte"],
+)
+def test_any_wrapping_reads_the_same(content):
+    _assert_reads_events(content)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_keys_may_stand_before_and_after_the_events(chunk_bytes, separators):
+    document = {
+        "deviceProperties": [{"id": 0, "name": "NVIDIA A100"}, {"id": 1, "name": "NVIDIA A100"}],
+        "record_shapes": 1,
+        "traceEvents": EVENTS,
+        "with_stack": 0,
+        "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8, "pg": [{"a": 1}, {"b": 2}]},
+        "traceName": "trace.json",
+    }
+    content = json.dumps(document, separators=separators).encode()
+    with patch.object(kineto, "_CHUNK_BYTES", chunk_bytes):
+        recording = trace_of_bytes(content).recording
+        _assert_reads_events(content)
+    assert recording.devices == ("NVIDIA A100", "NVIDIA A100")
+    assert (recording.has_shapes, recording.has_stacks, recording.has_memory) == (True, False, None)
+    assert (recording.rank, recording.ranks) == (3, 8)
+
+
+def test_a_list_of_another_name_is_not_taken_for_the_events():
+    other = [op("a", 0, 1), op("b", 1, 1)]
+    _assert_reads_events(json.dumps({"kind": "traceEvents", "other": other, "traceEvents": EVENTS}).encode())
+    separators = (",", ":")
+    document = {"kind": "traceEvents", "other": other, "traceEvents": [op("c", 5, 1)]}
+    trace = trace_of_bytes(json.dumps(document, separators=separators).encode())
+    assert [trace.name_of(row) for row in range(len(trace.events))] == ["c"]
+    _assert_reads_events(json.dumps({"inner": {"traceEvents": other}, "traceEvents": EVENTS}).encode())
+
+
+def test_flows_counters_and_metadata_are_no_events():
+    extra = [
+        {"ph": "f", "id": 9, "pid": 0, "tid": 7, "ts": 22, "cat": "ac2g", "name": "ac2g", "bp": "e"},
+        {"ph": "M", "name": "process_sort_index", "pid": 1, "tid": 0, "ts": 0, "args": {"sort_index": 5}},
+        {"ph": "C", "name": "GPU 0 Utilization", "pid": 0, "ts": 3, "args": {"GPU": 0.5}},
+        {},
+    ]
+    _assert_reads_events(json_of([*extra, *EVENTS]))
+
+
+def test_lanes_carry_the_names_of_their_threads():
+    process = {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "GPU 0"}}
+    trace = trace_of([thread_name(1, "thread 1 (python)"), process, *EVENTS, op("x", 0, 1, tid=2)])
+    assert [lane.label for lane in trace.lanes] == ["thread 1 (python)", "GPU 0", ""]
+
+
+def test_a_stream_and_a_thread_of_the_same_number_are_two_lanes():
+    trace = trace_of([op("aten::mul", 0, 10, tid=7), {**kernel("multiply", 4, 8, stream=7), "pid": 1}])
+    assert [lane.on_device for lane in trace.lanes] == [False, True]
+
+
+@pytest.mark.parametrize("thread", ["main", -17, 2**40, 2**70, None, 1.5])
+def test_threads_may_have_any_number_or_name(thread):
+    trace = trace_of([{**op("a", 0, 1), "tid": thread, "pid": "trainer"}, op("b", 0, 1)])
+    assert [(lane.process, lane.thread) for lane in trace.lanes] == [("trainer", str(thread)), ("1", "1")]
+
+
+@pytest.mark.parametrize(("value", "expected"), [(5, 5), ("5", 5), (5.0, 5), (10**30, NONE), (10**400, NONE),
+                                                 ("x", NONE), (None, NONE), ("0x7f00", 0x7F00)])  # fmt: skip
+def test_ids_may_be_numbers_or_text_and_what_is_no_64_bit_integer_is_missing(value, expected):
+    event = op("a", 0, 1)
+    event["args"] = {"correlation": value, "Addr": value, "External id": value, "Sequence number": value}
+    events = trace_of([event]).events
+    assert (events.correlation[0], events.address[0], events.external[0], events.sequence[0]) == (expected,) * 4
+
+
+def test_an_integer_of_thousands_of_digits_is_missing_rather_than_fatal():
+    content = json_of([op("a", 0, 1, external=123_456_789)]).replace(b"123456789", b"9" * 5000)
+    assert trace_of_bytes(content).events.external[0] == NONE
+
+
+def test_arguments_of_the_wrong_kind_are_missing():
+    trace = trace_of([{**op("a", 0, 1), "args": {"External id": [1], "bytes": {}, "correlation": True}},
+                      {**op("b", 2, 1), "args": [3]}, {**op("c", 4, 1), "args": None}])  # fmt: skip
+    assert [trace.name_of(row) for row in range(3)] == ["a", "b", "c"]
+    assert trace.events.external.tolist() == [NONE, NONE, NONE]
+
+
+def test_a_device_type_beyond_the_known_ones_is_not_the_host():
+    assert trace_of([memory(0, 8, 64, device_type=256)]).events.device_type[0] == 127
+
+
+@pytest.mark.parametrize("name", ["a\x01b\tc\nd", "},{", '"},\n  {"', "\\", "ядро", "f<{lambda()#1},{lambda()#2}>"])
+def test_names_are_kept_as_they_are(name):
+    assert rows_named(trace_of([op(name, 0, 1), op("b", 1, 1)]), name) == [0]
+
+
+def test_unescaped_control_characters_in_names_are_read():
+    content = json_of([op("left_right", 0, 1)]).replace(b"left_right", b"left\x01\n\tright")
+    assert trace_of_bytes(content).name_of(0) == "left\x01\n\tright"
+
+
+def test_bytes_that_are_no_utf8_are_replaced():
+    content = json_of([op("left_right", 0, 1)]).replace(b"left_right", b"left\xff\xc3right")
+    assert trace_of_bytes(content).name_of(0) == "left��right"
+
+
+def test_lone_surrogates_are_replaced_so_that_reports_can_be_written():
+    content = json_of([op("left_right", 0, 1)]).replace(b"left_right", b"left\\ud800right")
+    trace = trace_of_bytes(content)
+    assert trace.name_of(0) == "left?right"
+
+
+@pytest.mark.parametrize("name", ["profkit.line#", "profkit.line#-1", "profkit.line#1x", "profkit.line#²",
+                                  "profkit.line#123456789"])  # fmt: skip
+def test_what_only_looks_like_a_line_mark_is_an_annotation(name):
+    trace = trace_of([annotation(name, 0, 1)])
+    assert (trace.events.category[0], trace.events.site[0]) == (Category.ANNOTATION, NONE)
+
+
+def test_events_are_sorted_by_lane_start_and_falling_length():
+    trace = trace_of([op("late", 5, 1), op("short", 0, 2), op("long", 0, 9), op("other", 0, 1, tid=2)])
+    assert [trace.name_of(row) for row in range(4)] == ["long", "short", "late", "other"]
+
+
+def test_plain_files_are_read_without_the_slow_way():
+    with patch.object(kineto, "_decode_tolerant", side_effect=AssertionError("the slow way")):
+        with patch.object(kineto, "_CHUNK_BYTES", 100):
+            _assert_reads_events(json_of(EVENTS))
+        _assert_reads_events(json.dumps({"traceEvents": EVENTS}, separators=(",", ":")).encode())
+        _assert_reads_events(json.dumps(EVENTS, indent=1).encode())
