@@ -15,8 +15,8 @@ class MainThreadCall:
     """`request` makes the main thread call ``action`` soon; it must not raise.
 
     A signal would do the same and disturb the program's own handlers and system calls; the interpreter's pending
-    calls do not. Only for times when no tracer is set: under one, CPython 3.11 can spin for ever at the first
-    instruction of a call that it makes while another thread waits for the interpreter.
+    calls do not. Only for times when no tracer is set: CPython 3.11 spins for ever at the first instruction of a call
+    where a second pending call was queued while the first one ran and set a tracer.
     """
 
     def __init__(self, action: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 import torch
 
@@ -53,6 +54,25 @@ class QuietAllocator:
         if self._level is not None:
             self._level.value = self._before
             self._level = None
+
+
+@cache
+def let_forked_children_exit() -> None:
+    """From the first recording on, children made by ``os.fork`` skip the destructors of PyTorch's libraries at exit.
+
+    One of those waits for a thread that Kineto starts with its first recording and never ends; no thread but the one
+    that forks lives in the child, which would wait for ever, as it does after any use of ``torch.profiler``.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_exit_before_destructors)
+
+
+def _exit_before_destructors() -> None:
+    """What is registered with the C library last runs first: flush the streams, then end with the status given."""
+    with suppress(OSError, AttributeError):  # where the C library has no `on_exit`, all stays as it was
+        library = ctypes.CDLL(None)
+        library.on_exit(library._exit, None)
+        library.__cxa_atexit(library.fflush, None, None)
 
 
 def _library(name: str) -> ctypes.CDLL:

@@ -22,10 +22,12 @@ at this growth of the process at most 180,000 were recorded, and the stop takes 
 
 
 class Opening:
-    """The parts of the opening. ``events`` is the size of the last part, for an estimate of what a step holds."""
+    """The parts of the opening. ``events`` is the size of the last part, for an estimate of what a step holds;
+    ``was_full`` says that the recording ended before the first step did."""
 
     def __init__(self, tape: Tape, tracer: LineTracer, limit_s: float, measure_rss_bytes: Callable[[], int]) -> None:
         self.events = 0
+        self.was_full = False
         self._tape, self._tracer, self._limit_s, self._measure = tape, tracer, limit_s, measure_rss_bytes
         self._is_on = False
         self._end = 0.0
@@ -49,24 +51,22 @@ class Opening:
             return False
         return self._is_over or self._tracer.has_ended or self._measure() > self._full_bytes
 
-    def look_at(self) -> bool:
-        """Locate lines for longer, or be done: then True. A late call, after the end, does nothing.
+    def look_at(self) -> None:
+        """Locate lines for longer, or be done. A late call, after the end, does nothing.
 
         The recording itself is never stopped and begun anew here: what was open at the stop would end in the new one,
         which crashes the process.
         """
         if not self._is_on:
-            return False
+            return
         frame = sys._getframe()
         self._tracer.stop(frame)
         if self._is_over or self._measure() > self._full_bytes:
-            self._is_on = False
-            self.events = self._tape.keep_opening()
+            self._finish()
         else:
             self._tracer.notes.clear()
             self._tracer.max_lines *= 2
             self._tracer.start(frame)
-        return not self._is_on
 
     def break_off(self) -> None:
         """Stop for a moment; `go_on` begins a new part."""
@@ -75,10 +75,19 @@ class Opening:
             self.events = self._tape.keep_opening()
 
     def go_on(self, cuda: bool | None = None) -> None:
-        if self._is_on:
+        if self._is_on and self._tape.cut_operators_off:
+            self._finish()
+        elif self._is_on:
             self._full_bytes = self._measure() + _GROWTH_BYTES
             self._tape.start(cuda)
             self._tracer.resume(sys._getframe())
+
+    def _finish(self) -> None:
+        """The process has grown, or the next part would begin inside an operator whose end it must not see."""
+        self._tracer.stop(sys._getframe())
+        self._is_on, self.was_full = False, True
+        if self._tape.running is not None:
+            self.events = self._tape.keep_opening()
 
     def _begin_part(self) -> None:
         self._tracer.notes.clear()

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profkit.collect import environment
+from profkit.collect.bounds import Bounds
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
 from profkit.collect.interrupts import MainThreadCall
@@ -56,10 +57,10 @@ class Recorder:
         self._tape = Tape(lambda: guard(self._yield_to_program))
         self._sampler = Sampler(self._run.host.cpus if self._run.host else 1, self._watch)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
+        self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         self._interrupt = MainThreadCall(lambda: guard(self._intervene))
         self._tracer.on_end = lambda: guard(self._cut_off_if_heard)
         self._on_cuda = lambda: guard(self._record_cuda)
-        self._deadline = float("inf")
         self._thread = threading.get_ident()
         self._busy = False
         self._between: Callable[[], None] | None = None
@@ -153,7 +154,7 @@ class Recorder:
             self._stop_tracing()
         if is_first:
             self._drop_false_start(ended)
-        following = self._schedule.restart() if is_first else self._schedule.advance(now_ns)
+        following = self._schedule.restart(self._tape.cut_operators_off) if is_first else self._schedule.advance(now_ns)
         if self._on_progress is not None:
             self._on_progress(ended.value, *self._schedule.progress)
         self._enter(following)
@@ -174,7 +175,7 @@ class Recorder:
             self._tracer.notes.clear()
             self._schedule.limit_recorded(_MAX_EVENTS // max(self._opening.events, 1))
         else:
-            self._tape.stop()
+            self._tape.drop()
             self._census.samples.clear()
 
     def _enter(self, phase: Phase) -> None:
@@ -194,7 +195,7 @@ class Recorder:
 
     def _begin_recording(self) -> Recording:
         self._signals.forget_uses()
-        self._deadline = time.monotonic() + 2 * self._plan.limit_s
+        self._bounds.begin(max(self._schedule.reference_step_ns, default=0))
         recording = self._tape.start()
         uuid = environment.device_uuid() if recording.cuda else None
         if uuid is not None:
@@ -203,7 +204,7 @@ class Recorder:
 
     def _keep(self, unfinished_step: int | None = None) -> None:
         """Export the recording; from here on the files hold a whole run, whatever happens to the program."""
-        self._deadline = float("inf")
+        self._bounds.end()
         trace = self._tape.export(self._directory, unfinished_step)
         if self._schedule.was_cut_short:
             self.notes.append("fewer steps were recorded than planned, because they are long")
@@ -225,6 +226,8 @@ class Recorder:
         if phase in (Phase.AFTER, Phase.DONE):
             return
         if phase is Phase.OPENING:
+            if self._opening.was_full:
+                self.notes.append("no step ended for so long that only the beginning of the program was recorded")
             self._opening.close()
         elif not complete:
             passed = f"only {format_count(self._schedule.step, 'whole step')} passed, none of them recorded"
@@ -242,10 +245,7 @@ class Recorder:
 
     def _watch(self) -> None:
         """On the sampler's thread: see to it that no recording grows without bound."""
-        is_long = time.monotonic() > self._deadline or (
-            self._schedule.phase is Phase.LOCATED and self._tracer.has_ended
-        )
-        if is_long or self._opening.is_due():
+        if self._bounds.are_exceeded(self._tracer.has_ended) or self._opening.is_due():
             if self._tracer.active:
                 self._tracer.expire()
             else:
@@ -266,9 +266,8 @@ class Recorder:
 
     def _cut_off(self) -> None:
         if self._schedule.phase is Phase.OPENING:
-            if self._opening.look_at():
-                self.notes.append("no step ended for so long that only the beginning of the program was recorded")
-        elif self._tape.running is not None:
+            self._opening.look_at()
+        elif self._bounds.are_exceeded(self._tracer.has_ended):
             self.notes.append("a step was so long that the recording was ended in the middle of it")
             self._tape.opening = None
             self._conclude()

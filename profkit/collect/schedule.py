@@ -56,6 +56,7 @@ class Schedule:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._most = plan.warmup + plan.active
+        self._wait = plan.wait
         self.reference_step_ns: list[int] = []
         self.restart()
         if plan.opening:
@@ -74,7 +75,7 @@ class Schedule:
     @property
     def progress(self) -> tuple[int, int]:
         """Steps over and steps planned, up to the end of the recording."""
-        planned = self._plan.wait + self._plan.warmup + self._plan.active
+        planned = self._wait + self._plan.warmup + self._plan.active
         return min(self.step, planned), planned
 
     def limit_recorded(self, steps: int) -> None:
@@ -92,8 +93,12 @@ class Schedule:
         self.phase = self._next()
         return self.phase
 
-    def restart(self) -> Phase:
-        """The first step begins now: what came before was none. Returns its phase."""
+    def restart(self, must_wait: bool = False) -> Phase:
+        """The first step begins now: what came before was none. Returns its phase.
+
+        With ``must_wait`` at least one step passes unrecorded, so that what is open now ends first.
+        """
+        self._wait = max(self._plan.wait, int(must_wait))
         self.reference_step_ns.clear()
         self.step = self._located = self._active = self._after = 0
         self._recorded_ns = self._begun_ns = 0
@@ -111,7 +116,7 @@ class Schedule:
 
     def _next(self) -> Phase:
         plan = self._plan
-        if self.step < plan.wait:
+        if self.step < self._wait:
             return Phase.REFERENCE
         if self._located < plan.warmup and not (self._located and (self._took_long or self._located + 1 >= self._most)):
             return Phase.LOCATED

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 from isal import igzip
@@ -19,11 +20,13 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
 from profkit.collect.guard import uncompiled
-from profkit.collect.kineto import QuietAllocator, quiet_log
+from profkit.collect.kineto import QuietAllocator, let_forked_children_exit, quiet_log
+from profkit.collect.marks import open_mark
 from profkit.errors import RunDirectoryError
 from profkit.run import PAUSE_MARK, STEP_MARK
 
 _OWN = "profkit."
+_STOP = f"{PAUSE_MARK}.stop"
 _FAST = 1
 """isal's level: 0 is barely faster, 3 twice as slow for a tenth less."""
 _CHUNK_BYTES = 1 << 20
@@ -42,6 +45,7 @@ class Recording:
         self._step: torch.autograd.profiler.record_function | None = None
 
     def start(self) -> None:
+        let_forked_children_exit()
         self._allocator.begin()
         with quiet_log():
             self._profiler.start()
@@ -61,13 +65,23 @@ class Recording:
         self.end_step()
         if not _is_profiling():
             raise RuntimeError("the recording is lost: another profiler took its place, or another thread ends it")
+        with open_mark(_STOP):  # what ends after this is cut off
+            pass
         self._profiler.stop()
         self._allocator.end()
 
-    def count_events(self) -> int:
-        """How many events of the program, not of profkit itself, a stopped recording holds: a third of its stop."""
+    def count_events(self) -> tuple[int, int]:
+        """How many events of the program, not of profkit itself, a stopped recording holds, and how many operators of
+        these the stop cut off; takes a third as long as the stop."""
         results = getattr(self._profiler.profiler, "kineto_results", None)
-        return 0 if results is None else sum(not event.name().startswith(_OWN) for event in results.events())
+        if results is None:
+            return 0, 0
+        all_events = [(event.end_ns(), event.name(), event) for event in results.events()]
+        own = {end: name for end, name, _ in all_events if name.startswith(_OWN)}
+        stopped = max((end for end, name in own.items() if name == _STOP), default=0)
+        program = [(end, event) for end, name, event in all_events if not name.startswith(_OWN)]
+        # An event that never ended is said to have ended with the mark around it, to the nanosecond, or with all.
+        return len(program), sum(_is_operator(event) for end, event in program if end > stopped or end in own)
 
     def export(self, directory: Path, unfinished_step: int | None = None) -> str:
         """Write the trace into ``directory`` and return its name. An unfinished step is kept, but not as a step.
@@ -175,6 +189,13 @@ class ProfilerWatch:
 def _is_profiling() -> bool:
     """Whether a profiler is on for this thread."""
     return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]  # private: torch has no public one
+
+
+def _is_operator(event: Any) -> bool:
+    """Whether it is no range, no call of the GPU's runtime and no kernel; before torch 2.8 the calls pass for one."""
+    if hasattr(event, "activity_type"):
+        return bool(event.activity_type() == "cpu_op")
+    return not event.is_user_annotation() and bool(event.device_type().name == "CPU")
 
 
 def _is_prepared(profiler: object) -> bool:

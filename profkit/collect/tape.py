@@ -8,18 +8,25 @@ from pathlib import Path
 import torch
 
 from profkit.collect.marks import CollectorMarks
+from profkit.collect.ranges import OpenRanges
 from profkit.collect.session import ProfilerWatch, Recording, another_profiler_runs, cuda_is_used
 
 
 class Tape:
-    """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler."""
+    """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler.
+
+    ``cut_operators_off`` says that the last stop came inside an operator, which must end before the next recording
+    begins (see `profkit.collect.ranges`).
+    """
 
     def __init__(self, yield_to_program: Callable[[], None]) -> None:
         self.opening: Recording | None = None
         self.running: Recording | None = None
+        self.cut_operators_off = False
         self._opening_events = 0
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
+        self._ranges = OpenRanges()
 
     def install(self) -> bool:
         """Watch out for the program's own profilers; False where one is there already."""
@@ -39,6 +46,7 @@ class Tape:
         with self._watch:
             recording.start()
         self.running = recording
+        self._ranges.install()
         self._collections.install()
         return recording
 
@@ -47,17 +55,29 @@ class Tape:
         self._collections.remove()
         running, self.running = self.running, None
         if running is not None:
+            running.end_step()
+            self._ranges.close_off()
             running.stop()
         return running
+
+    def drop(self) -> int:
+        """Stop what runs; the number of events in it."""
+        stopped = self.stop()
+        return 0 if stopped is None else self._look_through(stopped)
 
     def keep_opening(self) -> int:
         """Stop what runs and keep it as the opening, unless a fuller one is kept; the number of events in it."""
         stopped = self.stop()
         if stopped is None:
             return 0
-        events = stopped.count_events()
+        events = self._look_through(stopped)
         if self.opening is None or events >= self._opening_events:
             self.opening, self._opening_events = stopped, events
+        return events
+
+    def _look_through(self, stopped: Recording) -> int:
+        events, cut_off = stopped.count_events()
+        self.cut_operators_off = cut_off > 0
         return events
 
     def disown(self) -> None:
@@ -68,6 +88,7 @@ class Tape:
         """
         self._watch.remove()
         self._collections.remove()
+        self._ranges.close_off()
         if self.running is not None:
             enable = getattr(torch.autograd, "_enable_record_function", None)
             if enable is not None:

@@ -20,7 +20,7 @@ from torch.profiler import profile as torch_profile
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from profkit.collect import opening
+from profkit.collect import bounds, opening
 from profkit.collect.profiler import profile
 from profkit.collect.recorder import Recorder
 from profkit.collect.sampler import Sampler
@@ -477,13 +477,29 @@ def test_a_step_that_never_ends_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_a_located_step_of_too_many_lines_is_cut_off(tmp_path: Path) -> None:
+def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "_GROWTH_BYTES", -1)
+    monkeypatch.setattr(bounds, "_GRACE_S", 0.0)
     with profile(tmp_path, wait=0) as recording:
         spend_lines_of(recording, 1000)
         recording.step()
         compute_until(is_off)
     assert "a step was so long that the recording was ended in the middle of it" in load_run(tmp_path).notes
     assert sorted(steps_of(read_events(tmp_path))) == [0]
+
+
+def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        for _ in range(8):
+            torch.rand(8) * 2
+            recording.step()
+            spend_lines_of(recording, 3)
+            for _ in range(100):
+                len("a line without an operator")
+    assert load_run(tmp_path).notes == ("lines were located for the first 3 lines that ran, and no longer",)
+    assert sorted(steps_of(read_events(tmp_path))) == [1, 2, 3]
 
 
 def test_a_full_opening_foretells_large_steps_of_which_fewer_are_recorded(

@@ -83,6 +83,13 @@ def test_a_better_signal_makes_the_next_step_the_first() -> None:
     assert (schedule.step, schedule.recorded, schedule.reference_step_ns) == (0, 0, [])
 
 
+def test_a_step_passes_unrecorded_where_something_must_end_first() -> None:
+    schedule = Schedule(Plan(wait=0))
+    assert schedule.restart(must_wait=True) is Phase.REFERENCE
+    assert schedule.advance(1) is Phase.LOCATED
+    assert schedule.restart() is Phase.LOCATED
+
+
 def test_progress_counts_up_to_the_end_of_the_recording() -> None:
     plan = Plan(wait=1, warmup=1, active=1, after=5)
     assert play(plan, 2)[1].progress == (2, 3)

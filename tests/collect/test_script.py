@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def recorded_into_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeyp
 WHOLE = '''\
 """Sets up before it imports torch, trains, and ends with a status of its own."""
 import os
+import re
 import sys
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -211,7 +213,9 @@ def test_an_interrupt_ends_the_program_as_shells_report_it(
     tmp_path: Path, plainly: Run, recorded_into_run: Run
 ) -> None:
     (tmp_path / "wait.py").write_text(
-        "import os, signal, torch\ntorch.ones(2) * 2\nos.kill(os.getpid(), signal.SIGINT)\n"
+        "import os, signal, torch\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started without\n"
+        "torch.ones(2) * 2\nos.kill(os.getpid(), signal.SIGINT)\n"
     )
     plain = plainly("wait.py")
     assert plain[0] == -signal.SIGINT
@@ -265,13 +269,18 @@ print(json.dumps([loss.item().hex(), counters["stats"], len(counters["graph_brea
 """
 
 
-@pytest.mark.skip(reason="ends with a crash after a compiled optimizer step: an event open at the stop ends later")
+def without_numbers(log: str) -> str:
+    """The compiler logs with the time and the process."""
+    return re.sub(r"[0-9]+", "N", log)
+
+
 def test_compiled_code_works_and_is_not_compiled_again(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
     (tmp_path / "compiled.py").write_text(COMPILED)
     plain = plainly("compiled.py")
     assert plain[0] == 0, plain[2]
     assert json.loads(plain[1])[1]
-    assert recorded_into_run("compiled.py") == plain
+    *recorded, log = recorded_into_run("compiled.py")
+    assert (*recorded, without_numbers(log)) == (*plain[:2], without_numbers(plain[2]))
     assert load_run(tmp_path / "run").notes == ()
     events = read_events(tmp_path / "run")
     located, *_ = steps_of(events).values()

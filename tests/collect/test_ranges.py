@@ -1,0 +1,139 @@
+"""What is open at a stop must not end in a later recording: that would be a write into freed memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import record_function
+
+from profkit.collect.ranges import OpenRanges
+from profkit.collect.session import Recording
+from profkit.collect.tape import Tape
+from tests.collect.reading import read_events, steps_of
+
+PROGRAM = """\
+import sys
+import torch
+import profkit
+
+class Doubled(torch.autograd.Function):
+    '''Steps the optimizer inside an operator.'''
+    @staticmethod
+    def forward(context, x):
+        optimizer.step()
+        return x * 2
+    @staticmethod
+    def backward(context, gradient):
+        return gradient
+
+weight = torch.nn.Parameter(torch.ones(64))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+def epoch(steps):
+    with torch.profiler.record_function("epoch"):
+        for _ in range(steps):
+            with torch.profiler.record_function("step"):
+                Doubled.apply(weight).sum().backward()
+
+with profkit.profile("run", wait=int(sys.argv[1]), active=20):
+    for _ in range(12):
+        epoch(3)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("wait", [0, 1, 3])
+def test_ranges_and_operators_around_the_ends_of_steps_do_no_harm(tmp_path: Path, wait: int) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    result = subprocess.run(
+        [sys.executable, "program.py", str(wait)],
+        cwd=tmp_path,
+        env={**os.environ, "MALLOC_PERTURB_": "165", "MALLOC_CHECK_": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr  # PyTorch warns of the operator cut off
+    assert min(steps_of(read_events(tmp_path / "run"))) == max(wait, 1)  # the operator ends before the recording begins
+
+
+def recorded() -> Recording:
+    recording = Recording(cuda=False)
+    recording.start()
+    return recording
+
+
+def names_of(recording: Recording) -> set[str]:
+    return {event.name() for event in recording._profiler.profiler.kineto_results.events()}
+
+
+def test_a_range_that_a_stop_cut_off_is_not_heard_of_again() -> None:
+    ranges, open_one = OpenRanges(), record_function("outer")
+    first = recorded()
+    ranges.install()
+    open_one.__enter__()
+    with record_function("inner"):
+        torch.ones(2)
+    ranges.close_off()
+    first.stop()
+    assert {"outer", "inner"} <= names_of(first)
+    assert not open_one.run_callbacks_on_exit
+    second = recorded()
+    open_one.__exit__(None, None, None)
+    with record_function("later"):
+        torch.ones(2)
+    second.stop()
+    assert "later" in names_of(second)
+
+
+def test_a_range_can_be_entered_anew_after_its_end() -> None:
+    ranges, again = OpenRanges(), record_function("again")
+    first = recorded()
+    ranges.install()
+    for _ in range(2):
+        with again:
+            torch.ones(2)
+    ranges.close_off()
+    first.stop()
+    assert again.run_callbacks_on_exit
+
+
+def test_the_methods_are_the_programs_own_again() -> None:
+    before = record_function.__enter__, record_function.__exit__
+    ranges = OpenRanges()
+    ranges.install()
+    assert (record_function.__enter__, record_function.__exit__) != before
+    ranges.close_off()
+    assert (record_function.__enter__, record_function.__exit__) == before
+
+
+class Stops(torch.autograd.Function):
+    """Ends a tape's recording inside an operator."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, tape: Tape) -> torch.Tensor:
+        tape.drop()
+        return x * 2
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+def test_the_tape_knows_whether_its_last_stop_cut_an_operator_off() -> None:
+    tape = Tape(lambda: None)
+    tape.start()
+    Stops.apply(torch.ones(2), tape)
+    assert tape.cut_operators_off
+    tape.start()
+    with record_function("a range is none"):
+        torch.ones(2)
+        tape.drop()
+    assert not tape.cut_operators_off
