@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +35,25 @@ def diagnose(target: str | Path) -> Diagnosis:
     return diagnose_path(Path(target))
 
 
+def _diagnose_and_write(directory: Path) -> Diagnosis:
+    """The diagnosis of a run directory, which then holds it too, unless it cannot be written."""
+    from profkit.errors import ProfkitError
+    from profkit.report.files import write_reports
+
+    diagnosis = diagnose(directory)
+    try:
+        write_reports(diagnosis, directory)
+    except ProfkitError as error:
+        sys.stderr.write(f"profkit: {error}\n")
+    return diagnosis
+
+
 def __getattr__(name: str) -> Any:
     """Import what needs torch or NumPy when it is first asked for, so that ``import profkit`` costs nothing."""
     if name == "profile":
         from profkit.collect.profiler import profile
-        from profkit.diagnosing import diagnose_path
 
-        profile.diagnoser = diagnose_path  # `collect` imports nothing from above it
+        profile.diagnoser = _diagnose_and_write  # `collect` imports nothing from above it
         return profile
     if name == "Diagnosis":
         from profkit.findings import Diagnosis

@@ -10,6 +10,7 @@ import numpy as np
 from profkit import run as run_directory
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
+from profkit.derive.steps import measured_numbers
 from profkit.errors import UnreadableInput
 from profkit.findings import (
     Diagnosis,
@@ -26,13 +27,21 @@ from profkit.findings import (
 )
 from profkit.health import check_recording
 from profkit.rules import all_rules
-from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs
+from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.run import CallSite, Run
 from profkit.savings.simulate import predict_saving, step_time_ns
 from profkit.trace.kineto import read_kineto
 
 OWN_ERROR = "failed inside profkit, please report it"
 """How the reason begins when a rule did not abstain but broke; the tests look for it."""
+
+
+_STEP_SIGNALS = {
+    "step()": "calls of step()",
+    "optimizer": "the optimizer's steps",
+    "dataloader": "the DataLoader's batches",
+}
+"""How profkit's own recordings say where the program's steps end; other recordings say it by their marks alone."""
 
 
 def diagnose_path(path: Path) -> Diagnosis:
@@ -69,7 +78,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     for rule in all_rules().values():
         missing = missing_needs(facts, rule.needs)
         if missing:
-            skipped[rule.name] = missing[0].value
+            skipped[rule.name] = reason_for(facts, missing[0])
             continue
         try:
             findings += [_judge(facts, rule, suspicion) for suspicion in rule.check(facts)]
@@ -153,8 +162,9 @@ def _time(facts: Facts) -> Timing:
     return Timing(
         steps=steps.measured_count,
         step_time_ns=steps.median_ns,
-        steps_from=steps.source,
+        steps_from=_STEP_SIGNALS.get(facts.run.step_signal or "", steps.source),
         unprofiled_step_time_ns=unprofiled,
         profiler_overhead_fraction=steps.median_ns / unprofiled - 1 if unprofiled else None,
+        measured_steps=measured_numbers(facts.trace, steps) if facts.run.step_signal else None,
         shares=tuple(TimeShare(label, int(time * scale), time / mean_ns) for label, time in facts.shares),
     )

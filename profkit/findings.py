@@ -92,7 +92,10 @@ class TimeShare:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Step times: the median as recorded, the median without a profiler where it was measured, and their gap."""
+    """Step times: the median as recorded, the median without a profiler where it was measured, and their gap.
+
+    ``measured_steps`` are the first and the last step that the figures come from, in the program's own count from 0.
+    """
 
     steps: int
     step_time_ns: int | None
@@ -100,6 +103,7 @@ class Timing:
     unprofiled_step_time_ns: int | None = None
     profiler_overhead_fraction: float | None = None
     shares: tuple[TimeShare, ...] = ()
+    measured_steps: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

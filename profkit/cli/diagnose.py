@@ -146,8 +146,9 @@ def _finish(
     diagnosis: Diagnosis, directory: Path, format_name: str, fail_on: str | None, program_status: int = 0
 ) -> None:
     """Write the two files, print the report, and exit with the status that the outcome asks for."""
-    from profkit.cli._output import print_report, write_reports
+    from profkit.cli._output import print_report
     from profkit.findings import Severity
+    from profkit.report.files import write_reports
 
     write_reports(diagnosis, directory)
     print_report(diagnosis, format_name)

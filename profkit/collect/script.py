@@ -82,6 +82,7 @@ class Child:
         return ("python", *how, self._options.target, *self._options.arguments)
 
     def _begin(self, program: Program) -> None:
+        from profkit.collect.announce import Announcer
         from profkit.collect.profiler import profile
         from profkit.collect.schedule import Plan
         from profkit.collect.subject import Subject
@@ -90,7 +91,7 @@ class Child:
         roots = (os.path.dirname(program.code.co_filename),)
         subject = Subject(self._command, options.target, roots=roots)
         plan = Plan(wait=options.wait, warmup=options.warmup, active=options.active)
-        self._profile = profile.planned(Path(options.directory), plan, subject)
+        self._profile = profile.planned(Path(options.directory), plan, subject, Announcer())
         self._profile.__enter__()
 
 

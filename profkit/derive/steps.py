@@ -67,6 +67,14 @@ class Steps:
         return inside
 
 
+def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
+    """The program's own numbers of the first and the last measured step; None where no profiler numbered them."""
+    rows = _rows_starting_with(trace, STEP_MARK)
+    rows = rows[steps.in_measured(trace.events.start_ns[rows])]
+    numbers = [name.removeprefix(STEP_MARK) for name in map(trace.name_of, rows[[0, -1]])] if rows.size else []
+    return (int(numbers[0]), int(numbers[1])) if numbers and all(map(str.isdecimal, numbers)) else None
+
+
 def find_steps(trace: Trace, tree: Tree) -> Steps:
     """The steps of ``trace``; always at least one."""
     lane = _main_lane(trace, tree)

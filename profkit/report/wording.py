@@ -155,6 +155,9 @@ def step_note(timing: Timing) -> str:
     if not timing.steps:
         return ""
     parts = [f"{step_figure(timing)} (median)" if timing.step_time_ns is not None else step_figure(timing)]
+    if timing.measured_steps is not None:
+        first, last = timing.measured_steps
+        parts.append(f"number {first} to {last} of the program (later ones were not looked at)")
     if timing.steps_from:
         parts.append(f"found from {printable(timing.steps_from)}")
     if timing.unprofiled_step_time_ns is not None:

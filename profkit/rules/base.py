@@ -91,6 +91,14 @@ def rule(kind: Kind, *needs: Need) -> Callable[[Check], Rule]:
     return make
 
 
+_NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"
+
+
+def reason_for(facts: Facts, need: Need) -> str:
+    """Why a rule with that need cannot look."""
+    return _NO_STEPS if need is Need.LIVE and facts.run.torch is not None else need.value
+
+
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
     """Which of a rule's needs the recording does not meet."""
     met = {

@@ -39,7 +39,7 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import growing_graphs, locations_of
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.units import format_bytes, format_count
@@ -66,6 +66,8 @@ def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
     calls = _calls(facts)
     makers = calls[_makes_nodes(facts, calls)]
     trained = bool(facts.lines.backward.any() or facts.optimizing.any())
+    if makers.size and not trained and len(facts.steps) == 1 and facts.run.torch is None:
+        raise CannotLook("the recording is one window without a backward pass, and one may have followed it")
     if not makers.size or growing_graphs(facts):  # a graph that is kept may be meant for a later backward pass
         return
     unused = _passed_over(facts, makers) if trained else _whole_steps(facts, makers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import os
 import sys
 import threading
@@ -20,6 +21,7 @@ from torch.profiler import profile as torch_profile
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+import profkit
 from profkit.collect import bounds, opening
 from profkit.collect.profiler import profile
 from profkit.collect.recorder import Recorder
@@ -556,6 +558,15 @@ def test_the_diagnosis_is_made_once_and_only_of_a_whole_recording(
         assert recording.diagnosis is None
     assert recording.diagnosis == recording.diagnosis == "a diagnosis"
     assert asked == [tmp_path]
+
+
+def test_the_diagnosis_is_left_in_the_run_directory_too(tmp_path: Path) -> None:
+    with profkit.profile(tmp_path, wait=1) as recording:
+        train(6, recording)
+    assert not (tmp_path / "diagnosis.json").exists()
+    assert recording.diagnosis.timing.measured_steps is not None
+    assert json.loads((tmp_path / "diagnosis.json").read_text())["timing"]["steps"] == recording.diagnosis.timing.steps
+    assert (tmp_path / "report.html").stat().st_size > 1000
 
 
 def test_a_diagnosis_that_fails_is_none_and_a_line(

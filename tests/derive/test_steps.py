@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profkit.derive.repetition import find_period
-from profkit.derive.steps import Steps, find_steps
+from profkit.derive.steps import Steps, find_steps, measured_numbers
 from profkit.derive.tree import build_tree
 from tests.traces import annotation, kernel, mark, op, pause, python, step, trace_of
 
@@ -31,6 +31,14 @@ def test_the_profilers_own_marks_come_first():
     assert steps.main_lane == 0
     assert steps.median_ns == 12_000
     assert steps.window_ns == (5_000, 30_000)
+
+
+def test_the_measured_steps_are_numbered_as_the_profiler_numbered_them():
+    events = [step(8, 0, 100), mark(0, 1, 5), step(9, 100, 10), step(10, 110, 10), op("aten::mul", 0, 1)]
+    trace = trace_of(events)
+    assert measured_numbers(trace, find_steps(trace, build_tree(trace))) == (9, 10)
+    unnumbered = trace_of([op("aten::mul", 0, 1)])
+    assert measured_numbers(unnumbered, find_steps(unnumbered, build_tree(unnumbered))) is None
 
 
 def test_marks_of_another_thread_are_not_steps_of_the_main_one():

@@ -31,6 +31,7 @@ FULL = {
             {"label": "forward", "time_ns_per_step": 9_000_000, "fraction": 0.732},
             {"label": "unexplained", "time_ns_per_step": 300_000, "fraction": 0.024},
         ],
+        "measured_steps": None,
     },
     "findings": [
         {

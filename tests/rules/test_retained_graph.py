@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for
 from profkit.rules.retained_graph import retained_graph
-from profkit.run import CallSite, LiveHolder, LiveSample
+from profkit.run import CallSite, LiveHolder, LiveSample, Run
 from tests.traces import facts_of, mark, memory, op, step
 
 Json = dict[str, Any]
@@ -160,3 +160,10 @@ def test_three_samples_are_too_few_to_tell():
 
 def test_without_a_census_the_rule_does_not_look():
     assert missing_needs(facts_of(steps()), retained_graph.needs) == [Need.LIVE]
+
+
+def test_a_program_whose_steps_were_not_found_is_told_how_to_be_looked_at():
+    lone = facts_of([op("aten::mm", 1, 9)], run=Run(torch="2.13.0"))
+    assert missing_needs(lone, retained_graph.needs) == [Need.LIVE]
+    assert "step()" in reason_for(lone, Need.LIVE)
+    assert reason_for(facts_of([op("aten::mm", 1, 9)]), Need.LIVE) == Need.LIVE.value

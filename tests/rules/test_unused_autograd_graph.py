@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from profkit.diagnosing import read_facts
-from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.unused_autograd_graph import unused_autograd_graph
-from profkit.run import CallSite, LiveHolder, LiveSample
+from profkit.run import CallSite, LiveHolder, LiveSample, Run
 from tests.traces import annotation, facts_of, mark, memory, op, rows_named, step
 
 Json = dict[str, Any]
@@ -263,7 +263,14 @@ def test_recordings_that_train_or_have_no_graph_stay_quiet(corpus, name):
     assert find(read_facts(corpus / "kineto" / name)) == []
 
 
-def test_a_forward_pass_alone_with_a_graph_is_found_with_less_confidence(corpus):
-    (found,) = find(read_facts(corpus / "kineto" / "part_batch_sweep_a100" / "batch_128.json"))
+def test_a_forward_pass_alone_may_be_followed_by_a_backward_pass_that_was_not_recorded(corpus):
+    with pytest.raises(CannotLook, match="one may have followed it"):
+        find(read_facts(corpus / "kineto" / "part_batch_sweep_a100" / "batch_128.json"))
+
+
+def test_a_whole_program_of_one_window_is_judged_with_less_confidence():
+    events = [*forward(1, 0), *ending(500, 12)]
+    with pytest.raises(CannotLook):
+        find(facts_of(events))
+    (found,) = find(facts_of(events, run=Run(torch="2.13.0")))
     assert found.confidence == 0.6
-    assert found.size_bytes > 1e9

@@ -1,0 +1,25 @@
+"""The two reports that a run directory holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from profkit.errors import RunDirectoryError
+from profkit.findings import Diagnosis
+from profkit.report import render
+from profkit.rules import all_rules
+from profkit.run import DIAGNOSIS_FILE, REPORT_FILE
+
+
+def write_reports(diagnosis: Diagnosis, directory: Path) -> None:
+    """Write ``diagnosis.json`` and ``report.html``; raises `RunDirectoryError` where that fails."""
+    try:
+        (directory / DIAGNOSIS_FILE).write_text(render(diagnosis, "json"), encoding="utf-8")
+        (directory / REPORT_FILE).write_text(render(diagnosis, "html", pages=rule_pages()), encoding="utf-8")
+    except OSError as error:
+        raise RunDirectoryError(directory, f"cannot be written: {error.strerror or error}") from error
+
+
+def rule_pages() -> dict[str, str]:
+    """The documentation of each rule, by its name."""
+    return {rule.name: rule.page for rule in all_rules().values()}
