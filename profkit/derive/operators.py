@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -18,8 +21,12 @@ _ITEM_BYTES = {
     "c10::BFloat16": 2, "long int": 8, "long": 8, "int": 4, "short": 2, "short int": 2, "signed char": 1,
     "unsigned char": 1, "bool": 1, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
 }  # fmt: skip
-_MOST_ELEMENTS = 2**62
+MOST_ELEMENTS = 2**62
 """A file may claim any shape; sizes are kept within 64 bits."""
+_TEXTS = 1 << 15
+"""Texts remembered at most; several derivations ask for the same ones."""
+_shapes = msgspec.json.Decoder(list[list[int]])
+"""What nearly all texts hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +50,13 @@ def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> 
     return Operators(rows, sizes, elements, bool((events.dims_code >= 0).any()))
 
 
-def parse_dims(text: str) -> list[list[int]]:
+@lru_cache(_TEXTS)
+def parse_dims(text: str) -> Sequence[Sequence[int]]:
     """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are no tensors, or lists of tensors flattened."""
+    with suppress(msgspec.DecodeError, RecursionError):
+        return _shapes.decode(text)
     try:
-        value = msgspec.json.decode(text.encode())
+        value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return []
     shapes: list[list[int]] = []
@@ -58,10 +68,11 @@ def parse_dims(text: str) -> list[list[int]]:
     return shapes
 
 
-def parse_types(text: str) -> list[str]:
+@lru_cache(_TEXTS)
+def parse_types(text: str) -> Sequence[str]:
     """``'["float", "Scalar"]'`` → one type per input."""
     try:
-        value = msgspec.json.decode(text.encode())
+        value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return []
     return [item if isinstance(item, str) else "" for item in value] if isinstance(value, list) else []
@@ -87,10 +98,10 @@ def _size_of(dims: str, types: str) -> tuple[int, int]:
     if not dims:
         return 0, 0
     shapes, names = parse_dims(dims), parse_types(types)
-    counts = [min(max(math.prod(shape), 0), _MOST_ELEMENTS) if shape else 0 for shape in shapes]
+    counts = [min(max(math.prod(shape), 0), MOST_ELEMENTS) if shape else 0 for shape in shapes]
     known = len(names) == len(shapes)
     sizes = [count * (item_bytes(names[i]) if known else 4) for i, count in enumerate(counts)]
-    return min(sum(sizes), _MOST_ELEMENTS), max(counts, default=0)
+    return min(sum(sizes), MOST_ELEMENTS), max(counts, default=0)
 
 
 def has_type(trace: Trace, *wanted: str) -> Bools:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
-from profkit.derive.operators import item_bytes, parse_dims, parse_types
+from profkit.derive.operators import MOST_ELEMENTS, item_bytes, parse_dims, parse_types
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
 
 _PREDICATES = frozenset(("eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not",
@@ -42,16 +44,18 @@ def measure_traffic(trace: Trace, rows: Rows) -> Traffic:
 def _traffic_of(name: str, dims: str, types: str) -> tuple[int, int, int]:
     shapes, kinds = parse_dims(dims), parse_types(types)
     if len(kinds) != len(shapes):
-        kinds = ["float"] * len(shapes)
+        kinds = ("float",) * len(shapes)
     tensors = [(shape, item_bytes(kind)) for shape, kind in zip(shapes, kinds, strict=True) if shape]
     elements = _broadcast([shape for shape, _ in tensors])
     widest = max((size for _, size in tensors), default=0)
-    read = sum(int(np.prod(shape, dtype=np.float64)) * size for shape, size in tensors)
+    read = min(sum(math.prod(shape) * size for shape, size in tensors), MOST_ELEMENTS)
     return elements, read, elements * (1 if name in _PREDICATES else widest)
 
 
-def _broadcast(shapes: list[list[int]]) -> int:
+def _broadcast(shapes: list[Sequence[int]]) -> int:
     """Elements of the shapes broadcast together; 0 where there are none or they do not fit."""
+    if shapes and all(shape == shapes[0] for shape in shapes[1:]):
+        return max(0, min(math.prod(shapes[0]), MOST_ELEMENTS))
     try:
         return int(np.prod(np.broadcast_shapes(*map(tuple, shapes)), dtype=np.float64)) if shapes else 0
     except ValueError:

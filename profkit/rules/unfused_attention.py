@@ -30,7 +30,7 @@ al., FlashAttention, 2022, algorithms 1 and 4).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,12 +140,12 @@ class _Products:
         self._around = facts.tree.nearest_ancestor(einsum)
         self._inside = np.flatnonzero((self._around >= 0) & operators_of(facts.trace, frozenset(("bmm", "mm"))))
 
-    def shapes_of(self, row: int) -> list[list[int]]:
+    def shapes_of(self, row: int) -> list[Sequence[int]]:
         """The shapes of the inputs that are tensors of at least one dimension."""
         code = self._facts.trace.events.dims_code[row]
         return [shape for shape in parse_dims(self._facts.trace.text_of(code)) if shape]
 
-    def make(self, row: int, table: list[int]) -> bool:
+    def make(self, row: int, table: Sequence[int]) -> bool:
         """Whether the result is the table, perhaps in another shape."""
         for left, right in self._factors(row):
             rows_and_columns = [left[-2], right[-1]]
@@ -154,7 +154,7 @@ class _Products:
                 return True
         return False
 
-    def take(self, row: int, table: list[int]) -> bool:
+    def take(self, row: int, table: Sequence[int]) -> bool:
         """Whether a factor is the table, perhaps in another shape."""
         return any(_is_same(factor, table) for factors in self._factors(row) for factor in factors)
 
@@ -162,12 +162,12 @@ class _Products:
         """Elements of the second factor of the product that makes the table."""
         return max((np.prod(right, dtype=float) for _, right in self._factors(row)), default=0.0)
 
-    def values_of(self, row: int, table: list[int]) -> float:
+    def values_of(self, row: int, table: Sequence[int]) -> float:
         """Elements of the factor besides the table."""
         others = (one for factors in self._factors(row) for one in factors if not _is_same(one, table))
         return max((np.prod(one, dtype=float) for one in others), default=0.0)
 
-    def _factors(self, row: int) -> Iterator[list[list[int]]]:
+    def _factors(self, row: int) -> Iterator[list[Sequence[int]]]:
         """The last two tensors that a product takes (`baddbmm` adds to its first), where they are matrices."""
         for one in [row] if self._plain[row] else self._inside[self._around[self._inside] == row]:
             factors = self.shapes_of(one)[-2:]
@@ -175,7 +175,7 @@ class _Products:
                 yield factors
 
 
-def _is_same(shape: list[int], table: list[int]) -> bool:
+def _is_same(shape: Sequence[int], table: Sequence[int]) -> bool:
     """As many elements, and the same two last sizes in either order."""
     return np.prod(shape, dtype=float) == np.prod(table, dtype=float) and sorted(shape[-2:]) == sorted(table[-2:])
 

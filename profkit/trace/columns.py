@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from profkit.run import LINE_MARK, PAUSE_MARK
 from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Events, Int64s, Lane, Recording, Trace, sort_events
-from profkit.trace.kineto_schema import Arguments, Event
+from profkit.trace.kineto_schema import MISSING, NO_TEXT, Arguments, Event
 from profkit.trace.times import durations_of, nanoseconds_of, plausible_starts
 from profkit.units import format_count
 
@@ -60,7 +60,7 @@ class ColumnBuilder:
         self.seen = 0
         self._lost = 0
         self._impossible_durations = 0
-        self._names = _Codes()
+        self._kinds = _Codes()
         self._lanes = _Codes()
         self._texts = _Codes()
         self._thread_names: dict[tuple[Any, Any], str] = {}
@@ -73,10 +73,12 @@ class ColumnBuilder:
     def add(self, events: Sequence[Event]) -> None:
         """Append a chunk of decoded events."""
         self.seen += len(events)
-        kept = [e for e in events if e.ph == "X" or e.name == _MEMORY_EVENT]
-        for event in events:
-            if event.ph == "M" and event.name in ("thread_name", "process_name"):
-                self._name_lane(event)
+        kept = [e for e in events if e.ph == "X"]
+        if len(kept) < len(events):
+            kept = [e for e in events if e.ph == "X" or e.name == _MEMORY_EVENT]
+            for event in events:
+                if event.ph == "M" and event.name in ("thread_name", "process_name"):
+                    self._name_lane(event)
         if kept:
             self.rows += len(kept)
             self._parts.append(self._columns(kept))
@@ -88,29 +90,32 @@ class ColumnBuilder:
 
     def _columns(self, events: list[Event]) -> dict[str, np.ndarray[Any, Any]]:
         arguments = [e.args or _NO_ARGUMENTS for e in events]
-        names, lanes, texts = self._names, self._lanes, self._texts
+        kinds, texts = self._kinds, self._texts
         start_ns, known = nanoseconds_of([e.ts for e in events])
         duration_ns, impossible = durations_of([e.dur for e in events])
         self._impossible_durations += impossible
 
-        def codes_of(raws: Iterable[Any]) -> np.ndarray[Any, Any]:
-            return np.array([texts[text] if (text := bytes(raw)) else NONE for raw in raws], dtype=np.int32)
+        def column(field: str) -> Int64s:
+            return _integers(list(map(attrgetter(field), arguments)))
+
+        def codes_of(field: str) -> np.ndarray[Any, Any]:
+            raws = map(attrgetter(field), arguments)
+            return np.array([NONE if raw is NO_TEXT else texts[bytes(raw)] for raw in raws], dtype=np.int32)
 
         return {
-            "name_code": np.array([names[e.cat, e.name] for e in events], dtype=np.int32),
-            "lane": np.array([lanes[e.pid, e.tid, e.cat in _ON_DEVICE] for e in events], dtype=np.int32),
+            "kind": np.array([kinds[e.cat, e.name, e.pid, e.tid] for e in events], dtype=np.int32),
             "start_ns": start_ns,
             "duration_ns": duration_ns,
             "known": known,
-            "correlation": _integers(map(attrgetter("correlation"), arguments)),
-            "external": _integers(a.external if a.external is not None else a.external_2021 for a in arguments),
-            "sequence": _integers(map(attrgetter("sequence"), arguments)),
-            "dims_code": codes_of(a.dims or a.dims_2021 for a in arguments),
-            "types_code": codes_of(map(attrgetter("types"), arguments)),
-            "concrete_code": codes_of(map(attrgetter("concrete"), arguments)),
-            "size_bytes": _integers((a.bytes if a.memory_bytes is None else a.memory_bytes for a in arguments), 0),
-            "address": _integers(map(attrgetter("address"), arguments)),
-            "device_type": _integers(map(attrgetter("device_type"), arguments)).clip(NONE, 127).astype(np.int8),
+            "correlation": column("correlation"),
+            "external": _either(column("external"), column("external_2021")),
+            "sequence": column("sequence"),
+            "dims_code": _either(codes_of("dims"), codes_of("dims_2021")),
+            "types_code": codes_of("types"),
+            "concrete_code": codes_of("concrete"),
+            "size_bytes": _either(column("memory_bytes"), column("bytes"), missing=0),
+            "address": column("address"),
+            "device_type": column("device_type").clip(NONE, 127).astype(np.int8),
         }
 
     def build(self, recording: Recording, clock_base_ns: int = 0) -> Trace:
@@ -119,17 +124,12 @@ class ColumnBuilder:
         ``clock_base_ns`` is what the file's times count from.
         """
         columns = {key: np.concatenate([part[key] for part in self._parts]) for key in self._parts[0]}
+        names = self._split_kinds(columns)
         start_ns = columns["start_ns"]
         usable = columns.pop("known") & ~self._never_ran(columns)
         usable[usable] = plausible_starts(start_ns[usable])
         base_ns = int(start_ns[usable].min()) // 1000 * 1000 if usable.any() else 0
         columns["start_ns"] = start_ns - base_ns
-        pair_names = list(self._names)
-        pair = columns["name_code"]
-        categories, sites = self._classify(pair_names)
-        names = _Codes()
-        columns["name_code"] = np.array([names[name] for _, name in pair_names], dtype=np.int32)[pair]
-        columns["category"], columns["site"] = categories[pair], sites[pair]
         events = sort_events(Events(**columns).take(np.flatnonzero(usable)))
         return Trace(
             events=events,
@@ -140,6 +140,17 @@ class ColumnBuilder:
             recording=recording,
             health=self._health(self._lost + int((~usable).sum())),
         )
+
+    def _split_kinds(self, columns: dict[str, np.ndarray[Any, Any]]) -> _Codes:
+        """What each distinct kind of event says of its name, lane, category and call site; returns the names."""
+        kind, names = columns.pop("kind"), _Codes()
+        categories, sites = self._classify([(category, name) for category, name, _, _ in self._kinds])
+        name_codes = [names[name] for _, name, _, _ in self._kinds]
+        lane_codes = [self._lanes[pid, tid, category in _ON_DEVICE] for category, _, pid, tid in self._kinds]
+        columns["name_code"] = np.array(name_codes, dtype=np.int32)[kind]
+        columns["lane"] = np.array(lane_codes, dtype=np.int32)[kind]
+        columns["category"], columns["site"] = categories[kind], sites[kind]
+        return names
 
     @staticmethod
     def _classify(pairs: list[tuple[str, str]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -183,13 +194,18 @@ class ColumnBuilder:
         return tuple(notes)
 
 
-def _integers(values: Iterable[Any], missing: int = NONE) -> Int64s:
-    """Integers, ``missing`` for what is absent or does not fit 64 bits."""
-    filled = [missing if value is None else value for value in values]
+def _either(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], missing: int = NONE) -> np.ndarray[Any, Any]:
+    """What one era of traces calls so and another otherwise."""
+    found = np.where(first == MISSING, second, first)
+    return found if missing == NONE else np.where(found == MISSING, missing, found)
+
+
+def _integers(values: Sequence[Any]) -> Int64s:
+    """Integers, `NONE` for what does not fit 64 bits."""
     try:
-        return np.array(filled, dtype=np.int64)
+        return np.array(values, dtype=np.int64)
     except (TypeError, ValueError, OverflowError):
-        return np.array([_integer(value, missing) for value in filled], dtype=np.int64)
+        return np.array([_integer(value, NONE) for value in values], dtype=np.int64)
 
 
 def _integer(value: Any, missing: int) -> int:

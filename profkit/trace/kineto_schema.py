@@ -9,23 +9,26 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 Number = int | float | str | None
+MISSING = -1
+"""Of an argument that is not there: a number, so that whole columns convert at once."""
+NO_TEXT = msgspec.Raw()
 
 
 class Arguments(Struct, gc=False):
     """``args`` of one event. Lists stay undecoded text: they become codes into a table."""
 
-    external: Number = field(name="External id", default=None)
-    external_2021: Number = field(name="external id", default=None)
-    correlation: Number = None
-    sequence: Number = field(name="Sequence number", default=None)
-    dims: msgspec.Raw = field(name="Input Dims", default_factory=msgspec.Raw)
-    dims_2021: msgspec.Raw = field(name="Input dims", default_factory=msgspec.Raw)
-    types: msgspec.Raw = field(name="Input type", default_factory=msgspec.Raw)
-    concrete: msgspec.Raw = field(name="Concrete Inputs", default_factory=msgspec.Raw)
-    bytes: Number = None
-    memory_bytes: Number = field(name="Bytes", default=None)
-    address: Number = field(name="Addr", default=None)
-    device_type: Number = field(name="Device Type", default=None)
+    external: Number = field(name="External id", default=MISSING)
+    external_2021: Number = field(name="external id", default=MISSING)
+    correlation: Number = MISSING
+    sequence: Number = field(name="Sequence number", default=MISSING)
+    dims: msgspec.Raw = field(name="Input Dims", default=NO_TEXT)
+    dims_2021: msgspec.Raw = field(name="Input dims", default=NO_TEXT)
+    types: msgspec.Raw = field(name="Input type", default=NO_TEXT)
+    concrete: msgspec.Raw = field(name="Concrete Inputs", default=NO_TEXT)
+    bytes: Number = MISSING
+    memory_bytes: Number = field(name="Bytes", default=MISSING)
+    address: Number = field(name="Addr", default=MISSING)
+    device_type: Number = field(name="Device Type", default=MISSING)
     thread_name: Any = field(name="name", default=None)
 
 

@@ -23,6 +23,10 @@ _COARSE_US = 2.0**43
 
 def nanoseconds_of(values_us: Sequence[Any]) -> tuple[Int64s, Bools]:
     """Whole nanoseconds, and which of the values are times at all; the others read 0."""
+    exact = _whole(values_us)
+    if exact is not None:
+        in_range = np.abs(exact) < _LARGEST_US
+        return np.where(in_range, exact, 0) * 1000, in_range
     times_us = _floats(values_us)
     known: Bools = np.abs(times_us) < _LARGEST_US
     times_us = np.where(known, times_us, 0.0)
@@ -49,6 +53,17 @@ def plausible_starts(start_ns: Int64s) -> Bools:
     middle = (len(start_ns) - 1) // 2
     near: Bools = np.abs(start_ns - np.partition(start_ns, middle)[middle]) <= DAY_NS
     return near
+
+
+def _whole(values: Sequence[Any]) -> Int64s | None:
+    """The values as integers where all of them are."""
+    if not values or type(values[0]) is not int:
+        return None
+    try:
+        found = np.array(values)
+    except (ValueError, OverflowError):  # nested values
+        return None
+    return found if found.dtype == np.int64 and found.ndim == 1 else None
 
 
 def _floats(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
