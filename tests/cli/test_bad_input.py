@@ -50,6 +50,7 @@ def test_an_unknown_rule_is_refused_with_the_nearest_name(tmp_path: Path) -> Non
         ("none.json", b'{"traceEvents": []}', "holds no events"),
         ("notebook.txt", b"hello", "neither JSON nor gzip"),
     ],
+    ids=lambda parameter: parameter if isinstance(parameter, str) else "bytes",
 )
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, name: str, content: bytes, cause: str) -> None:
     (tmp_path / name).write_bytes(content)
