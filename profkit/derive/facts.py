@@ -8,6 +8,8 @@ import numpy as np
 
 from profkit.derive import shares
 from profkit.derive.device import Device, describe_device
+from profkit.derive.distortion import find_overhead
+from profkit.derive.intervals import Intervals
 from profkit.derive.launches import Launches, link_launches
 from profkit.derive.lines import Lines, find_lines
 from profkit.derive.memory import Memory, follow_memory
@@ -71,6 +73,20 @@ class Facts:
     @cached_property
     def shares(self) -> tuple[shares.Share, ...]:
         return shares.share_out(self.trace, self.tree, self.steps, self.lines, self.device)
+
+    @cached_property
+    def serial_lanes(self) -> Bools:
+        """By lane code: the host threads that take turns, which are the main one and those of the backward pass."""
+        lanes = np.zeros(len(self.trace.lanes), dtype=bool)
+        lanes[np.unique(self.trace.events.lane[self.lines.backward])] = True
+        lanes[self.steps.main_lane] = True
+        return lanes
+
+    @cached_property
+    def overhead(self) -> Intervals:
+        """What the recording itself added to the host's time in the measured steps."""
+        reference_ns = self.run.reference_step_ns
+        return find_overhead(self.trace, self.tree, self.steps, self.serial_lanes, reference_ns)
 
     @cached_property
     def loading(self) -> Bools:

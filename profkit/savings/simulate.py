@@ -60,33 +60,40 @@ def step_time_ns(facts: Facts) -> int:
 
 
 def replay(facts: Facts, edit: Edit) -> Replay:
-    """Replay the measured window with ``edit`` applied."""
+    """Replay the measured window without what the recording added to it, and then with ``edit`` applied too."""
+    if not len(facts.overhead.start_ns):
+        start_ns, end_ns = facts.steps.window_ns
+        streams = _streams_in(facts, start_ns, end_ns)
+        origin_ns = _origin(facts, streams)
+        return Replay(max(end_ns, streams.last_end_ns) - origin_ns, _replayed_ns(facts, edit, streams))
+    streams = _streams_in(facts, *facts.steps.window_ns)
+    return Replay(_replayed_ns(facts, Edit(), streams), _replayed_ns(facts, edit, streams))
+
+
+def _replayed_ns(facts: Facts, edit: Edit, streams: Streams) -> int:
+    """Length of the measured window with the edit applied and without what the recording added."""
     start_ns, end_ns = facts.steps.window_ns
-    outside = _outside_measured(facts, start_ns, end_ns)
-    removed = _removed_host_time(facts, edit).minus(outside).clipped_to(start_ns, end_ns)
-    streams = _streams_in(facts, start_ns, end_ns)
+    edited, added = _removed_host_time(facts, edit), facts.overhead
+    taken = union(np.concatenate([edited.start_ns, added.start_ns]), np.concatenate([edited.end_ns, added.end_ns]))
+    removed = taken.minus(_outside_measured(facts, start_ns, end_ns)).clipped_to(start_ns, end_ns)
     advance_ns = _edited_advance(facts, edit, streams, start_ns)
     ends_ns = replay_streams(streams, removed, advance_ns, _ignored_waits(facts, edit, streams), end_ns)
-    origin_ns = start_ns + outside.total_ns + _standing_lag(streams, start_ns, end_ns)
-    return Replay(max(end_ns, streams.last_end_ns) - origin_ns, max(0, max(ends_ns) - origin_ns))
+    return max(0, max(ends_ns) - _origin(facts, streams))
+
+
+def _origin(facts: Facts, streams: Streams) -> int:
+    start_ns, end_ns = facts.steps.window_ns
+    return start_ns + _outside_measured(facts, start_ns, end_ns).total_ns + _standing_lag(streams, start_ns, end_ns)
 
 
 def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     """What the edit takes out of the host's timeline: the tail of each shortened event and span."""
     events, tree = facts.trace.events, facts.tree
-    serial = _serial_lanes(facts)[events.lane[edit.rows]]
+    serial = facts.serial_lanes[events.lane[edit.rows]]
     start, end = events.start_ns[edit.rows], tree.end_ns[edit.rows]
     tails = np.minimum(start + edit.kept_ns, end)[serial], end[serial]
     span_tails = np.minimum(edit.span_start_ns + edit.span_kept_ns, edit.span_end_ns), edit.span_end_ns
     return union(np.concatenate([tails[0], span_tails[0]]), np.concatenate([tails[1], span_tails[1]]))
-
-
-def _serial_lanes(facts: Facts) -> Bools:
-    """The host threads that take turns: the main thread, and those that run the backward pass."""
-    lanes = np.zeros(len(facts.trace.lanes), dtype=bool)
-    lanes[np.unique(facts.trace.events.lane[facts.lines.backward])] = True
-    lanes[facts.steps.main_lane] = True
-    return lanes
 
 
 def _outside_measured(facts: Facts, start_ns: int, end_ns: int) -> Intervals:
@@ -109,7 +116,7 @@ def _streams_in(facts: Facts, start_ns: int, end_ns: int) -> Streams:
     launched = monotonic_launches(launched[inside], events.start_ns[work], events.lane[work])
     order = np.lexsort((events.start_ns[work], launched))
     waiting = (events.start_ns[waits.rows] >= start_ns) & (events.start_ns[waits.rows] < end_ns) & ~waits.own
-    rows = waits.rows[waiting & _serial_lanes(facts)[events.lane[waits.rows]]]
+    rows = waits.rows[waiting & facts.serial_lanes[events.lane[waits.rows]]]
     rows = rows[np.argsort(events.start_ns[rows])]
     free_ns = int(facts.device.inherited.end_ns.max(initial=start_ns))
     return Streams.of(events, work[order], launched[order], rows, facts.tree.end_ns[rows], free_ns)

@@ -300,9 +300,21 @@ def test_the_spread_of_the_steps_widens_the_range():
 
 
 def test_a_saving_is_on_the_scale_of_the_unprofiled_steps():
-    events = [step(0, 0, 100), step(1, 100, 100), op("slow", 10, 50)]
-    facts = facts_of(events, run=Run(reference_step_ns=(40_000, 30_000, 80_000)))
-    assert predict_saving(facts, remove(_rows(facts, "slow"))).time_ns_per_step == 10_000
+    """Of 100 us 20 us came with the recording: what takes 50 us of the 80 us that are left gives back five eighths."""
+    events = [step(0, 0, 100), op("slow", 30, 50), step(1, 100, 100), op("slow", 130, 50)]
+    facts = facts_of(events, run=Run(reference_step_ns=(80_000, 70_000, 160_000)))
+    saving = predict_saving(facts, remove(_rows(facts, "slow")))
+    assert saving.fraction == pytest.approx(5 / 8)
+    assert saving.time_ns_per_step == 50_000
+
+
+def test_what_holds_more_events_was_distorted_more():
+    """Both halves seem to take 50 us; one holds ten operators with 4 us of recording before each, the other one."""
+    many = [op("small", 4 + 5 * i, 1) for i in range(10)]
+    facts = facts_of([step(0, 0, 110), *many, op("large", 58, 50)], run=Run(reference_step_ns=(66_000,)))
+    small, large = (predict_saving(facts, remove(_rows(facts, name))) for name in ("small", "large"))
+    assert large.time_ns_per_step == 50_000
+    assert small.time_ns_per_step == 10_000
 
 
 def test_a_saving_is_never_negative_and_never_more_than_the_step():

@@ -1,0 +1,53 @@
+"""How much of a step the recording itself was, and where it lay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profkit.derive.distortion import _water_level
+from profkit.run import Run
+from tests.traces import facts_of, op, pause, step
+
+
+def _overhead(events, *reference_us: int) -> list[tuple[int, int]]:
+    facts = facts_of(events, run=Run(reference_step_ns=tuple(1000 * time for time in reference_us)))
+    found = facts.overhead
+    return [(int(s), int(e)) for s, e in zip(found.start_ns, found.end_ns, strict=True)]
+
+
+def test_the_difference_is_shared_evenly_by_the_events():
+    events = [step(0, 0, 100), op("aten::a", 20, 10), op("aten::b", 60, 10)]
+    assert _overhead(events, 90) == [(15_000, 20_000), (55_000, 60_000)]
+
+
+def test_an_event_takes_no_more_than_the_free_stretch_before_it():
+    events = [step(0, 0, 100), op("aten::a", 20, 20), op("aten::inner", 22, 10), op("aten::b", 60, 10)]
+    assert _overhead(events, 84) == [(13_000, 22_000), (53_000, 60_000)]
+
+
+def test_time_that_no_event_can_have_cost_stays():
+    assert _overhead([step(0, 0, 100), op("aten::a", 2, 98)], 50) == [(0, 2_000)]
+
+
+def test_the_median_step_without_the_profiler_is_what_counts():
+    events = [step(0, 0, 100), op("aten::a", 20, 10)]
+    assert _overhead(events, 95, 20, 400) == [(15_000, 20_000)]
+
+
+@pytest.mark.parametrize("reference_us", [(), (100,), (130,)])
+def test_without_a_difference_nothing_was_added(reference_us):
+    assert _overhead([step(0, 0, 100), op("aten::a", 20, 10)], *reference_us) == []
+
+
+def test_steps_that_are_not_measured_and_pauses_have_no_part_in_it():
+    events = [step(0, 0, 100), op("aten::a", 20, 10), pause(40, 50)]
+    assert _overhead(events, 40) == [(10_000, 20_000)]
+
+
+@pytest.mark.parametrize("wanted", [0.0, 1.0, 7.5, 30.0, 59.0, 60.0, 1000.0])
+def test_the_level_fills_what_is_wanted_to_the_nanosecond(wanted):
+    room = np.array([30, 0, 10, 20], dtype=np.int64)
+    level = _water_level(room, wanted)
+    filled = int(np.minimum(room, level).sum())
+    assert min(wanted, 60.0) - len(room) < filled <= wanted or filled == 0
