@@ -1,7 +1,7 @@
 """The scenarios and recordings that come with profkit, found without running any of them.
 
-A scenario is read as text: its docstring, its ``triggers`` and ``needs_gpu``, and the comments that say which line
-should be reported. PyTorch stays unimported, and so does any package of the user's that happens to be called
+A scenario is read as text: its docstring, its settings (``triggers``, ``needs_gpu``, ``effect``), and the comments that
+say which line should be reported. PyTorch stays unimported, and so does any package of the user's that happens to be called
 ``scenarios``: only profkit's own directories are looked in, by path.
 """
 
@@ -25,13 +25,17 @@ _OWN_NAME = re.compile(r'^name = "profkit"$', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One pitfall and its fix. ``expected`` gives, by variant, the lines (from 1) to be reported and their rules."""
+    """One pitfall and its fix. ``expected`` gives, by variant, the lines (from 1) to be reported and their rules.
+
+    ``effect`` says what the fix gives back: ``time``, ``memory``, or ``time on a GPU``, which a CPU does not show.
+    """
 
     name: str
     path: Path
     summary: str
     triggers: tuple[str, ...]
     needs_gpu: bool
+    effect: str
     expected: Mapping[str, tuple[tuple[int, str], ...]]
 
 
@@ -98,18 +102,19 @@ def _read_scenario(path: Path) -> Scenario:
         summary=(ast.get_docstring(module) or "").partition("\n")[0],
         triggers=tuple(settings.get("triggers", ())),
         needs_gpu=bool(settings.get("needs_gpu", False)),
+        effect=str(settings.get("effect", "time")),
         expected=_read_expectations(module, source),
     )
 
 
 def _read_settings(module: ast.Module) -> dict[str, Any]:
-    """The module's ``triggers`` and ``needs_gpu``, which are literals."""
+    """The module's settings, which are literals."""
     return {
         target.id: ast.literal_eval(statement.value)
         for statement in module.body
         if isinstance(statement, ast.Assign)
         for target in statement.targets
-        if isinstance(target, ast.Name) and target.id in ("triggers", "needs_gpu")
+        if isinstance(target, ast.Name) and target.id in ("triggers", "needs_gpu", "effect")
     }
 
 

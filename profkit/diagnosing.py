@@ -22,6 +22,7 @@ from profkit.findings import (
     Severity,
     TimeShare,
     Timing,
+    is_worth_mending,
     rank,
     severity_of,
 )
@@ -29,6 +30,7 @@ from profkit.health import check_recording
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.run import CallSite, Run
+from profkit.savings.edits import Edit, combine
 from profkit.savings.simulate import predict_saving, step_time_ns
 from profkit.trace.kineto import read_kineto
 
@@ -73,7 +75,7 @@ def read_facts(path: Path) -> Facts:
 
 def diagnose(facts: Facts) -> Diagnosis:
     """Let every rule judge the facts. The result is ranked; a rule that could not look is in ``skipped``."""
-    findings: list[Finding] = []
+    judged: list[tuple[Finding, Edit | None]] = []
     skipped: dict[str, str] = {}
     for rule in all_rules().values():
         missing = missing_needs(facts, rule.needs)
@@ -81,7 +83,7 @@ def diagnose(facts: Facts) -> Diagnosis:
             skipped[rule.name] = reason_for(facts, missing[0])
             continue
         try:
-            findings += [_judge(facts, rule, suspicion) for suspicion in rule.check(facts)]
+            judged += [(_judge(facts, rule, suspicion), suspicion.edit) for suspicion in rule.check(facts)]
         except CannotLook as reason:
             skipped[rule.name] = str(reason)
         except Exception as error:  # one broken rule must not cost the user what the others found
@@ -89,10 +91,17 @@ def diagnose(facts: Facts) -> Diagnosis:
     return Diagnosis(
         run=_summarise(facts),
         timing=_time(facts),
-        findings=rank([finding for finding in findings if not _is_worthless(finding)]),
+        findings=rank([finding for finding, _ in judged if not _is_worthless(finding)]),
         skipped=skipped,
         health=check_recording(facts),
+        total=_predict_total(facts, judged),
     )
+
+
+def _predict_total(facts: Facts, judged: list[tuple[Finding, Edit | None]]) -> Saving | None:
+    """What mending all faults at once gives back: they overlap, so it is less than their sum. None below two."""
+    edits = [edit for finding, edit in judged if edit is not None and is_worth_mending(finding)]
+    return predict_saving(facts, combine(edits)) if len(edits) > 1 else None
 
 
 def _is_worthless(finding: Finding) -> bool:

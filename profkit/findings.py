@@ -108,11 +108,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
+    """``total`` is what mending all faults at once gives back, where there is more than one with a price."""
+
     run: RunSummary
     timing: Timing
     findings: tuple[Finding, ...]
     skipped: Mapping[str, str]
     health: tuple[str, ...]
+    total: Saving | None = None
     schema: str = SCHEMA
 
     @property
@@ -135,6 +138,11 @@ def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Sev
     if fraction >= 0.03:
         return Severity.MEDIUM
     return Severity.LOW if fraction >= 0.005 else Severity.INFO
+
+
+def is_worth_mending(finding: Finding) -> bool:
+    """A fault that is more than a remark."""
+    return finding.kind is Kind.FAULT and finding.severity is not Severity.INFO
 
 
 def rank(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 triggers = ("host-created-tensor",)
+effect = "time on a GPU"
 needs_gpu = True
 
 STEPS = 24

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 triggers = ("unused-autograd-graph",)
+effect = "memory"
 
 
 @dataclass(frozen=True)

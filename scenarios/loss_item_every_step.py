@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 triggers = ("host-sync-in-step",)
+effect = "time on a GPU"
 
 
 @dataclass(frozen=True)

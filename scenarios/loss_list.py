@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 triggers = ("retained-graph",)
+effect = "memory"
 
 
 @dataclass(frozen=True)

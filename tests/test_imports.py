@@ -17,14 +17,15 @@ import pytest
 import profkit
 
 PACKAGE = Path(profkit.__file__).parent
-LAYERS = ("errors", "units", "run", "trace", "derive", "findings", "savings", "rules", "health", "diagnosing", "report",
-          "cli")  # fmt: skip
-SIDE_DOORS = {"collect": {"errors", "units", "run"}, "catalogue": {"errors", "run"}}
+LAYERS = ("errors", "units", "run", "trace", "derive", "findings", "savings", "rules", "health",
+          "catalogue", "diagnosing", "comparing", "verifying", "report", "cli")  # fmt: skip
+SIDE_DOORS = {"collect": {"errors", "units", "run"}}
 """What they may import; they themselves are for the command line and the public package only."""
 TOP = {"", "__main__", "cli"}
 EXEMPT = {
     # Printing a diagnosis is what people try first in a notebook; the import waits until someone does.
     ("findings", "report"): "Diagnosis.__str__",
+    ("comparing", "report"): "Comparison.__str__",
 }
 HEAVY = {
     # torch takes seconds to import, and a recorded trace must be readable where it is not installed.
@@ -100,7 +101,7 @@ def test_heavy_packages_are_imported_only_where_they_are_needed(heavy):
 @pytest.mark.parametrize(
     ("importer", "imported", "allowed"),
     [("trace", "run", True), ("trace", "derive", False), ("rules", "report", False), ("savings", "findings", True),
-     ("collect", "trace", False), ("collect", "run", True), ("diagnosing", "collect", False),
+     ("collect", "trace", False), ("collect", "run", True), ("diagnosing", "collect", False), ("comparing", "diagnosing", True), ("diagnosing", "comparing", False),
      ("catalogue", "run", True),
      ("rules", "catalogue", False), ("cli", "collect", True), ("", "collect", True), ("derive", "", False)],
 )  # fmt: skip

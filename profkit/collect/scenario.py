@@ -45,10 +45,10 @@ def run_scenario(
     timed. Raises `UnreadableInput` for a file that is no scenario, `UsageError` for one that needs a GPU elsewhere;
     errors of the scenario itself pass.
     """
-    module = _load(path, variant)
+    module = load_scenario(path, variant)
     if getattr(module, "needs_gpu", False) and device == "cpu":
         raise UsageError(f"{path.stem}: this scenario needs a GPU")
-    _seed()
+    seed()
     steps: Iterator[Any] = getattr(module, variant)(module.setup(device))
     if directory is None:
         count = getattr(module, "steps", _STEPS)
@@ -79,7 +79,7 @@ def _record(steps: Iterator[Any], recording: profile, count: int) -> tuple[Any, 
 _END = object()
 
 
-def _load(path: Path, variant: str) -> ModuleType:
+def load_scenario(path: Path, variant: str) -> ModuleType:
     """Run the file as a module under a private name: `scenarios` may be a package of the user's."""
     if variant not in VARIANTS:
         raise UsageError(f"{variant!r} is not a variant: choose from {', '.join(VARIANTS)}")
@@ -95,7 +95,7 @@ def _load(path: Path, variant: str) -> ModuleType:
     return module
 
 
-def _seed() -> None:
+def seed() -> None:
     random.seed(0)
     torch.manual_seed(0)
     if "numpy" in sys.modules:

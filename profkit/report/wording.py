@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, Timing
+from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, Timing, is_worth_mending
 from profkit.units import format_bytes, format_count, format_share, format_time
 
 GROWTH_EVIDENCE = "growth_bytes_per_step"
@@ -30,7 +30,7 @@ def printable_lines(text: str) -> list[str]:
 
 def faults(diagnosis: Diagnosis) -> list[Finding]:
     """The findings worth mending, worst first as they came."""
-    return [f for f in diagnosis.findings if f.kind is Kind.FAULT and f.severity is not Severity.INFO]
+    return [finding for finding in diagnosis.findings if is_worth_mending(finding)]
 
 
 def opportunities(diagnosis: Diagnosis) -> list[Finding]:
@@ -47,6 +47,10 @@ def verdict(diagnosis: Diagnosis) -> str:
     found = faults(diagnosis)
     if len(found) == 1:
         return f"1 fault {_price(found[0])}: {_short_name(found[0])}"
+    if found and diagnosis.total is not None:
+        together = format_share(diagnosis.total.fraction)
+        worst = f"the worst {_price(found[0])}: {_short_name(found[0])}"
+        return f"{len(found)} faults cost {together} of the step together; {worst}"
     if found:
         return f"{len(found)} faults; the worst {_price(found[0])}: {_short_name(found[0])}"
     if not diagnosis.timing.steps:

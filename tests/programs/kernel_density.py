@@ -13,7 +13,7 @@ def density(sample, grid, bandwidth):
 torch.manual_seed(6)
 grid = torch.linspace(-4, 4, 200)
 peaks = []
-for shift in range(20):
-    sample = torch.randn(600) + 0.1 * shift
+for shift in range(60):
+    sample = torch.randn(200) + 0.1 * shift
     peaks.append(density(sample, grid, 0.3).amax())
 print("peaks", torch.stack(peaks).mean().item())

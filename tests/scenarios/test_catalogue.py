@@ -67,6 +67,7 @@ def test_a_scenario_is_read_from_its_text(package: Path) -> None:
             summary="The mistake in one sentence.",
             triggers=("some-rule", "other-rule"),
             needs_gpu=True,
+            effect="time",
             expected={"pitfall": ((11, "some-rule"), (16, "other-rule")), "fix": ((20, "some-rule"),)},
         ),
     )

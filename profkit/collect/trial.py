@@ -1,0 +1,104 @@
+"""Runs one variant of a scenario unrecorded, step by step, as another process asks for it.
+
+It reads a number of steps from each line of stdin and answers with a line of JSON on stdout: how long each step took,
+``ns``, the most memory that the process held in it beyond what it held before the first, ``peak_bytes``, and which step
+it was since the variant last began, from 1, ``number``. What the scenario itself prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+import torch
+
+from profkit.collect.scenario import load_scenario, seed
+
+_RESET_PEAK = "5"
+"""Written to ``clear_refs`` it makes the kernel forget the peak so far (``proc(5)``)."""
+
+
+class Trial:
+    """One variant, begun anew whenever its steps are used up."""
+
+    def __init__(self, module: ModuleType, variant: str, device: str) -> None:
+        self._module, self._variant, self._device = module, variant, device
+        self._steps: Iterator[Any] = iter(())
+        self._base_bytes = self._number = 0
+
+    def run(self, count: int) -> dict[str, list[int]]:
+        """Time and memory of so many steps."""
+        done = [self._step() for _ in range(count)]
+        return dict(zip(("ns", "peak_bytes", "number"), map(list, zip(*done, strict=True)), strict=True))
+
+    def _step(self) -> tuple[int, int, int]:
+        took = self._advance()
+        if took is None:
+            self._begin()
+            took = self._advance()
+        self._number += 1
+        return took or 0, max(0, peak_rss_bytes() - self._base_bytes), self._number
+
+    def _begin(self) -> None:
+        seed()
+        self._steps = getattr(self._module, self._variant)(self._module.setup(self._device))
+        self._number = 0
+        self._base_bytes = psutil.Process().memory_info().rss
+
+    def _advance(self) -> int | None:
+        """How long the next step takes in nanoseconds; None where there is none."""
+        self._wait_for_device()
+        reset_peak()
+        start = time.perf_counter_ns()
+        try:
+            next(self._steps)
+        except StopIteration:
+            return None
+        self._wait_for_device()
+        return time.perf_counter_ns() - start
+
+    def _wait_for_device(self) -> None:
+        if self._device != "cpu":
+            torch.cuda.synchronize()
+
+
+def reset_peak() -> None:
+    """Forget the most memory held so far, where the system can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
+
+
+def peak_rss_bytes() -> int:
+    """The most memory held since `reset_peak`; elsewhere than on Linux what is held now."""
+    with suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.split("VmHWM:")[1].split()[0]) << 10
+    return int(psutil.Process().memory_info().rss)
+
+
+def _answers() -> TextIO:
+    """The real stdout, with stderr in its place for everything else."""
+    sys.stdout.flush()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def main(path: str, variant: str, device: str) -> None:
+    """Answer until stdin ends."""
+    answers = _answers()
+    trial = Trial(load_scenario(Path(path), variant), variant, device)
+    for line in sys.stdin:
+        print(json.dumps(trial.run(int(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -1,0 +1,91 @@
+"""What `profkit verify` shows: prediction and measurement of each scenario, side by side."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.units import format_count
+from profkit.verifying import Proof, Share
+
+Floats = NDArray[np.float64]
+_NONE = "-"
+_HEAD = ("scenario", "kind", "predicted", "measured", "verdict")
+
+
+def render_verification(proofs: Sequence[Proof], format_name: str) -> str:
+    """The results as ``text``, ``json`` or ``markdown``; shares are of the pitfall's step time or peak memory."""
+    return {"text": _as_text, "json": _as_json, "markdown": _as_markdown}[format_name](proofs)
+
+
+def _as_json(proofs: Sequence[Proof]) -> str:
+    return json.dumps({"scenarios": [asdict(proof) for proof in proofs]}, indent=2)
+
+
+def _as_text(proofs: Sequence[Proof]) -> str:
+    rows = [_HEAD, *map(_cells, proofs)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, "", *_summary(proofs)])
+
+
+def _as_markdown(proofs: Sequence[Proof]) -> str:
+    rows = [" | ".join(_cells(proof)) for proof in proofs]
+    table = [f"| {' | '.join(_HEAD)} |", "|---|---|---|---|---|", *(f"| {row} |" for row in rows)]
+    title = ["# What the scenarios show", "", f"`profkit verify --all --markdown`, {_machine()}.", ""]
+    note = ["", "Shares of the pitfall's step time (time) or of its peak memory (memory); the measured ones with a 95",
+            "% bootstrap interval, the predicted ones with profkit's own range.", ""]  # fmt: skip
+    return "\n".join([*title, *table, *note, *(f"- {line}" for line in _summary(proofs))])
+
+
+def _cells(proof: Proof) -> tuple[str, ...]:
+    return proof.name, proof.kind, _share(proof.predicted), _share(proof.measured), proof.verdict
+
+
+def _share(share: Share | None) -> str:
+    if share is None:
+        return _NONE
+    return f"{100 * share.fraction:.0f} % ({100 * share.low:.0f} to {100 * share.high:.0f})"
+
+
+def _summary(proofs: Sequence[Proof]) -> list[str]:
+    """How many hold, and how far the predictions of time were off."""
+    run = [proof for proof in proofs if proof.measured is not None]
+    holding = sum(proof.holds for proof in run)
+    lines = [f"{holding} of {format_count(len(run), 'scenario')} hold"]
+    pairs = [
+        (proof.predicted.fraction, proof.measured.fraction)
+        for proof in run
+        if proof.kind == "time" and proof.predicted and proof.measured
+    ]
+    if len(pairs) > 1:
+        predicted, measured = np.array(pairs).T
+        error = np.abs(predicted - measured)
+        median, most = 100 * np.median(error), 100 * np.percentile(error, 90)
+        lines.append(
+            f"time: |predicted - measured| of {len(pairs)} scenarios: median {median:.1f} %, 90th percentile "
+            f"{most:.1f} % of the step; rank correlation {rank_correlation(predicted, measured):.2f}"
+        )
+    return lines
+
+
+def rank_correlation(left: Floats, right: Floats) -> float:
+    """Spearman's: the correlation of the ranks, without a correction for ties, which measured times do not have."""
+    ranks = np.stack([np.argsort(np.argsort(values)) for values in (left, right)]).astype(np.float64)
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])
+
+
+def _machine() -> str:
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = "none"
+    date = datetime.now(timezone.utc).date().isoformat()
+    return f"{date}, {platform.machine()}, Python {platform.python_version()}, torch {torch}"

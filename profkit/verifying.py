@@ -1,0 +1,237 @@
+"""Proof of a prediction: a scenario's two variants measured side by side, beside what profkit said of the pitfall.
+
+The variants run in a process each, unrecorded, a few steps of one and then of the other, so that whatever else the
+machine does falls on both. The measured effect is ``1 - median(fix) / median(pitfall)``, of the step's time or of its
+peak memory; its interval is the percentile bootstrap over rounds (Efron and Tibshirani, An Introduction to the
+Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often disturbs the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
+
+import numpy as np
+
+from profkit.catalogue import Scenario
+from profkit.diagnosing import diagnose_path
+from profkit.errors import ProfkitError
+from profkit.findings import Diagnosis, Finding, Saving
+from profkit.trace.events import Int64s
+
+_ROUNDS = 12
+"""The least; a bootstrap over fewer says little of the spread."""
+_BLOCK_S = 0.15
+"""A round gives each variant that long, and one step at least, so that the change of processes weighs little."""
+_LARGEST_BLOCK = 50
+_BUDGET_S = 8.0
+_WARM_UP = 2
+"""Rounds that do not count: lazy initialisation, caches, the first touch of memory."""
+_RESAMPLES = 2000
+_CONFIDENCE = (2.5, 97.5)
+_TIMEOUT_S = 300
+_MEMORY_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+"""glibc then gives freed tensors back at once, so that the process holds what the program holds (``mallopt(3)``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of the pitfall's step time or peak memory, with a range."""
+
+    fraction: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What one scenario showed. ``measured`` is None where it was not run, ``predicted`` where no rule gave a price."""
+
+    name: str
+    kind: str
+    measured: Share | None
+    predicted: Share | None
+    fired: bool
+    exact_line: bool
+    silent_on_fix: bool
+    verdict: str
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict == HOLDS
+
+
+_Answer = dict[str, list[int]]
+HOLDS = "holds"
+INCONCLUSIVE = "inconclusive: the difference lies inside the noise"
+NOT_HERE = "not run: it needs a GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Medians by round (rows) and variant (pitfall, fix): time, peak memory, number of the step since the beginning."""
+
+    ns: Int64s
+    peak_bytes: Int64s
+    number: Int64s
+
+
+def verify(scenario: Scenario, device: str = "cpu") -> Proof:
+    """Record and diagnose both variants, measure both, and compare. A scenario that fails has that for a verdict."""
+    kind = "memory" if scenario.effect == "memory" else "time"
+    if device == "cpu" and (scenario.needs_gpu or scenario.effect == "time on a GPU"):
+        return Proof(scenario.name, kind, None, None, False, False, False, NOT_HERE)
+    try:
+        return _prove(scenario, device, kind)
+    except ProfkitError as error:
+        return Proof(scenario.name, kind, None, None, False, False, False, f"failed: {error}")
+
+
+def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
+    pitfall, fix = (diagnose_variant(scenario, variant, device) for variant in ("pitfall", "fix"))
+    found = [finding for finding in pitfall.findings if finding.rule in scenario.triggers]
+    measurement = measure(scenario, device, kind)
+    values = measurement.ns if kind == "time" else measurement.peak_bytes
+    measured = effect_of(values)
+    fired, exact_line = bool(found), any(is_expected(finding, scenario) for finding in found)
+    silent = not any(finding.rule in scenario.triggers for finding in fix.findings)
+    return Proof(
+        name=scenario.name,
+        kind=kind,
+        measured=measured,
+        predicted=_predicted(pitfall, found, kind, measurement),
+        fired=fired,
+        exact_line=exact_line,
+        silent_on_fix=silent,
+        verdict=_judge(measured, fired, exact_line, silent),
+    )
+
+
+def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis:
+    """Record one variant in a process of its own and diagnose the recording."""
+    with TemporaryDirectory(prefix="profkit-") as directory:
+        run = Path(directory) / "run"
+        command = [sys.executable, "-m", "profkit", "diagnose", scenario.name, "--variant", variant,
+                   "--device", device, "--output", str(run), "--format", "json"]  # fmt: skip
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)  # noqa: S603  # profkit itself
+        if result.returncode:
+            raise ProfkitError(f"{scenario.name}: the {variant} could not be recorded: {_last_line(result.stderr)}")
+        return diagnose_path(run)
+
+
+def is_expected(finding: Finding, scenario: Scenario) -> bool:
+    """Whether a finding stands on a line that the scenario marks for its rule."""
+    location = finding.location
+    return location is not None and (location.line, finding.rule) in scenario.expected["pitfall"]
+
+
+def measure(scenario: Scenario, device: str, kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
+    """Run both variants by turns until the rounds are enough or the time is up."""
+    rounds: list[list[_Answer]] = []
+    environment = {**os.environ, **(_MEMORY_SETTINGS if kind == "memory" else {})}
+    with ExitStack() as stack:
+        variants = [
+            stack.enter_context(_Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")
+        ]
+        slowest_s = max(sum(variant.run(1)["ns"]) for variant in variants) / 1e9
+        block = max(1, min(_LARGEST_BLOCK, int(_BLOCK_S / max(slowest_s, 1e-4))))
+        end = clock() + _BUDGET_S
+        while len(rounds) < _ROUNDS + _WARM_UP or clock() < end:
+            rounds.append([variant.run(block) for variant in variants])
+    counted = rounds[_WARM_UP:]
+    return Measurement(*(_medians(counted, name) for name in ("ns", "peak_bytes", "number")))
+
+
+def _medians(rounds: list[list[_Answer]], name: str) -> Int64s:
+    return np.array([[int(np.median(answer[name])) for answer in answers] for answers in rounds], dtype=np.int64)
+
+
+def effect_of(values: Int64s, seed: int = 0) -> Share:
+    """The effect in ``values``, one row a round, pitfall and fix, with its 95 % interval."""
+    generator = np.random.default_rng(seed)
+    chosen = generator.integers(len(values), size=(_RESAMPLES, len(values)))
+    medians = np.median(values[chosen], axis=1)
+    ratios = 1 - medians[:, 1] / np.maximum(medians[:, 0], 1)
+    pitfall, fix = np.median(values, axis=0)
+    low, high = np.percentile(ratios, _CONFIDENCE)
+    return Share(float(1 - fix / max(pitfall, 1)), float(low), float(high))
+
+
+def _predicted(diagnosis: Diagnosis, found: list[Finding], kind: str, measurement: Measurement) -> Share | None:
+    """What was said of the pitfall: of the finding, or of all together where the mistake stands on several lines."""
+    first = next((finding.saving for finding in found if finding.saving), None)
+    saving = diagnosis.total if len(found) > 1 and diagnosis.total else first
+    if saving is None:
+        return None
+    if kind == "time":
+        return Share(saving.fraction, saving.low, saving.high)
+    return _predicted_memory(found, saving, measurement)
+
+
+def _predicted_memory(found: list[Finding], saving: Saving, measurement: Measurement) -> Share:
+    """Bytes as a share of the pitfall's peak; what grows with each step has grown by so many steps in the median."""
+    peak = max(1.0, float(np.median(measurement.peak_bytes[:, 0])))
+    grows = any("growth_bytes_per_step" in finding.evidence for finding in found)
+    grown = float(np.median(measurement.number[:, 0])) if grows else 1.0
+    share = min(1.0, saving.bytes * grown / peak)
+    return Share(share, share, share)
+
+
+def _judge(measured: Share, fired: bool, exact_line: bool, silent: bool) -> str:
+    if not fired:
+        return "the rule did not fire"
+    if not exact_line:
+        return "the rule named another line"
+    if not silent:
+        return "the rule fired on the fix too"
+    if measured.low > 0:
+        return HOLDS
+    return "the fix made it worse" if measured.high < 0 else INCONCLUSIVE
+
+
+class _Variant:
+    """The process that runs one variant."""
+
+    def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
+        self._name = f"{scenario.name}, {variant}"
+        command = [sys.executable, "-m", "profkit.collect.trial", str(scenario.path), variant, device]
+        self._process = subprocess.Popen(  # noqa: S603  # profkit itself
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+
+    def __enter__(self) -> _Variant:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def run(self, steps: int) -> _Answer:
+        stdin, stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
+        try:
+            stdin.write(f"{steps}\n")
+            stdin.flush()
+            answer: _Answer = json.loads(stdout.readline())
+        except (OSError, ValueError):
+            said = _last_line(self._process.communicate()[1])
+            raise ProfkitError(f"{self._name}: the scenario failed: {said}") from None
+        return answer
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    if stream is None:
+        raise ProfkitError("a process without pipes")
+    return stream
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
