@@ -61,6 +61,14 @@ _MAKES_TENSORS = re.compile(r"\b(from_numpy|as_tensor|tensor|double|float64|asar
 _CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
 _DOUBLE = "7"
 """``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``."""
+_DATA_FIX = (
+    "Convert to float32 where the data enters, once: `torch.from_numpy(array).float()`, "
+    "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`."
+)
+_DEFAULT_FIX = (
+    "The program makes float64 the type of all new tensors: leave out `torch.set_default_dtype(torch.float64)`, and "
+    "convert only what needs the digits with `.double()`."
+)
 _MIN_FRACTION = 0.01
 """Less than one per cent of the step is a detail (an index, a mask, a metric), not a type that runs through it."""
 _KEPT = 0.5
@@ -88,8 +96,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     places = locations_of(facts, _where_doubles_enter(facts, np.concatenate([made, rows])))
     yield Suspicion(
         message=f"{format_count(count, 'operator')} a step work on float64 (double) tensors.",
-        fix="Convert to float32 where the data enters, once: `torch.from_numpy(array).float()`, "
-        "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`.",
+        fix=_DEFAULT_FIX if facts.run.flags.get("default_dtype") == "float64" else _DATA_FIX,
         rows=rows,
         edit=edit,
         confidence=0.85,

@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.float64_compute import float64_compute
-from profkit.run import CallSite
+from profkit.run import CallSite, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 
@@ -112,6 +112,13 @@ def test_without_such_a_line_the_place_is_the_call_of_the_model():
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("train.py", 11)
     assert {place.file for place in found.also} == {"model.py"}
+
+
+@pytest.mark.parametrize(("flags", "advice"), [({}, "from_numpy"), ({"default_dtype": "float64"}, "set_default_dtype")])
+def test_the_advice_names_what_made_the_doubles(flags, advice):
+    facts = facts_of(steps_of(lambda at: [linear(at + 10, 40)]), run=Run(flags=flags))
+    (found,) = find(facts)
+    assert advice in found.fix
 
 
 def test_without_shapes_it_does_not_look():
