@@ -41,7 +41,7 @@ class Scenario:
 
 def list_scenarios() -> tuple[Scenario, ...]:
     """Every built-in scenario, by name; none where profkit was installed without them."""
-    return tuple(_read_scenario(path) for path in _scenario_paths().values())
+    return tuple(read_scenario(path) for path in _scenario_paths().values())
 
 
 def find_scenario(name: str) -> Scenario:
@@ -52,7 +52,7 @@ def find_scenario(name: str) -> Scenario:
     paths = _scenario_paths()
     if name not in paths:
         raise UsageError(f"no scenario is called {name!r}; {_suggest(name, list(paths))}")
-    return _read_scenario(paths[name])
+    return read_scenario(paths[name])
 
 
 def recordings_root() -> Path | None:
@@ -89,7 +89,11 @@ def _suggest(name: str, names: list[str]) -> str:
     return f"the nearest is {nearest} (see `profkit scenarios`)"
 
 
-def _read_scenario(path: Path) -> Scenario:
+def read_scenario(path: Path) -> Scenario:
+    """What a scenario file says of itself.
+
+    Raises `UnreadableInput` for a file that is none.
+    """
     source = path.read_text(encoding="utf-8")
     try:
         module = ast.parse(source)

@@ -120,8 +120,7 @@ def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis
     """Record one variant in a process of its own and diagnose the recording."""
     with TemporaryDirectory(prefix="profkit-") as directory:
         run = Path(directory) / "run"
-        command = [sys.executable, "-m", "profkit", "diagnose", scenario.name, "--variant", variant,
-                   "--device", device, "--output", str(run), "--format", "json"]  # fmt: skip
+        command = [sys.executable, "-m", "profkit.collect.scenario", str(scenario.path), variant, device, str(run)]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)  # noqa: S603  # profkit itself
         if result.returncode:
             raise ProfkitError(f"{scenario.name}: the {variant} could not be recorded: {_last_line(result.stderr)}")

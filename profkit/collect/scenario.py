@@ -22,6 +22,7 @@ from profkit.collect.recorder import Progress
 from profkit.collect.schedule import Plan
 from profkit.collect.subject import Subject
 from profkit.errors import UnreadableInput, UsageError
+from profkit.run import create_directory
 
 VARIANTS = ("pitfall", "fix")
 _STEPS = 8
@@ -109,3 +110,12 @@ def _detach(result: Any) -> Any:
     if isinstance(result, (tuple, list)):
         return tuple(_detach(element) for element in result)
     return result
+
+
+def main(path: str, variant: str, device: str, directory: str) -> None:
+    """Record one variant in a process of its own."""
+    run_scenario(Path(path), variant, device, create_directory(Path(directory)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])

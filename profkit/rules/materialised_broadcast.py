@@ -1,0 +1,205 @@
+"""A tensor is repeated in memory so that it fits another one, where arithmetic would broadcast it for nothing.
+
+What it detects
+`x.repeat(...)`, `torch.tile`, `repeat_interleave`, or `expand(...)` followed by `contiguous()` or `clone()`, that
+repeat along dimensions of size one or new ones, and whose result an elementwise operator of two tensors takes next.
+Where a product, a concatenation or an embedding takes it first, which need it whole, or where rows are tiled
+(`[a, b, a, b]`), nothing is reported.
+
+Why is this bad?
+The repeated tensor is allocated, written, and read back, all to hold the same numbers many times. An elementwise
+operator matches shapes by itself: it reads the small tensor again and again from the cache.
+
+Example
+    differences = points[:, None].repeat(1, len(centers), 1) - centers
+
+Use instead
+    differences = points[:, None] - centers
+
+How the saving is estimated
+The operator that repeats vanishes. The one that takes its result keeps the share of its time that is left of its memory
+traffic when it reads the small tensor in place of the large one; its time says at which bandwidth that went.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
+from profkit.derive.operators import item_bytes, parse_dims, parse_types
+from profkit.derive.traffic import measure_traffic
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import group_by_site, per_step, program_operators, scale_operators, share_of_steps
+from profkit.savings.edits import Edit, combine
+from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.units import format_bytes, format_count
+
+_MIN_BYTES = 64 << 10
+"""Copying less takes less than the call that does it; beyond it the second-level cache begins."""
+_LOOK_AHEAD = 8
+"""Operators in which the result is looked for: a view or two, the other operand's own repetition, a scale."""
+_UNCERTAINTY = 0.3
+"""The result and the operands of the operator may lie in the cache or not, and its arithmetic stays."""
+_REPEATING = frozenset(("repeat", "repeat_interleave", "tile"))
+_EXPANDING = frozenset(("broadcast_to", "expand", "expand_as"))
+_COPYING = frozenset(("clone", "contiguous"))
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeats:
+    """Columns over operators that repeat a tensor: the row, the row that takes the result (`NONE`: none was found),
+    and the bytes of the tensor before and after."""
+
+    rows: Rows
+    takers: Rows
+    small_bytes: Int64s
+    large_bytes: Int64s
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each line that repeats tensors for an elementwise operator."""
+    found = _find_repeats(facts)
+    chosen = (found.takers >= 0) & (found.large_bytes >= _MIN_BYTES)
+    for _, rows in group_by_site(facts, found.rows[chosen]):
+        if share_of_steps(facts, rows) < 0.5:
+            continue
+        mine = chosen & np.isin(found.rows, rows)
+        steps = max(facts.steps.measured_count, 1)
+        large = int(found.large_bytes[mine].sum()) // steps
+        small = int(found.small_bytes[mine].sum()) // steps
+        yield Suspicion(
+            message=f"{format_count(max(1, round(per_step(facts, rows))), 'tensor')} a step "
+            f"({format_bytes(small)}) repeated in memory ({format_bytes(large)}) for elementwise arithmetic.",
+            fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. Where the dimension is "
+            "missing, add it (`x[:, None]`, `x.unsqueeze(1)`); where a shape is asked for, `expand` copies nothing.",
+            rows=rows,
+            edit=_broadcast(facts, found, mine),
+            confidence=0.85,
+            evidence={"repeated_bytes_per_step": large, "source_bytes_per_step": small},
+        )
+
+
+def _find_repeats(facts: Facts) -> _Repeats:
+    """Every operator of the program that repeats a tensor as broadcasting would, and who takes the result."""
+    called = program_operators(facts)
+    wanted = operators_of(facts.trace, _REPEATING, _COPYING)[called]
+    at = np.flatnonzero(wanted)
+    events, own, before = facts.trace.events, called[at], called[(at - 1).clip(min=0)]
+    keys = np.stack([
+        events.name_code[own], events.dims_code[own], events.types_code[own], events.concrete_code[own],
+        events.name_code[before], np.where(at > 0, events.dims_code[before], NONE),
+    ])  # fmt: skip
+    distinct, kind = np.unique(keys, axis=1, return_inverse=True)
+    kind = kind.reshape(-1)
+    told = [_repetition(facts, *map(int, key)) for key in distinct.T]
+    real = np.array([bool(shape) for shape, _, _ in told], dtype=bool)[kind]
+    small, large = (np.array([one[i] for one in told], dtype=np.int64)[kind][real] for i in (1, 2))
+    takers = _find_takers(facts, called, at[real], [shape for shape, _, _ in told], kind[real])
+    return _Repeats(own[real], takers, small, large)
+
+
+def _repetition(
+    facts: Facts, name: int, dims: int, types: int, concrete: int, before: int, before_dims: int
+) -> tuple[Shape, int, int]:
+    """The shape of the result, and the bytes before and after; an empty shape where it is no such repetition."""
+    shape, operator = _first_shape(facts, dims), base_name(facts.trace.names[name])
+    size = item_bytes(next(iter(parse_types(facts.trace.text_of(types))), "")) or 4
+    source, result = shape, shape
+    if operator in _COPYING:
+        expanding = base_name(facts.trace.names[before]) in _EXPANDING
+        source = _first_shape(facts, before_dims) if expanding else shape
+    elif operator == "repeat_interleave":
+        result = _interleaved(shape, parse_types(facts.trace.text_of(concrete)))
+    else:
+        result = _repeated(shape, parse_types(facts.trace.text_of(concrete)))
+    if math.prod(result) < 2 * math.prod(source) or not source:
+        return (), 0, 0
+    return result, math.prod(source) * size, math.prod(result) * size
+
+
+def _first_shape(facts: Facts, dims: int) -> Shape:
+    return tuple(next(iter(parse_dims(facts.trace.text_of(dims))), ()))
+
+
+def _repeated(shape: Shape, arguments: Sequence[str]) -> Shape:
+    """The result of `repeat`, if only dimensions of size one are repeated; leading ones may be new."""
+    times = _numbers(arguments[1]) if len(arguments) > 1 else ()
+    padded = (1,) * (len(times) - len(shape)) + shape
+    if len(padded) != len(times) or any(n > 1 and size != 1 for n, size in zip(times, padded, strict=True)):
+        return ()
+    return tuple(n * size for n, size in zip(times, padded, strict=True))
+
+
+def _interleaved(shape: Shape, arguments: Sequence[str]) -> Shape:
+    """The result of `repeat_interleave` by one number along a dimension of size one."""
+    numbers = [_numbers(text) for text in arguments[1:3]]
+    if len(numbers) != 2 or any(len(number) != 1 for number in numbers):
+        return ()
+    (times,), (dim,) = numbers
+    if not -len(shape) <= dim < len(shape) or shape[dim] != 1:
+        return ()
+    dim %= len(shape)
+    return (*shape[:dim], times, *shape[dim + 1 :])
+
+
+def _numbers(text: str) -> Shape:
+    """``'[1, 8, 1]'`` or ``'8'`` → numbers; nothing where it is something else."""
+    parts = text.strip("[]").replace(" ", "").split(",")
+    return tuple(map(int, parts)) if all(part.lstrip("-").isdecimal() for part in parts) else ()
+
+
+def _find_takers(facts: Facts, called: Rows, at: Int64s, shapes: list[Shape], kind: Int64s) -> Rows:
+    """For each repetition the operator of two tensors that takes its result, if it is the first use and elementwise.
+
+    Views and further repetitions on the way are passed over, and so is arithmetic on the result alone.
+    """
+    elementwise = operators_of(facts.trace, ELEMENTWISE)
+    aside = operators_of(facts.trace, VIEW, _REPEATING, _COPYING)
+    step = facts.steps.index_of(facts.trace.events.start_ns[called])
+    takers = np.full(len(at), NONE, dtype=np.int64)
+    searching = np.ones(len(at), dtype=bool)
+    for ahead in range(1, _LOOK_AHEAD + 1):
+        there = (at + ahead).clip(max=len(called) - 1)
+        searching &= (at + ahead < len(called)) & (step[there] == step[at])
+        rows = called[there]
+        alone, together = _takes(facts, rows, shapes, kind)
+        used = searching & (alone | together) & ~aside[rows]
+        takers[used & together & elementwise[rows]] = rows[used & together & elementwise[rows]]
+        searching &= ~used | (elementwise[rows] & ~together)
+    return takers
+
+
+def _takes(facts: Facts, rows: Rows, shapes: list[Shape], kind: Int64s) -> tuple[Bools, Bools]:
+    """Which operators take a tensor of that shape, as their only one, or together with another."""
+    dims = facts.trace.events.dims_code[rows]
+    distinct, inverse = np.unique(np.stack([dims, kind]), axis=1, return_inverse=True)
+    verdicts = np.zeros((2, distinct.shape[1]), dtype=bool)
+    for i, (code, which) in enumerate(distinct.T):
+        inputs = [tuple(shape) for shape in parse_dims(facts.trace.text_of(int(code))) if shape]
+        verdicts[:, i] = inputs == [shapes[which]], len(inputs) > 1 and shapes[which] in inputs
+    alone, together = verdicts[:, inverse.reshape(-1)]
+    return alone, together
+
+
+def _broadcast(facts: Facts, found: _Repeats, mine: Bools) -> Edit:
+    """The repetitions vanish, and the operators that took their results read the small tensors."""
+    takers = np.unique(found.takers[mine])
+    traffic = measure_traffic(facts.trace, takers)
+    total = traffic.read_bytes + traffic.written_bytes
+    less = np.zeros(len(takers), dtype=np.int64)
+    np.add.at(less, np.searchsorted(takers, found.takers[mine]), (found.large_bytes - found.small_bytes)[mine])
+    kept = 1 - np.minimum(less, traffic.read_bytes) / np.maximum(total, 1)
+    gone = found.rows[mine]
+    return combine([
+        scale_operators(facts, gone, np.zeros(len(gone)), _UNCERTAINTY, launch_kept=0.0),
+        scale_operators(facts, takers, kept, _UNCERTAINTY),
+    ])  # fmt: skip

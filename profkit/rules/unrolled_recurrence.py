@@ -1,0 +1,221 @@
+"""A recurrent cell is called once for each time step, in a Python loop, where one call takes the whole sequence.
+
+What it detects
+`nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell` called eight times or more in a row with the same shapes, where between one
+call and the next nothing replaces the hidden state and the next input does not come from the last output. So a decoder
+that feeds its own prediction back, a state that is masked or normalised on the way, and steps that begin with a new
+state are left alone: they need the loop.
+
+Why is this bad?
+Each time step pays Python and the dispatcher for a dozen operators on a handful of numbers, and the product of the
+input with its weights, which needs no earlier step, runs in as many small pieces. The backward pass pays the same.
+
+Example
+    for t in range(x.shape[1]):
+        h, c = cell(x[:, t], (h, c))
+        outputs.append(h)
+
+Use instead
+    lstm = nn.LSTM(features, hidden, batch_first=True)
+    outputs, (h, c) = lstm(x)
+
+How the saving is estimated
+On a GPU, and on a CPU for an LSTM that is not in double precision, the whole sequence is one call of cuDNN or oneDNN:
+the arithmetic of the products stays, that is their recorded time without what a call costs, and the time of all other
+operators of the cell and of Python vanishes, in the backward pass too. Otherwise PyTorch itself runs the cell for each
+time step, in C++: then only Python's time and the calls for the input's products vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import VIEW, base_name, operators_of
+from profkit.derive.operators import has_type, parse_dims
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import (
+    backward_of,
+    group_by_place,
+    locations_of,
+    per_step,
+    program_operators,
+    scale_operators,
+    share_of_steps,
+    sites_by_time,
+    spent_ns,
+    works_under,
+)
+from profkit.savings.edits import Edit, combine, shrink, shrink_spans
+from profkit.trace.events import Bools, Int64s, Rows
+
+_MIN_CALLS = 8
+"""A stack of cells, a few steps of refinement or of message passing are shorter; sequences are longer."""
+_CELLS = frozenset(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"))
+_PRODUCTS = frozenset(("addmm", "mm"))
+"""What a cell's `linear` runs, and its backward."""
+_PASSING = frozenset(("_to_copy", "clone", "copy", "empty", "index_put", "to"))
+"""Operators that copy a state, to keep it or in another type: besides views they leave the state as it is."""
+_NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
+"""A cell that is given no state makes one of zeros."""
+_PICKING = frozenset(("narrow", "select", "slice"))
+_CALL_NS = 5_000
+"""What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
+_UNCERTAINTY = 0.4
+"""The library's products over the whole sequence were between a third faster and a third slower than the cell's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """One run of time steps: the cells' calls, what else is computed, and whether a library has it as one call."""
+
+    cells: Rows
+    others: Rows
+    in_one_call: bool
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
+    """Find runs of calls of recurrent cells and report them by place."""
+    found = list(_find_loops(facts))
+    for place in group_by_place(facts, [loop.cells for loop in found], 3):
+        loops = [found[i] for i in place]
+        cells = np.concatenate([loop.cells for loop in loops])
+        if share_of_steps(facts, cells) < 0.5:
+            continue
+        names = np.unique(facts.trace.events.name_code[cells])
+        kind = base_name(facts.trace.names[names[0]]).removesuffix("_cell").partition("_")[0].upper()
+        places = locations_of(facts, sites_by_time(facts, cells))
+        longest = max(len(loop.cells) for loop in loops)
+        yield Suspicion(
+            message=f"`nn.{kind}Cell` is called {round(per_step(facts, cells)):,} times a step, once a time step, on a "
+            "sequence that is there from the start.",
+            fix=f"Use `nn.{kind}`, which takes the whole sequence in one call; its `weight_ih_l0`, `weight_hh_l0`, "
+            "`bias_ih_l0` and `bias_hh_l0` have the shapes of the cell's parameters and can be copied from them.",
+            rows=cells,
+            edit=_call_once(facts, loops),
+            confidence=0.85,
+            location=places[0] if places else None,
+            also=places[1:],
+            evidence={"calls_per_step": round(per_step(facts, cells)), "longest_run": longest},
+        )
+
+
+def _find_loops(facts: Facts) -> Iterator[_Loop]:
+    """Runs of cells within a step, each of which takes on the state of the last."""
+    rows = program_operators(facts)
+    at = np.flatnonzero(operators_of(facts.trace, _CELLS)[rows])
+    if len(at) < _MIN_CALLS:
+        return
+    replaces, computes = _between(facts, rows, at)
+    total_replacing = np.concatenate([[0], np.cumsum(replaces)])
+    total_computing = np.concatenate([[0], np.cumsum(computes)])
+    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    here, after = at[:-1], at[1:]
+    joined = (step[here] == step[after]) & (total_replacing[after] == total_replacing[here + 1])
+    joined &= (total_computing[after] == total_computing[here + 1]) | _takes_next_of_sequence(facts, rows, after)
+    double = has_type(facts.trace, "double")
+    lstm = operators_of(facts.trace, frozenset(("lstm_cell",)))
+    for part in np.split(at, np.flatnonzero(~joined) + 1):
+        cells = rows[part]
+        repeats = np.unique(facts.trace.events.dims_code[cells], return_counts=True)[1].max()
+        if repeats >= _MIN_CALLS:
+            inside = slice(part[0], part[-1])
+            library = facts.device.present or bool((lstm & ~double)[cells].all())
+            yield _Loop(cells, rows[inside][computes[inside]], library)
+
+
+def _between(facts: Facts, rows: Rows, cells: Rows) -> tuple[Bools, Bools]:
+    """Which operators may replace the hidden state, and which of the others compute something of their own.
+
+    A state can only be replaced by an operator that gives a tensor of its shape; products tell by their weights.
+    """
+    events = facts.trace.events
+    states = {state for code in np.unique(events.dims_code[rows[cells]]) if (state := _state_of(facts, int(code)))}
+    keys = np.stack([events.name_code[rows], events.dims_code[rows]])
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    replaces = np.array([
+        _gives_state(base_name(facts.trace.names[name]), _shapes(facts, int(dims)), states) for name, dims in distinct.T
+    ])[inverse.reshape(-1)]  # fmt: skip
+    passing = operators_of(facts.trace, VIEW, _PASSING, _CELLS)[rows]
+    return replaces & ~passing, ~replaces & ~passing
+
+
+def _shapes(facts: Facts, dims_code: int) -> list[tuple[int, ...]]:
+    return [tuple(shape) for shape in parse_dims(facts.trace.text_of(dims_code))]
+
+
+def _state_of(facts: Facts, dims_code: int) -> tuple[int, ...]:
+    """The shape of the hidden state, the second input of a cell."""
+    shapes = _shapes(facts, dims_code)
+    return shapes[1] if len(shapes) > 1 else ()
+
+
+def _gives_state(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, ...]]) -> bool:
+    if name == "linear" and len(shapes) > 1 and shapes[1]:
+        return (*shapes[0][:-1], shapes[1][0]) in states
+    return name in _NEW_STATES or any(shape in states for shape in shapes)
+
+
+def _takes_next_of_sequence(facts: Facts, rows: Rows, cells: Rows) -> Bools:
+    """Whether a cell's input was picked, just before the call, from a sequence of at least `_MIN_CALLS` of its size."""
+    before = rows[cells - 1]
+    dims = facts.trace.events.dims_code
+    keys, inverse = np.unique(np.stack([dims[before], dims[rows[cells]]]), axis=1, return_inverse=True)
+    fits = np.array([_is_sequence_of(_shapes(facts, int(a)), _shapes(facts, int(b))) for a, b in keys.T], dtype=bool)
+    picked: Bools = operators_of(facts.trace, _PICKING)[before] & fits[inverse.reshape(-1)]
+    return picked
+
+
+def _is_sequence_of(picked: list[tuple[int, ...]], cell: list[tuple[int, ...]]) -> bool:
+    if not picked or not cell or not picked[0] or not cell[0] or picked[0][-1] != cell[0][-1]:
+        return False
+    return bool(np.prod(picked[0], dtype=np.float64) >= _MIN_CALLS * np.prod(cell[0], dtype=np.float64))
+
+
+def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
+    """Each loop takes the time of one call for the sequence, besides what else it computes; so does its backward."""
+    start = np.array([facts.trace.events.start_ns[loop.cells[0]] for loop in loops])
+    end = np.array([facts.tree.end_ns[loop.cells[-1]] for loop in loops])
+    kept = np.array([_kept_ns(facts, loop).sum() + spent_ns(facts, loop.others).sum() for loop in loops])
+    parts = [shrink_spans(start, end, kept, _UNCERTAINTY)]
+    cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if loop.in_one_call])
+    nodes = backward_of(facts, cells)
+    if facts.device.present:
+        share = _share_of_products(facts, cells)
+        parts += [scale_operators(facts, rows, np.full(len(rows), share), _UNCERTAINTY, launch_kept=1 / len(cells))
+                  for rows in (cells, nodes)]  # fmt: skip
+    else:
+        parts.append(shrink(nodes, _arithmetic_ns(facts, nodes), _UNCERTAINTY))
+    return combine(parts)
+
+
+def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
+    """What stays of each cell on the host: a share of one call on a device, the arithmetic in a library of the CPU,
+    all but the call of the input's product otherwise."""
+    spent = spent_ns(facts, loop.cells)
+    if facts.device.present:
+        return spent // len(spent)
+    return _arithmetic_ns(facts, loop.cells) if loop.in_one_call else (spent - _CALL_NS).clip(min=0)
+
+
+def _arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
+    """The time of the products inside each of the operators, without what their calls cost."""
+    products = operators_of(facts.trace, _PRODUCTS)
+    spent = spent_ns(facts, np.arange(len(facts.trace.events)))
+    arithmetic: Int64s = facts.tree.total_under(np.where(products, (spent - _CALL_NS).clip(min=0), 0))[rows]
+    return arithmetic
+
+
+def _share_of_products(facts: Facts, cells: Rows) -> float:
+    """Which share of the cells' time on the device their products have."""
+    inside = np.zeros(len(facts.trace.events), dtype=bool)
+    inside[cells] = True
+    inside = facts.tree.under(inside)
+    duration = facts.trace.events.duration_ns
+    products = duration[works_under(facts, operators_of(facts.trace, _PRODUCTS) & inside)].sum()
+    return float(products / max(duration[works_under(facts, inside)].sum(), 1))

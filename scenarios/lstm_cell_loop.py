@@ -1,0 +1,59 @@
+"""Calling nn.LSTMCell for each time step in a Python loop runs a dozen small operations per step of the sequence.
+
+The cell is what tutorials explain, so the loop over time gets written by hand. ``nn.LSTM`` with the same weights takes
+the whole sequence in one call, which multiplies all inputs with their weights at once and needs no Python in between.
+
+Source: PyTorch documentation, torch.nn.LSTMCell (the loop of its example) and torch.nn.LSTM.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+triggers = ("unrolled-recurrence",)
+
+
+@dataclass(frozen=True)
+class State:
+    cell: nn.LSTMCell
+    lstm: nn.LSTM
+    head: nn.Linear
+    batches: list[tuple[Tensor, Tensor]]
+
+
+def setup(device: str) -> State:
+    torch.manual_seed(0)
+    cell, lstm = nn.LSTMCell(32, 64).to(device), nn.LSTM(32, 64, batch_first=True).to(device)
+    with torch.no_grad():
+        for name, parameter in cell.named_parameters():
+            lstm.get_parameter(f"{name}_l0").copy_(parameter)
+    batches = [(torch.randn(16, 100, 32, device=device), torch.randn(16, 1, device=device)) for _ in range(30)]
+    return State(cell, lstm, nn.Linear(64, 1).to(device), batches)
+
+
+def pitfall(state: State) -> Iterator[Tensor]:
+    optimizer = torch.optim.SGD([*state.cell.parameters(), *state.head.parameters()], lr=0.01)
+    for x, y in state.batches:
+        h = c = torch.zeros(x.shape[0], 64, device=x.device)
+        outputs = []
+        for t in range(x.shape[1]):
+            h, c = state.cell(x[:, t], (h, c))  # expect: unrolled-recurrence
+            outputs.append(h)
+        loss = nn.functional.mse_loss(state.head(torch.stack(outputs, dim=1).mean(1)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.detach()
+
+
+def fix(state: State) -> Iterator[Tensor]:
+    optimizer = torch.optim.SGD([*state.lstm.parameters(), *state.head.parameters()], lr=0.01)
+    for x, y in state.batches:
+        outputs, _ = state.lstm(x)
+        loss = nn.functional.mse_loss(state.head(outputs.mean(1)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.detach()

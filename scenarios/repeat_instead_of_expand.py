@@ -1,0 +1,41 @@
+"""Repeating a tensor with ``repeat`` so that its shape fits the other operand writes all the copies to memory.
+
+Coming from languages without broadcasting, one makes the shapes equal before subtracting. Arithmetic on tensors does
+that by itself: a dimension of size one is matched with any size and nothing is copied, and where a shape is asked for,
+``expand`` gives a view of it.
+
+Source: PyTorch documentation, Tensor.repeat ("copies the tensor's data", unlike expand) and broadcasting semantics.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+triggers = ("materialised-broadcast",)
+
+
+@dataclass(frozen=True)
+class State:
+    batches: list[Tensor]
+    centers: Tensor
+
+
+def setup(device: str) -> State:
+    torch.manual_seed(0)
+    return State([torch.randn(1024, 48, device=device) for _ in range(30)], torch.randn(128, 48, device=device))
+
+
+def pitfall(state: State) -> Iterator[Tensor]:
+    for points in state.batches:
+        repeated = points.unsqueeze(1).repeat(1, len(state.centers), 1)  # expect: materialised-broadcast
+        distances = torch.linalg.vector_norm(repeated - state.centers, dim=-1)
+        yield distances.amin(dim=1)
+
+
+def fix(state: State) -> Iterator[Tensor]:
+    for points in state.batches:
+        expanded = points.unsqueeze(1)
+        distances = torch.linalg.vector_norm(expanded - state.centers, dim=-1)
+        yield distances.amin(dim=1)

@@ -1,0 +1,148 @@
+"""Tensors repeated in memory for arithmetic that would broadcast, and repetitions that are needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.materialised_broadcast import materialised_broadcast
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, kernel, mark, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+SMALL, LARGE = [64, 1, 32], [64, 16, 32]
+SMALL_BYTES, LARGE_BYTES = 4 * 64 * 32, 4 * 64 * 16 * 32
+
+
+def find(facts) -> list[Suspicion]:
+    return list(materialised_broadcast.check(facts))
+
+
+def repeat(at: float, shape: list[int] = SMALL, times: str = "[1, 16, 1]", name: str = "repeat") -> Json:
+    return op(f"aten::{name}", at, 20, dims=[shape, []], types=["float", "ScalarList"], concrete=["", times])
+
+
+def binary(at: float, first: list[int] = LARGE, second: list[int] = LARGE, name: str = "sub") -> Json:
+    return op(f"aten::{name}", at, 30, dims=[first, second, []], types=["float", "float", "Scalar"])
+
+
+def recording(*events: Json, steps: int = 4) -> Any:
+    """Steps of 200 us, each with these events."""
+    moved = [{**event, "ts": event["ts"] + 200 * i} for i in range(steps) for event in events]
+    return facts_of([*(step(i, 200 * i, 200) for i in range(steps)), *moved])
+
+
+def test_the_repetition_vanishes_and_its_reader_moves_less():
+    facts = recording(repeat(10), binary(40))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::repeat")
+    assert found.evidence == {"repeated_bytes_per_step": LARGE_BYTES, "source_bytes_per_step": SMALL_BYTES}
+    reader_saves = 30 * (LARGE_BYTES - SMALL_BYTES) / (3 * LARGE_BYTES)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((20 + reader_saves) / 200, abs=1e-4)
+
+
+def test_two_repetitions_for_one_operator_save_both_of_its_reads():
+    other = repeat(32, [1, 16, 32], "[64, 1, 1]")
+    facts = recording(repeat(10), other, binary(60))
+    (found,) = find(facts)
+    less = 2 * LARGE_BYTES - SMALL_BYTES - 4 * 16 * 32
+    saved = 40 + 30 * less / (3 * LARGE_BYTES)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(saved / 200, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["repeat", "tile"])
+def test_new_leading_dimensions_count(name):
+    assert len(find(recording(repeat(10, [16, 32], "[64, 1, 1]", name), binary(40)))) == 1
+
+
+def test_interleaving_along_a_dimension_of_size_one_counts():
+    event = op("aten::repeat_interleave", 10, 20, dims=[SMALL, [], [], []], types=["float", "Scalar", "Scalar", ""],
+               concrete=["", "16", "-2", ""])  # fmt: skip
+    assert len(find(recording(event, binary(40)))) == 1
+
+
+@pytest.mark.parametrize("name", ["contiguous", "clone"])
+@pytest.mark.parametrize(("shape", "reported"), [(SMALL, 1), (LARGE, 0)])
+def test_a_copy_of_an_expanded_tensor_counts_where_it_had_grown(name, shape, reported):
+    expand = op("aten::expand", 10, 1, dims=[shape, [], []], types=["float", "ScalarList", "Scalar"])
+    copy = op(f"aten::{name}", 12, 20, dims=[LARGE, []], types=["float", "Scalar"])
+    assert len(find(recording(expand, copy, binary(40)))) == reported
+
+
+def test_a_copy_of_what_was_not_expanded_is_silent():
+    copy = op("aten::contiguous", 12, 20, dims=[LARGE, []], types=["float", "Scalar"])
+    assert find(recording(copy, binary(40))) == []
+
+
+def test_tiled_rows_are_silent():
+    assert find(recording(repeat(10, [32, 32], "[32, 1]"), binary(40, [1024, 32], [1024, 32]))) == []
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(op("aten::cat", 40, 9, dims=[[LARGE, LARGE], []], types=["TensorList", "Scalar"]), id="cat"),
+        pytest.param(op("aten::linear", 40, 9, dims=[LARGE, [8, 32]], types=["float", "float"]), id="product"),
+        pytest.param(op("aten::index_put_", 40, 9, dims=[LARGE, [], [9]], types=["float", "", "float"]), id="written"),
+        pytest.param(op("aten::relu", 40, 9, dims=[LARGE], types=["float"]), id="alone"),
+    ],
+)
+def test_a_result_that_is_first_used_otherwise_is_silent(use):
+    assert find(recording(repeat(10), use)) == []
+
+
+def test_arithmetic_after_another_use_is_silent():
+    use = op("aten::linear", 40, 9, dims=[LARGE, [8, 32]], types=["float", "float"])
+    assert find(recording(repeat(10), use, binary(60))) == []
+
+
+def test_arithmetic_on_the_result_alone_and_views_are_passed_over():
+    between = [op("aten::relu", 32, 3, dims=[LARGE], types=["float"]),
+               op("aten::select", 36, 3, dims=[LARGE, [], []], types=["float"])]  # fmt: skip
+    assert len(find(recording(repeat(10), *between, binary(60)))) == 1
+
+
+@pytest.mark.parametrize(("others", "reported"), [(7, 1), (8, 0)])
+def test_the_result_is_looked_for_in_eight_operators(others, reported):
+    between = [op("aten::relu", 32 + 4 * i, 3, dims=[[9]], types=["float"]) for i in range(others)]
+    assert len(find(recording(repeat(10), *between, binary(100)))) == reported
+
+
+def test_the_search_ends_with_the_step():
+    events = [step(0, 0, 100), step(1, 100, 100), step(2, 200, 100), step(3, 300, 100)]
+    for i in range(4):
+        events += [binary(100 * i + 5), repeat(100 * i + 70)]
+    assert find(facts_of(events)) == []
+
+
+@pytest.mark.parametrize(("times", "reported"), [(32, 1), (31, 0)])
+def test_64_kibibytes_are_the_least(times, reported):
+    event = repeat(10, [1, 512], f"[{times}, 1]")
+    assert len(find(recording(event, binary(40, [times, 512], [times, 512])))) == reported
+
+
+def test_each_line_is_a_finding():
+    sites = tuple(CallSite("pairs.py", line, "pairs") for line in (10, 20))
+    both = [repeat(10), binary(40), repeat(110), binary(140)]
+    first = [step(0, 0, 200), mark(0, 5, 80), mark(1, 105, 80), *both]
+    later = [{**event, "ts": event["ts"] + 200 * i} for i in (1, 2) for event in both]
+    facts = facts_of([*first, step(1, 200, 200), step(2, 400, 200), *later], callsites=sites)
+    assert sorted(facts.callsites[facts.lines.site[found.rows[0]]].line for found in find(facts)) == [10, 20]
+
+
+def test_on_a_device_the_kernels_shrink():
+    launches = [runtime("cudaLaunchKernel", at, 2, correlation=i + 1) for i, at in enumerate((11, 41))]
+    kernels = [kernel("copy", 15, 60, correlation=1), kernel("sub", 75, 90, correlation=2)]
+    facts = facts_of([step(0, 0, 200), repeat(10), binary(40), *launches, *kernels])
+    (found,) = find(facts)
+    assert found.edit is not None
+    kept = 90_000 * (1 - (LARGE_BYTES - SMALL_BYTES) / (3 * LARGE_BYTES))
+    assert found.edit.work_kept_ns.tolist() == [0, pytest.approx(kept, abs=1)]
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of([step(0, 0, 100), op("aten::repeat", 1, 9)])
+    assert Need.SHAPES in missing_needs(facts, materialised_broadcast.needs)

@@ -1,0 +1,95 @@
+"""Tensors made of lists number by number, and other ways to come by a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.slow_tensor_construction import slow_tensor_construction
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, mark, op, rows_named, step
+
+Json = dict[str, Any]
+SHAPE = [64, 32]
+
+
+def find(facts) -> list[Suspicion]:
+    return list(slow_tensor_construction.check(facts))
+
+
+def construct(at: float, shape: list[int] = SHAPE, asked: list[int] | None = None, take: float = 40) -> list[Json]:
+    """`torch.tensor(list)`: ``take`` us pass between the empty tensor and the rest."""
+    return [
+        op("aten::empty", at, 2, dims=[[], []], types=["ScalarList", "Scalar"], concrete=[str(asked or shape), "6"]),
+        op("aten::to", at + 2 + take, 1, dims=[shape, []], types=["float", "Scalar"]),
+        op("aten::lift_fresh", at + 4 + take, 1, dims=[shape], types=["float"]),
+        op("aten::detach_", at + 6 + take, 1, dims=[shape], types=["float"]),
+    ]
+
+
+def recording(events: list[Json], steps: int = 4) -> Any:
+    moved = [{**event, "ts": event["ts"] + 200 * i} for i in range(steps) for event in events]
+    return facts_of([*(step(i, 200 * i, 200) for i in range(steps)), *moved])
+
+
+def test_a_fifth_of_the_stretch_without_operators_is_kept():
+    facts = recording(construct(10))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
+    assert found.evidence == {"elements_per_step": 2048, "ns_per_element": round(40_000 / 2048)}
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.8 * 40 / 200, abs=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "reported"), [([32, 32], 1), ([1023], 0)])
+def test_1024_numbers_are_the_least(shape, reported):
+    assert len(find(recording(construct(10, shape)))) == reported
+
+
+def test_an_empty_tensor_of_another_shape_is_another_tensor():
+    assert find(recording(construct(10, asked=[32, 64]))) == []
+
+
+def test_a_list_of_tensors_asks_each_for_its_number_and_is_silent():
+    item = op("aten::item", 20, 3, dims=[[1]], types=["float"])
+    assert find(recording([*construct(10), item])) == []
+
+
+def test_an_array_is_copied_as_a_whole_and_is_silent():
+    events = [op("aten::lift_fresh", 10, 1, dims=[SHAPE], types=["float"]),
+              op("aten::to", 12, 30, dims=[SHAPE, []], types=["float", "Scalar"])]  # fmt: skip
+    assert find(recording(events)) == []
+
+
+def test_an_empty_tensor_that_is_moved_and_not_made_of_data_is_silent():
+    empty, moved, *_ = construct(10)
+    assert find(recording([empty, moved])) == []
+
+
+def test_what_the_main_process_does_to_make_a_batch_counts():
+    loading = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 90)
+    assert len(find(recording([loading, *construct(10)]))) == 1
+
+
+@pytest.mark.parametrize(("times", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_steps_are_the_least(times, reported):
+    steps = [step(i, 200 * i, 200) for i in range(4)]
+    events = [{**event, "ts": event["ts"] + 200 * i} for i in range(times) for event in construct(10)]
+    rest = [op("aten::relu", 200 * i + 150, 9, dims=[[4]], types=["float"]) for i in range(4)]
+    assert len(find(facts_of([*steps, *events, *rest]))) == reported
+
+
+def test_each_line_is_a_finding():
+    sites = tuple(CallSite("act.py", line, "act") for line in (10, 20))
+    both = [*construct(10), *construct(110)]
+    first = [step(0, 0, 200), mark(0, 5, 80), mark(1, 105, 80), *both]
+    later = [{**event, "ts": event["ts"] + 200 * i} for i in (1, 2) for event in both]
+    facts = facts_of([*first, step(1, 200, 200), step(2, 400, 200), *later], callsites=sites)
+    assert sorted(facts.callsites[facts.lines.site[found.rows[0]]].line for found in find(facts)) == [10, 20]
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of([step(0, 0, 100), op("aten::to", 1, 9)])
+    assert Need.SHAPES in missing_needs(facts, slow_tensor_construction.needs)

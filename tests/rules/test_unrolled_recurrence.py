@@ -1,0 +1,180 @@
+"""Recurrent cells called once for each time step, and loops over time that have to be loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.unrolled_recurrence import unrolled_recurrence
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, kernel, mark, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+BATCH, FEATURES, HIDDEN, LENGTH = 4, 6, 5, 20
+STATE = [BATCH, HIDDEN]
+
+
+def find(facts) -> list[Suspicion]:
+    return list(unrolled_recurrence.check(facts))
+
+
+def cell(at: float, name: str = "lstm", kind: str = "float", batch: int = BATCH) -> list[Json]:
+    """A call of 30 us, of which 8 us and 9 us are its products."""
+    state = [batch, HIDDEN]
+    dims = [[batch, FEATURES], [state, state] if name == "lstm" else state, [20, FEATURES], [20, HIDDEN], [20], [20]]
+    return [
+        op(f"aten::{name}_cell", at, 30, dims=dims, types=[kind] * 6),
+        op("aten::addmm", at + 1, 8),
+        op("aten::addmm", at + 11, 9),
+        op("aten::tanh", at + 21, 8),
+    ]
+
+
+def pick(at: float, length: int = LENGTH) -> Json:
+    return op("aten::select", at, 2, dims=[[BATCH, length, FEATURES], [], []], types=["float", "Scalar", "Scalar"])
+
+
+def recording(calls: int = 8, between: tuple[Json, ...] = (), picked: int | None = LENGTH, **options: Any):
+    """Four steps of 600 us with a call every 50 us; ``between`` stand after each with times relative to it."""
+    events: list[Json] = []
+    for i in range(4):
+        events.append(step(i, 600 * i, 600))
+        for k in range(calls):
+            at = 600.0 * i + 10 + 50 * k
+            events += [*([pick(at, picked)] if picked else []), *cell(at + 2, **options)]
+            events += [{**event, "ts": event["ts"] + at + 32} for event in between]
+    return facts_of(events)
+
+
+def test_of_a_loop_the_arithmetic_of_its_products_is_kept():
+    facts = recording()
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::lstm_cell")
+    assert found.evidence == {"calls_per_step": 8, "longest_run": 8}
+    assert "nn.LSTMCell" in found.message
+    kept = 8 * (3 + 4)  # each product without the 5 us of its call
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((7 * 50 + 30 - kept) / 600, abs=1e-4)
+
+
+@pytest.mark.parametrize(("calls", "reported"), [(8, 1), (7, 0)])
+def test_eight_calls_in_a_row_are_the_least(calls, reported):
+    assert len(find(recording(calls))) == reported
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gru", "float"), ("rnn_tanh", "float"), ("lstm", "double")])
+def test_what_no_library_of_the_cpu_has_keeps_all_but_python_and_one_product_call(name, kind):
+    facts = recording(name=name, kind=kind)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((7 * 50 + 30 - 8 * 25) / 600, abs=1e-4)
+
+
+def test_inputs_that_were_taken_apart_before_the_loop_count():
+    assert len(find(recording(picked=None))) == 1
+
+
+def test_what_a_head_computes_of_each_output_stays():
+    head = op("aten::linear", 2, 10, dims=[STATE, [3, HIDDEN], [3]], types=["float"] * 3)
+    facts = recording(between=(head,))
+    (found,) = find(facts)
+    kept = 8 * 7 + 7 * 10
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((7 * 50 + 30 - kept) / 600, abs=1e-4)
+
+
+def test_a_prediction_that_is_fed_back_is_silent():
+    head = op("aten::linear", 2, 10, dims=[STATE, [FEATURES, HIDDEN], [FEATURES]], types=["float"] * 3)
+    assert find(recording(between=(head,), picked=None)) == []
+
+
+def test_a_prediction_that_is_picked_from_an_output_of_one_step_is_silent():
+    head = op("aten::linear", 2, 10, dims=[STATE, [FEATURES, HIDDEN], [FEATURES]], types=["float"] * 3)
+    assert find(recording(between=(head,), picked=1)) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(op("aten::mul", 2, 4, dims=[STATE, [BATCH, 1]], types=["float"] * 2), id="masked"),
+        pytest.param(op("aten::layer_norm", 2, 4, dims=[STATE, [5]], types=["float"] * 2), id="normalised"),
+        pytest.param(op("aten::linear", 2, 4, dims=[STATE, [HIDDEN, HIDDEN]], types=["float"] * 2), id="projected"),
+        pytest.param(op("aten::zeros", 2, 4, dims=[[], []], types=["", ""]), id="begun anew"),
+    ],
+)
+def test_a_state_that_is_changed_between_the_calls_is_silent(event):
+    assert find(recording(between=(event,))) == []
+
+
+def test_keeping_a_copy_of_each_state_changes_nothing():
+    copy = op("aten::copy_", 2, 4, dims=[STATE, STATE], types=["float"] * 2)
+    assert len(find(recording(between=(copy,)))) == 1
+
+
+def test_an_input_made_of_the_step_and_an_attended_context_is_silent():
+    attend = op("aten::bmm", 2, 4, dims=[[BATCH, 1, 9], [BATCH, 9, 3]], types=["float"] * 2)
+    join = op("aten::cat", 7, 4, dims=[[[BATCH, 3], [BATCH, 3]], []], types=["TensorList", "Scalar"])
+    assert find(recording(between=(attend, join), picked=None)) == []
+
+
+def test_calls_of_different_shapes_are_silent():
+    events: list[Json] = []
+    for i in range(4):
+        events.append(step(i, 600 * i, 600))
+        for k in range(8):
+            events += cell(600.0 * i + 10 + 50 * k, batch=k + 1)
+    assert find(facts_of(events)) == []
+
+
+def test_the_loop_is_reported_at_the_line_of_the_call():
+    sites = (CallSite("tag.py", 7, "encode", "h, c = self.cell(x[:, t], (h, c))"),)
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 600 * i, 600))
+        for k in range(8):
+            at = 600.0 * i + 10 + 50 * k
+            events += [*([mark(0, at - 1, 40)] if i == 0 else []), pick(at), *cell(at + 2)]
+    (found,) = find(facts_of(events, callsites=sites))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("tag.py", 7)
+
+
+def test_the_backward_pass_keeps_its_products():
+    events: list[Json] = []
+    for i in range(3):
+        at = 1000 * i
+        events.append(step(i, at, 1000))
+        for k in range(8):
+            call, *inside = cell(at + 10 + 50.0 * k)
+            call["args"]["Sequence number"] = at + k
+            node = op("autograd::engine::evaluate_function: AddmmBackward0", at + 500 + 40 * k, 20, sequence=at + k)
+            events += [call, *inside, node, op("aten::mm", at + 502 + 40 * k, 9)]
+    facts = facts_of(events)
+    (found,) = find(facts)
+    forward, backward = 7 * 50 + 30 - 8 * 7, 8 * (20 - 4)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((forward + backward) / 1000, abs=1e-4)
+
+
+def test_on_a_device_the_kernels_of_the_products_stay():
+    """Of each call 20 us of kernels, 15 of them in products; the device is always behind."""
+    events: list[Json] = []
+    for i in range(4):
+        at = 400.0 * i
+        events.append(step(i, at, 400))
+        for k in range(8):
+            begin, number = at + 31 * k, int(at) + 2 * k + 1
+            events += cell(begin)
+            for offset, length, later in ((2, 15, 0), (22, 5, 1)):
+                name = "gemm" if not later else "tanh"
+                events.append(runtime("cudaLaunchKernel", begin + offset, 1, correlation=number + later))
+                events.append(kernel(name, at + 60 + 20 * k + 15 * later, length, correlation=number + later))
+        events.append(runtime("cudaStreamSynchronize", at + 260, 130))
+    facts = facts_of(events)
+    (found,) = find(facts)
+    assert found.edit is not None
+    assert sorted(set(found.edit.work_kept_ns.tolist())) == [3750, 11250]
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of([step(0, 0, 100), op("aten::lstm_cell", 1, 9)])
+    assert Need.SHAPES in missing_needs(facts, unrolled_recurrence.needs)
