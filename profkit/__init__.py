@@ -9,6 +9,7 @@
     print(prof.diagnosis)
 
     profkit.diagnose("trace.json.gz")
+    profkit.compare("traces/before", "traces/after")
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from profkit.collect.profiler import profile as profile
+    from profkit.comparing.values import Comparison as Comparison
     from profkit.findings import Diagnosis as Diagnosis
 
 __version__ = "0.1.0"
-__all__ = ["Diagnosis", "ProfkitError", "__version__", "diagnose", "profile"]
+__all__ = ["Comparison", "Diagnosis", "ProfkitError", "__version__", "compare", "diagnose", "profile"]
 
 
 def diagnose(target: str | Path) -> Diagnosis:
@@ -33,6 +35,16 @@ def diagnose(target: str | Path) -> Diagnosis:
     from profkit.diagnosing import diagnose_path
 
     return diagnose_path(Path(target))
+
+
+def compare(before: str | Path, after: str | Path) -> Comparison:
+    """Compare what was recorded before a change with what was recorded after it: is a step longer, and what moved.
+
+    Each is a trace, a run directory, or a directory of several run directories. Anything else raises `ProfkitError`.
+    """
+    from profkit.comparing import compare_paths
+
+    return compare_paths(Path(before), Path(after))
 
 
 def _diagnose_and_write(directory: Path) -> Diagnosis:
@@ -59,6 +71,10 @@ def __getattr__(name: str) -> Any:
         from profkit.findings import Diagnosis
 
         return Diagnosis
+    if name == "Comparison":
+        from profkit.comparing.values import Comparison
+
+        return Comparison
     if name == "ProfkitError":
         from profkit.errors import ProfkitError
 

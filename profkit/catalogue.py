@@ -1,8 +1,8 @@
 """The scenarios and recordings that come with profkit, found without running any of them.
 
 A scenario is read as text: its docstring, its settings (``triggers``, ``needs_gpu``, ``effect``), and the comments that
-say which line should be reported. PyTorch stays unimported, and so does any package of the user's that happens to be called
-``scenarios``: only profkit's own directories are looked in, by path.
+say which line should be reported. PyTorch stays unimported, and so does any package of the user's that happens to be
+called ``scenarios``: only profkit's own directories are looked in, by path.
 """
 
 from __future__ import annotations

@@ -37,7 +37,12 @@ LINE_MARK = "profkit.line#"
 PAUSE_MARK = "profkit.pause"
 """An event around profkit's own work between two steps: never part of a step."""
 GC_MARK = "profkit.gc#"
-"""Prefix of the events around Python's garbage collections; the generation follows."""
+"""Prefix of the events around Python's garbage collections; the generation follows, and `GC_AUTOMATIC` where Python
+began the collection by itself."""
+GC_AUTOMATIC = ".automatic"
+"""Suffix of those that the program did not ask for with ``gc.collect()``."""
+SAVE_MARK = "profkit.save"
+"""An event around each writing of a file by ``torch.save``."""
 STEP_MARK = "ProfilerStep#"
 """torch.profiler's own prefix for steps; its TensorBoard tab looks for it."""
 
@@ -60,7 +65,9 @@ class LiveHolder:
     """A name of the user's program and the tensors it reached at the end of a step.
 
     ``graph_tensors`` counts the tensors that carry an autograd graph, ``graph_nodes`` the backward nodes reachable
-    from them, ``bytes`` the storage of all tensors reached.
+    from them, ``bytes`` the storage of all tensors reached. Of these bytes the program's names use ``used_bytes``: a
+    view uses less than the storage that it keeps. ``is_bounded`` says that the container has a maximum, or that the
+    program visibly empties it or joins it into one tensor.
     """
 
     path: str
@@ -69,6 +76,8 @@ class LiveHolder:
     graph_nodes: int
     bytes: int
     tensors: int
+    used_bytes: int | None = None
+    is_bounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

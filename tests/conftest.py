@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.forks import Forks
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("explore", deadline=None, max_examples=2000)
@@ -22,3 +25,10 @@ def corpus() -> Path:
     if not directory.is_dir():
         pytest.skip(f"no corpus of recordings at {directory}: set PROFKIT_CORPUS")
     return directory
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Processes that need not import PyTorch first."""
+    with Forks() as started:
+        yield started

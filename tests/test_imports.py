@@ -101,7 +101,8 @@ def test_heavy_packages_are_imported_only_where_they_are_needed(heavy):
 @pytest.mark.parametrize(
     ("importer", "imported", "allowed"),
     [("trace", "run", True), ("trace", "derive", False), ("rules", "report", False), ("savings", "findings", True),
-     ("collect", "trace", False), ("collect", "run", True), ("diagnosing", "collect", False), ("comparing", "diagnosing", True), ("diagnosing", "comparing", False),
+     ("collect", "trace", False), ("collect", "run", True), ("diagnosing", "collect", False),
+     ("comparing", "diagnosing", True), ("diagnosing", "comparing", False),
      ("catalogue", "run", True),
      ("rules", "catalogue", False), ("cli", "collect", True), ("", "collect", True), ("derive", "", False)],
 )  # fmt: skip

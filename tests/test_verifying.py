@@ -30,8 +30,8 @@ def rounds(pitfall: float, fix: float, noise: float = 0.0, count: int = 40) -> n
 
 
 def finding(line: int = 7, rule: str = "slow-thing", saving: Saving | None = None, **evidence: float) -> Finding:
-    return Finding(rule, Kind.FAULT, Severity.HIGH, "", 1, 0.9, "", Location("a_fault.py", line, "pitfall"), saving=saving,
-                   evidence=evidence)  # fmt: skip
+    place = Location("a_fault.py", line, "pitfall")
+    return Finding(rule, Kind.FAULT, Severity.HIGH, "", 1, 0.9, "", place, saving=saving, evidence=evidence)
 
 
 def diagnosis(*findings: Finding, total: Saving | None = None) -> Diagnosis:

@@ -20,9 +20,14 @@ def print_report(diagnosis: Diagnosis, format_name: str) -> None:
     from profkit.report import render
     from profkit.report.files import rule_pages
 
-    terminal = sys.stdout.isatty()
-    width = min(shutil.get_terminal_size((80, 24)).columns, _MAX_COLUMNS) if terminal else 80
-    color = terminal and not os.environ.get("NO_COLOR")
+    width, color = terminal_settings()
     pages = rule_pages() if format_name in ("html", "sarif") else {}
     text = render(diagnosis, format_name, width=width, color=color, pages=pages)
     click.echo(text.removesuffix("\n"), color=color)
+
+
+def terminal_settings() -> tuple[int, bool]:
+    """Columns to fill and whether to use colour: 80 and none when piped."""
+    terminal = sys.stdout.isatty()
+    width = min(shutil.get_terminal_size((80, 24)).columns, _MAX_COLUMNS) if terminal else 80
+    return width, terminal and not os.environ.get("NO_COLOR")

@@ -20,7 +20,8 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
     """Show that the scenarios have the effect that profkit predicts.
 
     Each scenario's mistake and fix run by turns, without a profiler; the measured difference stands beside the
-    predicted one. Exits with status 1 when a scenario does not show its effect, the rule misses it, or fires on the fix.
+    predicted one. Exits with status 1 when a scenario does not show its effect, when its rule misses it, or when the
+    rule fires on the fix.
 
     \b
     profkit verify cat-in-loop

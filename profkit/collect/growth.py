@@ -3,6 +3,9 @@
 A name is given as its parts: ``("self", ".history")``, ``("stats", "['loss']")``. In the syntax tree of the file, lines
 that extend it (``X.append(…)``, ``X += …``, ``X[…] = …``, ``X = X + …``) come before plain assignments in a loop; lines
 that were seen to run before others, and lines in a loop before those outside.
+
+The same tree tells where growth ends by design: the file empties the name, binds it anew in a loop, asks how long it is
+or whether it holds something already, or joins its tensors into one.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ Parts = tuple[str, ...]
 _GROWERS = frozenset(
     ("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update")
 )  # fmt: skip
+_EMPTIERS = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
+_JOINERS = frozenset(("cat", "concat", "concatenate", "dstack", "hstack", "stack", "vstack"))
 _ANY_ITEM = "[*]"
 _MAX_LINES = 50_000
 _MAX_SOURCE = 200
@@ -55,6 +60,7 @@ class _Change:
     extends: bool
     in_loop: bool
     scope: tuple[ast.AST, ...]
+    limits: bool = False
 
     @property
     def recurs(self) -> bool:
@@ -89,15 +95,25 @@ class GrowthLines:
         source = linecache.getline(origin.file, best.line).strip()[:_MAX_SOURCE]
         return CallSite(origin.file, best.line, best.function, source)
 
+    def is_bounded(self, parts: Parts, origin: Origin) -> bool:
+        """Whether the files show that ``parts`` does not grow for ever."""
+        changes = [change for change in self._changes_of(origin.file) if _likeness_within(change, parts, origin)]
+        if any(change.limits or (change.recurs and not change.extends) for change in changes):
+            return True
+        return origin.around is not None and self.is_bounded(parts, origin.around)
+
     def _candidates(self, parts: Parts, origin: Origin) -> Iterator[tuple[tuple[int, ...], _Change]]:
         """Changes of the name with their rank, in the order of the reasons that the module names."""
-        if origin.file not in self._changes:
-            self._changes[origin.file] = _changes_in(origin.file)
-        for change in self._changes[origin.file]:
+        for change in self._changes_of(origin.file):
             likeness = _likeness_within(change, parts, origin)
-            if likeness and (change.extends or change.recurs):
+            if likeness and not change.limits and (change.extends or change.recurs):
                 executed = self._was_executed(origin.file, change.line)
                 yield (executed, change.extends, likeness, change.in_loop, -change.line), change
+
+    def _changes_of(self, file: str) -> tuple[_Change, ...]:
+        if file not in self._changes:
+            self._changes[file] = _changes_in(file)
+        return self._changes[file]
 
 
 def _likeness_within(change: _Change, parts: Parts, origin: Origin) -> int:
@@ -142,6 +158,8 @@ def _changes_in(file: str) -> tuple[_Change, ...]:
 def _walk(node: ast.AST, scope: tuple[ast.AST, ...], in_loop: bool) -> Iterator[_Change]:
     for parts, extends in _changed_by(node):
         yield _Change(parts, node.lineno, extends, in_loop, scope)  # type: ignore[attr-defined]  # statements have one
+    for parts in _limited_by(node):
+        yield _Change(parts, node.lineno, False, in_loop, scope, limits=True)  # type: ignore[attr-defined]  # as above
     if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
         scope, in_loop = (*scope, node), False
     in_loop = in_loop or isinstance(node, _LOOPS)
@@ -160,6 +178,34 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
             parts = _parts_of(target)
             own = any(_parts_of(part) == parts for part in ast.walk(node.value))
             yield parts, own or isinstance(target, ast.Subscript)
+
+
+def _limited_by(node: ast.AST) -> Iterator[Parts]:
+    """The names that a node empties, measures against a limit, or joins into one tensor."""
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if called in _EMPTIERS and isinstance(node.func, ast.Attribute):
+            yield _parts_of(node.func.value)
+        elif called in _JOINERS and node.args:
+            yield _parts_of(node.args[0])
+    elif isinstance(node, ast.Delete):
+        yield from (_parts_of(getattr(target, "value", target)) for target in node.targets)
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+        rest = _parts_of(node.value.value) if isinstance(node.value.slice, ast.Slice) else ()
+        yield from (rest for target in node.targets if _parts_of(target) == rest)
+    elif isinstance(node, ast.Compare):
+        yield from _limited_by_comparison(node)
+
+
+def _limited_by_comparison(node: ast.Compare) -> Iterator[Parts]:
+    """``len(X) < limit`` and ``key not in X``."""
+    for operator, left, right in zip(node.ops, (node.left, *node.comparators), node.comparators, strict=False):
+        if isinstance(operator, (ast.In, ast.NotIn)):
+            yield _parts_of(right)
+        elif isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
+            for side in (left, right):
+                if isinstance(side, ast.Call) and getattr(side.func, "id", "") == "len" and side.args:
+                    yield _parts_of(side.args[0])
 
 
 def _flatten(targets: list[ast.expr]) -> Iterator[ast.expr]:

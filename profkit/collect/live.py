@@ -7,7 +7,7 @@ holds no tensor longer than it runs, and its work is bounded: by objects, by dep
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
@@ -38,6 +38,7 @@ class _Holder:
     graph_tensors: float = 0.0
     looked_at: int = 0
     storages: dict[int, int] = field(default_factory=dict)
+    is_bounded: bool = False
     nodes: set[object] = field(default_factory=set)
 
     @property
@@ -47,8 +48,15 @@ class _Holder:
     @property
     def bytes(self) -> int:
         """A sample is scaled up, unless its tensors turned out to share their storages."""
+        return self._scaled(sum(self.storages.values()))
+
+    def used_bytes(self, used: Mapping[int, int]) -> int:
+        """How much of its storages any name uses: what another name holds in full is not wasted by a view."""
+        return self._scaled(sum(min(size, used[storage]) for storage, size in self.storages.items()))
+
+    def _scaled(self, size: int) -> int:
         shared = len(self.storages) <= self.looked_at / 2
-        return round(sum(self.storages.values()) * (1 if shared else self.scale))
+        return round(size * (1 if shared else self.scale))
 
     @property
     def scale(self) -> float:
@@ -73,7 +81,7 @@ class Census:
         try:
             with torch._C.DisableTorchFunctionSubclass():  # a subclass's attributes would run the user's code
                 walk.run(self._roots(frames))
-            self.samples.append(LiveSample(step, tuple(self._describe(walk.holders.values()))))
+            self.samples.append(LiveSample(step, tuple(self._describe(walk))))
         finally:
             walk.forget(frames)
 
@@ -97,10 +105,10 @@ class Census:
             if names is not None and isinstance(file, str) and self._is_user[file]:
                 yield names
 
-    def _describe(self, holders: Iterable[_Holder]) -> Iterator[LiveHolder]:
+    def _describe(self, walk: _Walk) -> Iterator[LiveHolder]:
         """The largest holders. Of two names that read the same, the outer function's carries the function's name."""
         taken: set[str] = set()
-        largest = sorted(holders, key=lambda holder: holder.bytes, reverse=True)[:_MAX_HOLDERS]
+        largest = sorted(walk.holders.values(), key=lambda holder: holder.bytes, reverse=True)[:_MAX_HOLDERS]
         for holder in largest:
             path, code = holder.path, holder.origin.root.code
             if path in taken and code is not None:
@@ -113,14 +121,20 @@ class Census:
                 graph_nodes=round(len(holder.nodes) * holder.scale),
                 bytes=holder.bytes,
                 tensors=round(holder.tensors),
+                used_bytes=holder.used_bytes(walk.used),
+                is_bounded=holder.is_bounded or self._growth.is_bounded(holder.parts, holder.origin),
             )
 
 
 class _Walk:
-    """One walk, breadth first, so that a name nearer to the user's variables claims what two names share."""
+    """One walk, breadth first, so that a name nearer to the user's variables claims what two names share.
+
+    ``used`` are the bytes of each storage that the tensors reached cover, at most (views may overlap).
+    """
 
     def __init__(self, is_user: Mapping[str, bool]) -> None:
         self.holders: dict[tuple[Parts, Origin], _Holder] = {}
+        self.used: defaultdict[int, int] = defaultdict(int)
         self._reach = Reach(is_user)
         self._queue: deque[Reached] = deque()
         self._seen: set[int] = set()
@@ -147,13 +161,18 @@ class _Walk:
 
     def _count(self, reached: Reached) -> None:
         tensor: Any = reached.value
+        storage = _storage_of(tensor)
+        if storage is not None:
+            self.used[storage.key] += storage.covered_bytes
         if isinstance(tensor, nn.Parameter):
             return
         key = (reached.parts, reached.origin)
         holder = self.holders.get(key) or self.holders.setdefault(key, _Holder(*key))
         holder.looked_at += 1
         holder.tensors += reached.weight
-        _note_storage(tensor, holder.storages)
+        holder.is_bounded |= reached.is_bounded
+        if storage is not None:
+            holder.storages[storage.key] = storage.size_bytes
         if tensor.grad_fn is not None:
             holder.graph_tensors += reached.weight
             self._follow_graph(tensor.grad_fn, holder.nodes)
@@ -169,9 +188,19 @@ class _Walk:
                 stack.extend(following for following, _ in node.next_functions if following is not None)
 
 
-def _note_storage(tensor: Tensor, storages: dict[int, int]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """What tells a storage from others, its bytes, and those that one tensor covers."""
+
+    key: int
+    size_bytes: int
+    covered_bytes: int
+
+
+def _storage_of(tensor: Tensor) -> _Storage | None:
+    """None where the tensor has no storage of its own."""
     try:
         storage = tensor.untyped_storage()
-        storages[storage._cdata] = storage.nbytes()
-    except (RuntimeError, NotImplementedError):  # sparse and other tensors that have no storage of their own
-        return
+        return _Storage(storage._cdata, storage.nbytes(), tensor.numel() * tensor.element_size())
+    except (RuntimeError, NotImplementedError):  # sparse tensors, for example
+        return None

@@ -34,7 +34,8 @@ _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, deque, set, frozenset)
 class Reached:
     """An object and the name that reached it. ``weight`` is the number of objects that it stands for.
 
-    Inside a sequence everything counts under the sequence's own name: ``is_element`` says so.
+    Inside a sequence everything counts under the sequence's own name: ``is_element`` says so. ``is_bounded`` says that
+    a container on the way drops the oldest when it is full.
     """
 
     value: object
@@ -43,6 +44,7 @@ class Reached:
     depth: int = 0
     weight: float = 1.0
     is_element: bool = False
+    is_bounded: bool = False
 
     def child(self, part: str, value: object, origin: Origin | None = None) -> Reached:
         parts = self.parts if self.is_element else (*self.parts, part)
@@ -140,6 +142,8 @@ def _reverser(base: type[Any], value: Any) -> Callable[[], Iterator[Any]]:
 
 
 def _sequence(base: type[Any], value: Any, reached: Reached) -> Iterator[Reached]:
+    if base is deque and deque.maxlen.__get__(value) is not None:
+        reached = replace(reached, is_bounded=True)
     return _elements(partial(base.__iter__, value), _reverser(base, value), base.__len__(value), reached)
 
 

@@ -20,6 +20,7 @@ from profkit.collect.guard import Guard
 from profkit.collect.interrupts import MainThreadCall
 from profkit.collect.lines import LineTracer, is_at_work
 from profkit.collect.live import Census
+from profkit.collect.marks import free_cycles
 from profkit.collect.opening import Opening
 from profkit.collect.sampler import Sampler
 from profkit.collect.schedule import Phase, Plan, Schedule
@@ -189,6 +190,7 @@ class Recorder:
                 self._tracer.max_lines = self._plan.max_lines
                 self._tracer.start(sys._getframe())
         elif self._tape.running is not None:
+            free_cycles()
             self._keep()
         if phase is Phase.DONE:
             self._leave()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from profkit.collect.marks import CollectorMarks
+from profkit.collect.marks import CollectorMarks, SaveMarks
 from profkit.collect.ranges import OpenRanges
 from profkit.collect.session import ProfilerWatch, Recording, another_profiler_runs, cuda_is_used
 
@@ -26,6 +26,7 @@ class Tape:
         self._opening_events = 0
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
+        self._saves = SaveMarks()
         self._ranges = OpenRanges()
 
     def install(self) -> bool:
@@ -48,11 +49,13 @@ class Tape:
         self.running = recording
         self._ranges.install()
         self._collections.install()
+        self._saves.install()
         return recording
 
     def stop(self) -> Recording | None:
         """Stop the recording that runs and hand it over."""
         self._collections.remove()
+        self._saves.remove()
         running, self.running = self.running, None
         if running is not None:
             running.end_step()
@@ -88,6 +91,7 @@ class Tape:
         """
         self._watch.remove()
         self._collections.remove()
+        self._saves.remove()
         self._ranges.close_off()
         if self.running is not None:
             enable = getattr(torch.autograd, "_enable_record_function", None)

@@ -20,6 +20,8 @@ from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w*Backward\d*$")
 """Names of what the autograd engine runs; until 2021 it recorded the nodes alone."""
+_CARRIED = (Category.OPERATOR, Category.ANNOTATION, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
+"""What a line of the program causes, and is matched between the located step and the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,7 @@ def _carry_over(trace: Trace, tree: Tree, steps: Steps, site: Int64s) -> Int64s:
     """Sites of the unlocated steps' operators, matched with the first located step by kind and rank."""
     events = trace.events
     step = steps.index_of(events.start_ns)
-    operators = np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION, Category.MEMORY, Category.RUNTIME))
-    wanted = operators & (step >= 0)
+    wanted = np.isin(events.category, _CARRIED) & (step >= 0)
     steps_by_name = np.isin(events.name_code, trace.codes_where(lambda name: name.startswith(STEP_MARK)))
     around = tree.nearest_ancestor(np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION)) & ~steps_by_name)
     name = events.name_code.astype(np.int64)

@@ -20,6 +20,7 @@ _HOST = (
     Category.MEMORY,
     Category.LINE_MARK,
     Category.PAUSE,
+    Category.HOST_MARK,
 )
 
 

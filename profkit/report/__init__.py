@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from profkit.errors import UsageError
 from profkit.findings import Diagnosis
+
+if TYPE_CHECKING:
+    from profkit.comparing.values import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +25,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to render a diagnosis: ``function`` in ``profkit.report.<module>``, and the settings that it takes."""
+    """One way to render a value: ``function`` in ``profkit.report.<module>``, and the settings that it takes."""
 
     module: str
     function: str
     settings: tuple[str, ...] = ()
 
-    def render(self, diagnosis: Diagnosis, settings: Settings) -> str:
+    def render(self, value: Diagnosis | Comparison, settings: Settings) -> str:
         function: Callable[..., str] = getattr(import_module(f"profkit.report.{self.module}"), self.function)
-        return function(diagnosis, **{name: getattr(settings, name) for name in self.settings})
+        return function(value, **{name: getattr(settings, name) for name in self.settings})
 
 
 FORMATS: dict[str, Format] = {
@@ -53,3 +57,17 @@ def render(
     if format_name not in FORMATS:
         raise UsageError(f"{format_name}: not a report format; choose from {', '.join(FORMATS)}")
     return FORMATS[format_name].render(diagnosis, Settings(width, color, pages or {}))
+
+
+COMPARISON_FORMATS: dict[str, Format] = {
+    "text": Format("comparison", "render_text", ("width", "color")),
+    "json": Format("comparison_json", "render_json"),
+    "markdown": Format("comparison_markdown", "render_markdown"),
+}
+
+
+def render_comparison(comparison: Comparison, format_name: str, *, width: int = 80, color: bool = False) -> str:
+    """The comparison in one of `COMPARISON_FORMATS`; raises `UsageError` for any other name."""
+    if format_name not in COMPARISON_FORMATS:
+        raise UsageError(f"{format_name}: not a format of a comparison; choose from {', '.join(COMPARISON_FORMATS)}")
+    return COMPARISON_FORMATS[format_name].render(comparison, Settings(width, color))

@@ -17,9 +17,12 @@ MAX_BYTES = 64 << 20
 
 def render_json(diagnosis: Diagnosis) -> str:
     """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health`` and ``schema``."""
-    return (
-        msgspec.json.format(msgspec.json.encode(_encodable(msgspec.to_builtins(diagnosis))), indent=2).decode() + "\n"
-    )
+    return to_json(diagnosis)
+
+
+def to_json(value: object) -> str:
+    """Any of profkit's values as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(_encodable(msgspec.to_builtins(value))), indent=2).decode() + "\n"
 
 
 def _encodable(value: Any) -> Any:

@@ -25,14 +25,14 @@ _MAX_MORE_PLACES = 3
 
 def render_markdown(diagnosis: Diagnosis) -> str:
     """The report as Markdown. Everything that comes from the recording is escaped or stands in code."""
-    blocks = [f"## {_escape(verdict(diagnosis))}"]
+    blocks = [f"## {escape(verdict(diagnosis))}"]
     blocks += _section("Faults", faults(diagnosis))
     blocks += _section("Opportunities", opportunities(diagnosis), "They would help, but change numerics or structure.")
     blocks += _list("For your information", [_remark(finding) for finding in remarks(diagnosis)])
-    skips = [f"{_escape(why)}: {', '.join(map(_code, rules))}" for why, rules in group_by_reason(diagnosis.skipped)]
+    skips = [f"{escape(why)}: {', '.join(map(in_code, rules))}" for why, rules in group_by_reason(diagnosis.skipped)]
     blocks += _list("Not looked at", skips)
-    notes = [_escape(printable(note)) for note in diagnosis.health]
-    blocks += _list("The recording", notes + [f"{label}: {_code(value)}" for label, value in run_facts(diagnosis)])
+    notes = [escape(printable(note)) for note in diagnosis.health]
+    blocks += _list("The recording", notes + [f"{label}: {in_code(value)}" for label, value in run_facts(diagnosis)])
     blocks += _shares(diagnosis)
     return "\n\n".join(blocks) + "\n"
 
@@ -48,14 +48,14 @@ def _section(title: str, findings: list[Finding], note: str = "") -> list[str]:
 
 def _finding(finding: Finding) -> list[str]:
     label = "" if finding.kind is Kind.FAULT else ", opportunity"
-    blocks = [f"#### {_code(finding.rule)} ({finding.severity.value}{label})", _escape(printable(finding.message))]
+    blocks = [f"#### {in_code(finding.rule)} ({finding.severity.value}{label})", escape(printable(finding.message))]
     rows = []
     if finding.location is not None:
-        rows.append(f"- where: {_code(place(finding.location))}")
+        rows.append(f"- where: {in_code(place(finding.location))}")
     if finding.count > 1:
         rows.append(f"- seen: {format_count(finding.count, 'time')}")
-    rows.append(f"- {'cost' if finding.kind is Kind.FAULT else 'gain'}: {_escape(cost(finding))}")
-    rows += [f"- also at: {_code(place(location))}" for location in finding.also[:_MAX_MORE_PLACES]]
+    rows.append(f"- {'cost' if finding.kind is Kind.FAULT else 'gain'}: {escape(cost(finding))}")
+    rows += [f"- also at: {in_code(place(location))}" for location in finding.also[:_MAX_MORE_PLACES]]
     if len(finding.also) > _MAX_MORE_PLACES:
         rows.append(f"- and {len(finding.also) - _MAX_MORE_PLACES:,} more places")
     rows.append(f"- confidence: {format_share(finding.confidence)}")
@@ -65,13 +65,13 @@ def _finding(finding: Finding) -> list[str]:
     blocks.append("\n".join(rows))
     fix = printable_lines(finding.fix)
     if fix:
-        blocks.append(f"Fix: {_escape(fix[0])}" if len(fix) == 1 else f"Fix:\n\n{_fenced(fix)}")
+        blocks.append(f"Fix: {escape(fix[0])}" if len(fix) == 1 else f"Fix:\n\n{_fenced(fix)}")
     return blocks
 
 
 def _remark(finding: Finding) -> str:
-    where = f" at {_code(place(finding.location))}" if finding.location else ""
-    return f"{_code(finding.rule)}{where}: {_escape(printable(finding.message))}"
+    where = f" at {in_code(place(finding.location))}" if finding.location else ""
+    return f"{in_code(finding.rule)}{where}: {escape(printable(finding.message))}"
 
 
 def _list(title: str, items: list[str]) -> list[str]:
@@ -85,11 +85,11 @@ def _shares(diagnosis: Diagnosis) -> list[str]:
     rows = ["| part | time per step | share |", "| --- | ---: | ---: |"]
     for share in shares:
         figures = f"{format_time(share.time_ns_per_step)} | {format_share(share.fraction)}"
-        rows.append(f"| {_escape(printable(share.label))} | {figures} |")
+        rows.append(f"| {escape(printable(share.label))} | {figures} |")
     return ["### Where the step's time went", "\n".join(rows)]
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """``text`` as text: nothing in it is taken for Markdown or HTML, and ``@torch.no_grad()`` calls nobody.
 
     A mention is looked for after backslashes are gone; an empty comment stops it.
@@ -97,7 +97,7 @@ def _escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text).replace("@", "@<!-- -->")
 
 
-def _code(text: str) -> str:
+def in_code(text: str) -> str:
     """``text`` as inline code, in as many backticks as it needs (CommonMark 6.1)."""
     words = printable(text)
     ticks = _fence(words, 1)

@@ -47,6 +47,20 @@ def named_operators(facts: Facts, *names: str) -> Bools:
     return mask
 
 
+def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
+    """Which of all requests for a batch are the first of their iterator: since the one before, somebody drew a seed
+    outside a request.
+
+    An iterator draws its workers' seed when it is made, a sampler its own: ``torch.empty(()).random_().item()``.
+    """
+    events = facts.trace.events
+    drawn = named_operators(facts, "aten::random_") & (events.lane == facts.steps.main_lane)
+    drawn = facts.tree.outermost(drawn & (facts.tree.nearest_ancestor(named_operators(facts, "aten::randint")) < 0))
+    seeds = np.sort(events.start_ns[drawn & ~facts.tree.under(facts.loading)])
+    before = np.searchsorted(seeds, events.start_ns[rows])
+    return np.diff(before, prepend=0) > 0
+
+
 def works_under(facts: Facts, host: Bools) -> Rows:
     """The device work launched by the given host events or anything below them."""
     inside = facts.tree.under(host)

@@ -41,7 +41,7 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import named_operators, share_of_steps
+from profkit.rules.evidence import begins_an_iterator, named_operators, share_of_steps
 from profkit.savings.edits import remove, shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Rows
@@ -109,24 +109,11 @@ def _requests(facts: Facts) -> Rows:
     with_workers = np.isin(
         facts.trace.events.name_code[rows], facts.trace.codes_where(lambda name: "MultiProcessing" in name)
     )
-    first = _begins_an_iterator(facts, every)
+    first = begins_an_iterator(facts, every)
     last = np.concatenate([first[1:], np.zeros(min(len(first), 1), dtype=bool)])
     turning = np.isin(rows, every[first | last])
     kept: Rows = rows[~(with_workers & turning)]
     return kept
-
-
-def _begins_an_iterator(facts: Facts, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which requests are the first of their iterator: since the one before, somebody drew a seed outside a request.
-
-    An iterator draws its workers' seed when it is made, a sampler its own: ``torch.empty(()).random_().item()``.
-    """
-    events = facts.trace.events
-    drawn = named_operators(facts, "aten::random_") & (events.lane == facts.steps.main_lane)
-    drawn = facts.tree.outermost(drawn & (facts.tree.nearest_ancestor(named_operators(facts, "aten::randint")) < 0))
-    seeds = np.sort(events.start_ns[drawn & ~facts.tree.under(facts.loading)])
-    before = np.searchsorted(seeds, events.start_ns[rows])
-    return np.diff(before, prepend=0) > 0
 
 
 def _measure(facts: Facts, rows: Rows) -> _Loading:

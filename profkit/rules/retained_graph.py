@@ -40,11 +40,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.holding import outliving_sites
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import GrowingGraph, growing_graphs, locations_of
 from profkit.run import CallSite
-from profkit.trace.events import NONE
 from profkit.units import format_bytes, format_count
 
 _ALSO = 3
@@ -139,16 +139,5 @@ def _growth_bytes(facts: Facts, graph: GrowingGraph) -> int:
 
 
 def _outliving(facts: Facts) -> tuple[Location, ...]:
-    """The lines that allocate what outlives its step: made in a measured step before the last and never freed."""
-    memory, steps = facts.memory, facts.steps
-    if not memory.present:
-        return ()
-    made_in = steps.index_of(facts.trace.events.start_ns[memory.rows])
-    last = int(np.flatnonzero(steps.measured)[-1])
-    kept = (memory.freed_by == NONE) & (made_in >= 0) & (made_in < last) & steps.measured[made_in.clip(min=0)]
-    sites = facts.lines.site[memory.rows[kept]]
-    known = sites >= 0
-    if not known.any():
-        return ()
-    total = np.bincount(sites[known], weights=memory.size_bytes[kept][known])
-    return locations_of(facts, [int(site) for site in np.argsort(-total, kind="stable")[:_ALSO] if total[site] > 0])
+    """The lines that allocate what outlives its step."""
+    return locations_of(facts, outliving_sites(facts)[:_ALSO])

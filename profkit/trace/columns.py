@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from profkit.run import LINE_MARK, PAUSE_MARK
+from profkit.run import GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK
 from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Events, Int64s, Lane, Recording, Trace, sort_events
 from profkit.trace.kineto_schema import MISSING, NO_TEXT, Arguments, Event
 from profkit.trace.times import durations_of, nanoseconds_of, plausible_starts
@@ -163,6 +163,8 @@ class ColumnBuilder:
                 categories[code] = Category.MEMORY
             elif name.startswith(PAUSE_MARK):
                 categories[code] = Category.PAUSE
+            elif name.startswith((GC_MARK, SAVE_MARK)):
+                categories[code] = Category.HOST_MARK
             elif site is not name and site.isascii() and site.isdigit() and len(site) < 8:
                 categories[code], sites[code] = Category.LINE_MARK, int(site)
             elif category in ("cpu_op", "Operator") and name.startswith(_READ_AS_ANNOTATION):

@@ -38,6 +38,9 @@ class Category(IntEnum):
     MEMORY = 9
     LINE_MARK = 10
     PAUSE = 11
+    HOST_MARK = 12
+    """What profkit marked of the program's own doings that no operator shows: a garbage collection, the writing of a
+    file."""
 
 
 DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)

@@ -23,7 +23,7 @@ def profkit(*arguments: str, cwd: Path) -> str:
 
 def test_the_help_names_every_command(tmp_path: Path) -> None:
     shown = profkit("--help", cwd=tmp_path)
-    for name in ("diagnose", "doctor", "explain", "record", "rules", "scenarios", "tensorboard"):
+    for name in ("compare", "diagnose", "doctor", "explain", "record", "rules", "scenarios", "tensorboard"):
         assert f"\n  {name} " in shown
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from profkit.catalogue import Scenario, list_scenarios
-from tests.end_to_end.running import diagnose
+from tests.end_to_end.running import diagnose_scenario
+from tests.forks import Forks
 
 CPU_SCENARIOS = [scenario for scenario in list_scenarios() if not scenario.needs_gpu]
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("scenario", CPU_SCENARIOS, ids=lambda scenario: scenario.name)
-def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, tmp_path: Path) -> None:
-    outcome = diagnose(scenario.name, "--device", "cpu", directory=tmp_path)
+def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, tmp_path: Path, forks: Forks) -> None:
+    outcome = diagnose_scenario(forks, scenario.name, "--device", "cpu", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
     first = outcome.diagnosis["findings"][0]
     assert first["rule"] in scenario.triggers, outcome.stdout
@@ -25,8 +26,8 @@ def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, tm
 
 
 @pytest.mark.parametrize("scenario", CPU_SCENARIOS, ids=lambda scenario: scenario.name)
-def test_the_fix_is_clean_of_it(scenario: Scenario, tmp_path: Path) -> None:
-    outcome = diagnose(scenario.name, "--variant", "fix", "--device", "cpu", directory=tmp_path)
+def test_the_fix_is_clean_of_it(scenario: Scenario, tmp_path: Path, forks: Forks) -> None:
+    outcome = diagnose_scenario(forks, scenario.name, "--variant", "fix", "--device", "cpu", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
     assert not set(outcome.rules) & set(scenario.triggers), outcome.stdout
     grave = [fault for fault in outcome.faults if fault["severity"] in ("high", "medium")]

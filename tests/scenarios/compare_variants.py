@@ -40,5 +40,5 @@ def compare(path: Path) -> int:
     return len(pitfall)
 
 
-if __name__ == "__main__":
+def main() -> None:
     print(compare(Path(sys.argv[1])))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from profkit.catalogue import Scenario, list_scenarios
 from profkit.rules import all_rules
+from tests.forks import Forks
 
 SCENARIOS = list_scenarios()
 RULES = set(all_rules())
@@ -71,10 +70,11 @@ def test_the_variants_differ(scenario: Scenario) -> None:
 
 @pytest.mark.slow
 @each_scenario
-def test_both_variants_compute_the_same_in_at_least_twelve_steps(scenario: Scenario, tmp_path: Path) -> None:
+def test_both_variants_compute_the_same_in_at_least_twelve_steps(
+    scenario: Scenario, tmp_path: Path, forks: Forks
+) -> None:
     if "torch.compile" in scenario.path.read_text(encoding="utf-8") and not HAS_COMPILER:
         pytest.skip("torch.compile needs a C++ compiler on a CPU")
-    command = [sys.executable, str(Path(__file__).with_name("compare_variants.py")), str(scenario.path)]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    result = forks.run("tests.scenarios.compare_variants:main", [str(scenario.path)], tmp_path)
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) >= 12

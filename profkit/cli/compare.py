@@ -1,0 +1,58 @@
+"""profkit compare BEFORE AFTER"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from profkit.errors import UsageError
+
+REGRESSION_FOUND = 1
+FORMATS = ("text", "json", "markdown")
+
+
+@click.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@click.option("--format", "format_name", default="text", show_default=True,
+              type=click.Choice(FORMATS), help="What goes to stdout.")  # fmt: skip
+@click.option("--fail-on-regression", "threshold", metavar="PERCENT",
+              help="Exit with status 1 when the step is surely longer, by an estimated PERCENT or more.")  # fmt: skip
+def command(before: Path, after: Path, format_name: str, threshold: str | None) -> None:
+    """Say whether AFTER is better or worse than BEFORE, and what moved.
+
+    Each is a run directory, a trace, or a directory of several run directories: with several runs of each, recorded
+    in turn, smaller changes can be told from noise. Noise is not called a change: where the recordings are too few
+    or too restless to say, the verdict is "inconclusive".
+
+    \b
+    profkit compare traces/train/20260101-101500 traces/train/20260101-103000
+    profkit compare traces/before traces/after --fail-on-regression 5%
+    """
+    from profkit.cli._output import terminal_settings
+    from profkit.comparing import compare_paths
+    from profkit.report import render_comparison
+
+    least = None if threshold is None else parse_percent(threshold)
+    comparison = compare_paths(before, after)
+    width, color = terminal_settings()
+    text = render_comparison(comparison, format_name, width=width, color=color)
+    click.echo(text.removesuffix("\n"), color=color)
+    if least is not None and comparison.is_regression(least):
+        sys.exit(REGRESSION_FOUND)
+
+
+def parse_percent(text: str) -> float:
+    """``'5%'`` or ``'5'`` → ``0.05``; raises `UsageError` for what is no percentage above or equal to zero."""
+    try:
+        percent = float(text.strip().removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < float("inf"):
+        raise UsageError(f"--fail-on-regression {text}: give a percentage such as 5%")
+    return percent / 100
+
+
+command.name = "compare"

@@ -1,0 +1,83 @@
+"""Two sides, before and after: can they be compared, is the step longer or shorter, and what moved.
+
+A side is a trace, a run directory, or a directory of several run directories, which then are the samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from profkit.comparing.control import machine_change
+from profkit.comparing.moves import finding_moves, line_moves, operator_moves
+from profkit.comparing.recorded import Recorded, find_recordings, read_recording
+from profkit.comparing.settings import find_differences, same_settings
+from profkit.comparing.step_times import compare_step_times
+from profkit.comparing.values import Comparison, Difference, Side, StepTime, Verdict
+
+UNPROFILED, RECORDED = "unprofiled steps", "recorded steps"
+
+
+def compare_paths(before: Path, after: Path) -> Comparison:
+    """Compare what was recorded before a change with what was recorded after it.
+
+    Raises `UnreadableInput` for anything that holds no recording.
+    """
+    paths = [find_recordings(path) for path in (before, after)]
+    one, other = ([read_recording(path) for path in side] for side in paths)
+    return compare(one, other)
+
+
+def compare(before: Sequence[Recorded], after: Sequence[Recorded]) -> Comparison:
+    """The comparison of recordings that are read already; at least one on each side."""
+    differences = find_differences(before, after)
+    step_time = _step_time(before, after, differences)
+    step_ns = max(step_time.before_ns, step_time.after_ns)
+    changed = step_time.verdict in (Verdict.BETTER, Verdict.WORSE)
+    return Comparison(
+        before=_side(before, step_time.before_ns, step_time.steps),
+        after=_side(after, step_time.after_ns, step_time.steps),
+        differences=differences,
+        step_time=step_time,
+        operators=operator_moves(before, after, step_ns, changed),
+        lines=line_moves(before, after, step_ns, changed),
+        findings=finding_moves(before, after),
+    )
+
+
+def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], differences: Sequence[Difference]) -> StepTime:
+    """From the steps that no profiler slowed where every run has some, else from the recorded ones."""
+    unprofiled = all(run.run.reference_step_ns for run in (*before, *after))
+    one, other = ([_times(run, unprofiled) for run in side] for side in (before, after))
+    alike = same_settings(differences)
+    machine = machine_change(before, after) if alike and not _took_turns(before, after) else None
+    step_time = compare_step_times(one, other, machine, UNPROFILED if unprofiled else RECORDED)
+    blocking = next((difference for difference in differences if difference.blocks), None)
+    if blocking is None:
+        return step_time
+    reasons = (f"the steps are not the same thing: {blocking.what} differs", *step_time.reasons)
+    return replace(step_time, verdict=Verdict.INCONCLUSIVE, low=None, high=None, reasons=reasons)
+
+
+def _times(run: Recorded, unprofiled: bool) -> tuple[int, ...]:
+    return run.run.reference_step_ns if unprofiled else run.measured_ns
+
+
+def _took_turns(before: Sequence[Recorded], after: Sequence[Recorded]) -> bool:
+    """Whether several runs of each side were recorded among each other, so that the load fell on both by chance."""
+    started = [[run.run.started for run in side] for side in (before, after)]
+    if min(map(len, started)) < 2:
+        return False
+    known = [[time for time in side if time is not None] for side in started]
+    if len(known[0]) < len(before) or len(known[1]) < len(after):
+        return False
+    return min(known[0]) < max(known[1]) and min(known[1]) < max(known[0])
+
+
+def _side(runs: Sequence[Recorded], step_time_ns: int, steps: str) -> Side:
+    summary = runs[0].diagnosis.run
+    counts = [len(_times(run, steps == UNPROFILED)) for run in runs]
+    paths = tuple(str(run.path) for run in runs)
+    calls = sum(sum(work.calls for work in run.operators.values()) for run in runs) / len(runs)
+    return Side(paths, summary.command, summary.device, summary.torch, step_time_ns, sum(counts), round(calls, 3))

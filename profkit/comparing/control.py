@@ -1,0 +1,35 @@
+"""The control group: the operators, or the device's kernels, that both sides run equally often on equal shapes.
+
+What these did differently is the doing of the machine or of a setting, and says how far the step times can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profkit.comparing.recorded import Recorded, merge
+
+_LEAST_SHARE = 0.5
+"""Of the work of either side; a smaller part cannot speak for the whole."""
+
+
+def machine_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> float | None:
+    """What the machine did to the control group, as a difference of logarithms; None where that is too small.
+
+    The machine's speed is the median over kinds of work, weighted by their time: one kind that became slower does not
+    move it. To that comes how much more the operators were disturbed.
+    """
+    one, other = (merge([run.control for run in side]) for side in (before, after))
+    kinds = [kind for kind in one if kind in other and one[kind].calls == other[kind].calls]
+    pairs = [(one[kind].median_ns, other[kind].median_ns) for kind in kinds]
+    times = np.array([pair for pair in pairs if min(pair) > 0], dtype=np.float64).reshape(-1, 2)
+    wholes = np.array([sum(work.median_ns for work in table.values()) for table in (one, other)])
+    if not times.size or (times.sum(axis=0) < _LEAST_SHARE * wholes).any():
+        return None
+    ratios = np.log(times[:, 1] / times[:, 0])
+    order = np.argsort(ratios)
+    weights = np.cumsum(times.mean(axis=1)[order])
+    speed = float(ratios[order][np.searchsorted(weights, weights[-1] / 2)])
+    return speed + float(np.mean([run.disturbance for run in after]) - np.mean([run.disturbance for run in before]))

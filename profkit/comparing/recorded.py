@@ -1,0 +1,213 @@
+"""One recording as a comparison needs it: settings, step times, and tables of its operators and lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.places import call_site
+from profkit.diagnosing import diagnose, read_facts
+from profkit.errors import UnreadableInput
+from profkit.findings import Diagnosis
+from profkit.run import CallSite, Run, find_trace
+from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows
+
+_Key = TypeVar("_Key", bound=Hashable)
+LineKey = tuple[str, str, str]
+"""File without folders, function and source: a line keeps its identity when lines above it are added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one operator, kernel or line did: calls per measured step, and its time in each of them."""
+
+    calls: float
+    step_ns: tuple[int, ...]
+
+    @property
+    def median_ns(self) -> float:
+        return float(np.median(self.step_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """``control`` holds the work by kind and shapes, ``shapes`` the shapes that the program's own calls had.
+
+    ``disturbance`` is by how much a step's operators took longer than each took at its best, as a logarithm.
+    """
+
+    path: Path
+    run: Run
+    diagnosis: Diagnosis
+    measured_ns: tuple[int, ...]
+    step_source: str
+    operators: Mapping[str, Work]
+    lines: Mapping[LineKey, Work]
+    sites: Mapping[LineKey, CallSite]
+    control: Mapping[tuple[str, ...], Work]
+    shapes: Mapping[str, frozenset[str]]
+    disturbance: float
+
+
+def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:
+    """All runs of a side as one: calls on average, the times of all steps. What a run does not hold took no time."""
+    merged: dict[_Key, Work] = {}
+    for key in {key: None for table in tables for key in table}:
+        works = [table.get(key) for table in tables]
+        calls = sum(work.calls for work in works if work) / len(tables)
+        merged[key] = Work(round(calls, 3), tuple(ns for work in works for ns in (work.step_ns if work else (0,))))
+    return merged
+
+
+def find_recordings(path: Path) -> list[Path]:
+    """A trace, a run directory, or the run directories in ``path``.
+
+    Raises `UnreadableInput` where there is none.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UnreadableInput(path, "no such file or directory")
+    if find_trace(path) is not None:
+        return [path]
+    runs = sorted(child for child in path.iterdir() if child.is_dir() and find_trace(child) is not None)
+    if not runs:
+        raise UnreadableInput(path, "holds no trace (*.pt.trace.json[.gz]) and no run directory with one")
+    return runs
+
+
+def read_recording(path: Path) -> Recorded:
+    """Read, derive and diagnose one recording. Raises `UnreadableInput`."""
+    facts = read_facts(path)
+    diagnosis = diagnose(facts)
+    lines, sites = _lines(facts)
+    return Recorded(
+        path=path,
+        run=facts.run,
+        diagnosis=diagnosis,
+        measured_ns=tuple(facts.steps.duration_ns[facts.steps.measured].tolist()),
+        step_source=diagnosis.timing.steps_from,
+        operators=_operators(facts),
+        lines=lines,
+        sites=sites,
+        control=_control(facts),
+        shapes=_shapes(facts),
+        disturbance=_disturbance(facts),
+    )
+
+
+def _host_work(facts: Facts) -> Bools:
+    mask: Bools = facts.measured & np.isin(facts.trace.events.category, (Category.OPERATOR, Category.RUNTIME))
+    return mask
+
+
+def _device_work(facts: Facts) -> Bools:
+    mask: Bools = facts.measured & np.isin(facts.trace.events.category, DEVICE_WORK)
+    return mask
+
+
+def _operators(facts: Facts) -> dict[str, Work]:
+    """By name: self time of operators and runtime calls on the host, duration of what ran on the device."""
+    names, codes = facts.trace.names, facts.trace.events.name_code.astype(np.int64)
+    table = {names[code]: work for code, work in _tabulate(facts, _host_work(facts), codes).items()}
+    for code, work in _tabulate(facts, _device_work(facts), codes).items():
+        table[f"{names[code]} (device)"] = work
+    return table
+
+
+def _control(facts: Facts) -> dict[tuple[str, ...], Work]:
+    """By name, shapes and types: what governs the step time, which is the device's work where there is one."""
+    trace, events = facts.trace, facts.trace.events
+    wanted = _device_work(facts) if facts.device.present else _host_work(facts)
+    columns = np.stack([events.name_code, events.dims_code, events.types_code]).astype(np.int64)
+    rows = np.flatnonzero(wanted)
+    distinct, inverse = np.unique(columns[:, rows], axis=1, return_inverse=True)
+    keys = np.full(len(events), -1, dtype=np.int64)
+    keys[rows] = inverse.reshape(-1)
+    works = _tabulate(facts, wanted, keys)
+    return {
+        (trace.names[distinct[0, key]], trace.text_of(distinct[1, key]), trace.text_of(distinct[2, key])): work
+        for key, work in works.items()
+    }
+
+
+def _lines(facts: Facts) -> tuple[dict[LineKey, Work], dict[LineKey, CallSite]]:
+    """By the line that called it; a backward operator belongs to the line of its forward operator."""
+    site = facts.lines.forward_site
+    groups: dict[LineKey, list[tuple[int, CallSite]]] = {}
+    wanted = _host_work(facts) & (site >= 0)
+    for code in np.unique(site[wanted]):
+        place = call_site(facts, int(code))
+        if place is not None:
+            groups.setdefault(line_key(place.file, place.function, place.source), []).append((int(code), place))
+    first = np.full(int(site.max(initial=0)) + 2, -1, dtype=np.int64)  # sites that are one line share a code
+    for group in groups.values():
+        first[[code for code, _ in group]] = group[0][0]
+    works = _tabulate(facts, wanted & (first[site] >= 0), first[site])
+    by_code = {group[0][0]: key for key, group in groups.items()}
+    return {by_code[code]: work for code, work in works.items()}, {key: group[0][1] for key, group in groups.items()}
+
+
+def line_key(file: str, function: str, source: str) -> LineKey:
+    return re.split(r"[\\/]", file)[-1], function, " ".join(source.split())
+
+
+def _tabulate(facts: Facts, wanted: Bools, key: Int64s) -> dict[int, Work]:
+    """For each key the calls per measured step and the time in each measured step."""
+    events, steps = facts.trace.events, facts.steps
+    rows: Rows = np.flatnonzero(wanted)
+    if not rows.size:
+        return {}
+    numbers = np.cumsum(steps.measured) - 1
+    step = numbers[steps.index_of(events.start_ns[rows])]
+    keys, inverse = np.unique(key[rows], return_inverse=True)
+    on_host = facts.tree.depth[rows] >= 0
+    time_ns = np.where(on_host, facts.tree.self_ns[rows], events.duration_ns[rows])
+    count = steps.measured_count
+    sums = np.bincount(inverse * count + step, weights=time_ns, minlength=len(keys) * count).reshape(-1, count)
+    calls = np.bincount(inverse, minlength=len(keys)) / count
+    return {
+        int(code): Work(round(float(calls[i]), 3), tuple(int(t) for t in sums[i])) for i, code in enumerate(keys)
+    }
+
+
+def _disturbance(facts: Facts) -> float:
+    """The median step's operators against the sum of what each call took in the step where it took least.
+
+    A slow operator is slow in each step and leaves this at zero; a program that others keep from running loses time now
+    in one operator, now in another.
+    """
+    events, steps = facts.trace.events, facts.steps
+    rows = np.flatnonzero(_host_work(facts))
+    if not rows.size or steps.measured_count < 2:
+        return 0.0
+    step, kind, time_ns = steps.index_of(events.start_ns[rows]), events.name_code[rows], facts.tree.self_ns[rows]
+    order = np.lexsort((rows, kind, step))
+    _, first, count = np.unique(np.stack([step, kind])[:, order], axis=1, return_index=True, return_counts=True)
+    rank = np.arange(len(rows)) - np.repeat(first, count)  # the n-th call of its kind in its step
+    calls = np.stack([kind[order], rank])
+    _, inverse, times = np.unique(calls, axis=1, return_inverse=True, return_counts=True)
+    least = np.full(len(times), np.inf)
+    np.minimum.at(least, inverse.reshape(-1), time_ns[order])
+    everywhere = (times == steps.measured_count)[inverse.reshape(-1)]
+    totals = np.bincount(np.searchsorted(np.unique(step), step[order][everywhere]), weights=time_ns[order][everywhere])
+    best = float(least[times == steps.measured_count].sum())
+    return float(np.log(np.median(totals) / best)) if best > 0 and totals.size else 0.0
+
+
+def _shapes(facts: Facts) -> dict[str, frozenset[str]]:
+    """For each kind of operator that the program itself called, the shapes of the inputs that it got."""
+    trace, events = facts.trace, facts.trace.events
+    rows = facts.operators.rows
+    rows = rows[facts.measured[rows] & (events.dims_code[rows] >= 0)]
+    pairs: Iterable[np.ndarray] = np.unique(np.stack([events.name_code[rows], events.dims_code[rows]]), axis=1).T
+    found: dict[str, set[str]] = {}
+    for name, dims in pairs:
+        found.setdefault(trace.names[name], set()).add(trace.text_of(int(dims)))
+    return {name: frozenset(texts) for name, texts in found.items()}

@@ -1,0 +1,167 @@
+"""Whether the step takes longer, from few steps of few runs, such that noise is not called a change.
+
+What is compared is the median step of a run, on a logarithmic scale, so that differences are ratios and the intervals
+are those of a ratio of medians. Steps of one run are no independent samples: they share the process, its memory
+layout and the machine's load, and two runs of one program differ by more than the steps within either (Mytkowicz,
+Diwan, Hauswirth, Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009; Kalibera, Jones:
+Rigorous benchmarking in reasonable time, ISMM 2013). So the run is the unit:
+
+- Several runs on both sides: Welch's t interval over the runs (Welch, Biometrika 34, 1947). A bootstrap over so few
+  would be too narrow (Hesterberg: What teachers should know about the bootstrap, The American Statistician 69, 2015).
+- Several on one side: the other side's run is one more draw with the same variance.
+- One on each: what differs between runs was never seen, and a model must stand in for it. Steps are cut into up to
+  four blocks, and another run is taken to stray from this one as much as the median of one block from that of
+  another: what holds when noise is alike on all scales (flicker noise, whose two-sample variance does not fall with
+  the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise would average out, and then this is too
+  wide, not too narrow.
+
+The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and shows in
+no spread within it. Operators that both sides run equally often on equal shapes are the control group: by how much
+these changed, in speed and in how often others kept them from running, is what the machine, not the program's work,
+may have done. The interval spans the change with and without that, unless the runs of both sides took turns, where
+chance already divides the load between them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.comparing.values import StepTime, Verdict
+from profkit.units import format_share
+
+EQUIVALENCE_BAND = 0.05
+"""An interval within 5 % either way is no difference: about what two single runs can tell apart at best."""
+LEAST_CHANGE = 0.03
+"""A change estimated below 3 % is none to act on, however sure; such a finding is low too (`findings.severity_of`)."""
+RUN_DEVIATION = 0.01
+"""Assumed standard deviation between runs beyond what their steps show, where there is one run on each side: layout
+alone moves run times by a percent and more (Mytkowicz et al.). No change below 2.8 % is called from two single runs."""
+_BLOCKS = 4
+_LEAST_STEPS = 4
+_Z = 1.959964
+Logs = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A difference of logarithms, half the width of its 95 % interval, and how that came about."""
+
+    value: float
+    half_width: float
+    method: str
+
+
+def compare_step_times(
+    before: Sequence[Sequence[int]],
+    after: Sequence[Sequence[int]],
+    machine: float | None = None,
+    steps: str = "unprofiled steps",
+) -> StepTime:
+    """Judge the steps' durations of the runs of each side, in the order in which they passed.
+
+    ``machine`` is the change of the control group, as a difference of logarithms.
+    """
+    estimate = _estimate([_logs(run) for run in before], [_logs(run) for run in after])
+    change = math.expm1(estimate.value)
+    reasons: list[str] = []
+    low = high = None
+    if math.isfinite(estimate.half_width):
+        centres = (estimate.value, estimate.value - (machine or 0.0))
+        low = math.expm1(min(centres) - estimate.half_width)
+        high = math.expm1(max(centres) + estimate.half_width)
+        if machine is not None and abs(machine) > estimate.half_width:
+            reasons.append(
+                f"operators that are the same on both sides took {format_share(abs(math.expm1(machine)))} "
+                f"{'longer' if machine > 0 else 'less'}: the machine or its settings changed as well"
+            )
+    else:
+        reasons.append(f"a run needs at least {_LEAST_STEPS} steps to tell noise from a change")
+    return StepTime(
+        verdict=_verdict(change, low, high),
+        before_ns=_centre_ns(before),
+        after_ns=_centre_ns(after),
+        change=change,
+        low=low,
+        high=high,
+        band=EQUIVALENCE_BAND,
+        steps=steps,
+        method=estimate.method,
+        machine_change=None if machine is None else math.expm1(machine),
+        reasons=tuple(reasons),
+    )
+
+
+def _logs(run: Sequence[int]) -> Logs:
+    return np.log(np.maximum(np.asarray(run, dtype=np.float64), 1.0))
+
+
+def _centre_ns(runs: Sequence[Sequence[int]]) -> int:
+    """Geometric mean of the runs' medians: what the logarithms compare."""
+    return round(math.exp(float(np.mean([np.median(_logs(run)) for run in runs]))))
+
+
+def _verdict(change: float, low: float | None, high: float | None) -> Verdict:
+    if low is None or high is None:
+        return Verdict.INCONCLUSIVE
+    if (low > 0 or high < 0) and abs(change) >= LEAST_CHANGE:
+        return Verdict.WORSE if change > 0 else Verdict.BETTER
+    return Verdict.NO_DIFFERENCE if max(-low, high) <= EQUIVALENCE_BAND else Verdict.INCONCLUSIVE
+
+
+def _estimate(before: list[Logs], after: list[Logs]) -> Estimate:
+    centres = [np.array([np.median(run) for run in side]) for side in (before, after)]
+    value = float(centres[1].mean() - centres[0].mean())
+    numbers = [len(side) for side in centres]
+    if min(numbers) >= 2:
+        shares = [float(side.var(ddof=1)) / len(side) for side in centres]
+        half = student_quantile(_welch_freedom(shares, numbers)) * math.sqrt(sum(shares))
+        return Estimate(value, half, "Welch's t interval over the runs")
+    if max(numbers) >= 2:
+        several = max(centres, key=len)
+        deviation = math.sqrt(float(several.var(ddof=1)) * (1 + 1 / len(several)))
+        half = student_quantile(len(several) - 1) * deviation
+        return Estimate(value, half, "t interval from the side with several runs")
+    half = _half_width_of_single_runs(before[0], after[0])
+    return Estimate(value, half, "one run each, and others are taken to stray as much as parts of these do")
+
+
+def _half_width_of_single_runs(before: Logs, after: Logs) -> float:
+    variance, freedom = 0.0, 0
+    for run in (before, after):
+        if len(run) < _LEAST_STEPS:
+            return math.inf
+        blocks = [np.median(block) for block in np.array_split(run, _BLOCKS)]
+        variance += float(np.var(blocks, ddof=1))
+        freedom += len(blocks) - 1
+    return math.hypot(student_quantile(freedom) * math.sqrt(variance), _Z * math.sqrt(2) * RUN_DEVIATION)
+
+
+def _welch_freedom(shares: list[float], numbers: list[int]) -> float:
+    """Degrees of freedom after Welch and Satterthwaite."""
+    below = sum(share**2 / (number - 1) for share, number in zip(shares, numbers, strict=True))
+    return sum(shares) ** 2 / below if below > 0 else float(min(numbers) - 1)
+
+
+def student_quantile(freedom: float) -> float:
+    """The 97.5 % quantile of Student's t; ``freedom`` is rounded down, which widens intervals.
+
+    Exact for 1 and 2, else the expansion of Abramowitz and Stegun 26.7.5, right to 0.15 %.
+    """
+    n, z = max(int(freedom + 1e-9), 1), _Z
+    if n == 1:
+        return math.tan(math.pi * 0.475)
+    if n == 2:
+        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return float(sum(term / n**power for power, term in enumerate(terms)))

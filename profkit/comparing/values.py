@@ -1,0 +1,139 @@
+"""What a comparison concludes. ``before`` and ``after`` are the two sides; changes are relative, 0.05 is 5 % more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from profkit.findings import Location, Severity
+
+SCHEMA = "profkit.comparison/1"
+
+
+class Verdict(str, Enum):
+    """What can be said of the step time."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE = "no difference"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was run. ``paths`` are its recordings; ``calls`` the operators per recorded step, which are counted and free
+    of noise; the rest is that of the first."""
+
+    paths: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    device: str | None = None
+    torch: str | None = None
+    step_time_ns: int | None = None
+    steps: int = 0
+    calls: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something besides the program's work in which the sides differ, so that their times may differ for it.
+
+    ``blocks``: their steps are not the same thing at all, so that nothing can be concluded from their times.
+    """
+
+    what: str
+    before: str
+    after: str
+    blocks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """``change`` with its 95 % interval, None where the steps are too few to know it.
+
+    ``machine_change`` is by how much the operators that are the same on both sides changed, where that is known;
+    an interval within ``band`` either way is no difference. ``method`` says how the interval was made.
+    """
+
+    verdict: Verdict
+    before_ns: int
+    after_ns: int
+    change: float
+    low: float | None
+    high: float | None
+    band: float
+    steps: str
+    method: str
+    machine_change: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An operator, a device kernel or a line: its time and its calls per recorded step on both sides."""
+
+    name: str
+    before_ns: int
+    after_ns: int
+    before_calls: float
+    after_calls: float
+    location: Location | None = None
+
+    @property
+    def change_ns(self) -> int:
+        return self.after_ns - self.before_ns
+
+    @property
+    def calls_changed(self) -> bool:
+        return self.before_calls != self.after_calls
+
+
+class Fate(str, Enum):
+    """What became of a finding; `UNKNOWN` where the rule could not look on one side."""
+
+    GONE = "gone"
+    NEW = "new"
+    CHANGED = "changed"
+    SAME = "same"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class FindingMove:
+    """A finding on either side; shares of the step and severities are None where it is not."""
+
+    fate: Fate
+    rule: str
+    location: Location | None
+    before_severity: Severity | None
+    after_severity: Severity | None
+    before_fraction: float | None = None
+    after_fraction: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All of it; what ``profkit compare --format json`` prints."""
+
+    before: Side
+    after: Side
+    differences: tuple[Difference, ...]
+    step_time: StepTime
+    operators: tuple[Move, ...]
+    lines: tuple[Move, ...]
+    findings: tuple[FindingMove, ...]
+    schema: str = SCHEMA
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.step_time.verdict
+
+    def is_regression(self, threshold: float) -> bool:
+        """Whether the step is surely longer, and by an estimated ``threshold`` or more."""
+        time = self.step_time
+        return time.low is not None and time.low > 0 and time.change >= threshold
+
+    def __str__(self) -> str:
+        from profkit.report.comparison import render_text
+
+        return render_text(self)

@@ -1,0 +1,127 @@
+"""What the program's names hold more of at the end of each step, and by how much memory grows meanwhile.
+
+Two signals that miss different things: a census of names does not see what is held outside Python, the allocator's
+events do not tell who holds it. Where they agree, the growth is real and its owner known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.run import CallSite, LiveHolder
+from profkit.trace.events import NONE, Int64s
+
+MIN_SAMPLES = 4
+"""Fewer steps show three changes or less: growth cannot be told from fluctuation."""
+_AGREES = 0.5
+"""The allocator sees at least so much of the growth that the census sees. It rounds sizes up, never down; what it does
+not see was there before, or came from elsewhere (NumPy, a worker's shared memory)."""
+
+_NOTABLE_BYTES = 100_000
+"""Less a step makes no more than 10 GB of 100,000 steps, an ordinary training (ImageNet's 90 epochs at batch size 256
+are 450,000): losses and scores, kept on purpose."""
+_NOTABLE_SHARE = 1e-3
+"""Less than this share of the peak takes a thousand steps, most epochs, to double it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingName:
+    """A name that holds more tensors without a graph at each step's end; ``more_*`` are medians per step.
+
+    ``more_used_bytes`` are those that some name uses of the storages held, ``wasted_bytes`` what the name holds in
+    vain in the last sample; a census that did not look for it says that all is used.
+    """
+
+    path: str
+    site: CallSite | None
+    is_bounded: bool
+    more_tensors: int
+    more_bytes: int
+    more_used_bytes: int
+    wasted_bytes: int
+
+    @property
+    def is_mostly_wasted(self) -> bool:
+        """Whether less than half of what is kept is used: a copy of that would be the smaller one."""
+        return self.more_bytes > 2 * self.more_used_bytes
+
+
+def growing_names(facts: Facts) -> tuple[GrowingName, ...]:
+    """The names whose tensors and bytes grow in every sampled step, while their graphs do not, and whose growth the
+    allocator confirms.
+
+    The tensors grow steadily: no step adds more than three times what another adds. Their sizes may vary.
+    """
+    live_growth = live_growth_per_step(facts)
+    if len(facts.live) < MIN_SAMPLES or not live_growth:
+        return ()
+    series: dict[str, list[LiveHolder | None]] = {}
+    for at, sample in enumerate(facts.live):
+        for holder in sample.holders:
+            series.setdefault(holder.path, [None] * len(facts.live))[at] = holder
+    found = (_growth_of(path, held) for path, held in series.items())
+    return tuple(name for name in found if name is not None and live_growth >= _AGREES * name.more_bytes)
+
+
+def notable_growth_bytes(facts: Facts) -> float:
+    """From where on growth per step matters beside the peak."""
+    return max(_NOTABLE_BYTES, _NOTABLE_SHARE * facts.memory.peak_bytes)
+
+
+def live_growth_per_step(facts: Facts) -> int:
+    """By how many bytes memory grows from the end of one measured step to the end of the next: the median, 0 where it
+    does not grow every time."""
+    ends = facts.memory.live_at_step_end_bytes[facts.steps.measured] if facts.memory.present else np.zeros(0, np.int64)
+    growth = np.diff(ends)
+    return int(np.median(growth)) if len(growth) and growth.min() > 0 else 0
+
+
+def _growth_of(path: str, held: list[LiveHolder | None]) -> GrowingName | None:
+    last = held[-1]
+    if last is None:
+        return None
+    tensors, graphs, size = (_growth(held, column) for column in ("tensors", "graph_tensors", "bytes"))
+    steady = tensors.min() > 0 and tensors.max() <= 3 * tensors.min()
+    if not steady or size.min() <= 0 or graphs.max() > 0:
+        return None
+    used = np.diff(np.array([_used_bytes(holder) for holder in held], dtype=np.int64))
+    return GrowingName(
+        path=path,
+        site=last.site,
+        is_bounded=last.is_bounded,
+        more_tensors=int(np.median(tensors)),
+        more_bytes=int(np.median(size)),
+        more_used_bytes=int(np.median(used)),
+        wasted_bytes=last.bytes - _used_bytes(last),
+    )
+
+
+def _growth(held: list[LiveHolder | None], column: str) -> Int64s:
+    values = np.array([getattr(holder, column, 0) for holder in held], dtype=np.int64)
+    return values[1:] - values[:-1]
+
+
+def _used_bytes(holder: LiveHolder | None) -> int:
+    if holder is None:
+        return 0
+    return holder.bytes if holder.used_bytes is None else holder.used_bytes
+
+
+def outliving_sites(facts: Facts) -> list[int]:
+    """The call sites that allocate what outlives its step, made in a measured step before the last and never freed;
+    the largest first."""
+    memory, steps = facts.memory, facts.steps
+    if not memory.present:
+        return []
+    made_in = steps.index_of(facts.trace.events.start_ns[memory.rows])
+    last = int(np.flatnonzero(steps.measured)[-1])
+    kept = (memory.freed_by == NONE) & (made_in >= 0) & (made_in < last) & steps.measured[made_in.clip(min=0)]
+    sites = facts.lines.site[memory.rows[kept]]
+    known = sites >= 0
+    if not known.any():
+        return []
+    total = np.bincount(sites[known], weights=memory.size_bytes[kept][known])
+    return [int(site) for site in np.argsort(-total, kind="stable") if total[site] > 0]

@@ -1,0 +1,64 @@
+"""A comparison as a person reads it in a terminal: the verdict, what it rests on, whether it is fair, what moved.
+
+Plain text but for the verdict's colour; nothing is wider than ``width``.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from profkit.comparing.values import Comparison, Move, Verdict
+from profkit.report.comparison_wording import (
+    MOST_MOVES,
+    difference_note,
+    explanation,
+    finding_note,
+    headline,
+    move_cells,
+    move_name,
+    side_facts,
+)
+
+_COLORS = {Verdict.BETTER: "1;32", Verdict.WORSE: "1;31", Verdict.NO_DIFFERENCE: "1", Verdict.INCONCLUSIVE: "1;33"}
+_MIN_WIDTH = 60
+
+
+def render_text(comparison: Comparison, width: int = 80, color: bool = False) -> str:
+    """The report, wrapped at ``width`` columns (at least 60)."""
+    width = max(width, _MIN_WIDTH)
+    verdict = textwrap.wrap(headline(comparison), width)
+    if color:
+        verdict = [f"\x1b[{_COLORS[comparison.verdict]}m{line}\x1b[0m" for line in verdict]
+    lines = [*verdict, *_bullets(explanation(comparison), width), ""]
+    for label, side in (("before", comparison.before), ("after", comparison.after)):
+        lines += textwrap.wrap(f"{label:<8}{side_facts(side)}", width, subsequent_indent=" " * 8)
+    lines += ["", "What differs besides the program's work"]
+    differences = [difference_note(difference) for difference in comparison.differences]
+    lines += _bullets(differences or ["nothing that the recordings tell"], width)
+    lines += _table("Operators that moved, per recorded step", comparison.operators, width)
+    lines += _table("Lines that moved, per recorded step", comparison.lines, width)
+    if comparison.findings:
+        lines += ["", "Findings", *_bullets([finding_note(move) for move in comparison.findings], width)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _bullets(notes: Sequence[str], width: int) -> list[str]:
+    return [line for note in notes for line in textwrap.wrap(f"- {note}", width, subsequent_indent="  ")]
+
+
+def _table(title: str, moves: Sequence[Move], width: int) -> list[str]:
+    """Names cut at the end where they do not fit: figures are read before names are read to their end."""
+    if not moves:
+        return []
+    shown = moves[:MOST_MOVES]
+    rows = [("", "before", "after", "change", "calls"), *((move_name(move), *move_cells(move)) for move in shown)]
+    sizes = [max(len(row[i]) for row in rows) for i in range(1, 5)]
+    room = min(max(len(row[0]) for row in rows), width - sum(sizes) - 2 * len(sizes))
+    lines = ["", title]
+    for name, *cells in rows:
+        cut = name if len(name) <= room else f"{name[: room - 3].rstrip()}..."
+        figures = "".join(f"  {cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
+        lines.append(f"{cut:<{room}}{figures}")
+    left = len(moves) - len(shown)
+    return [*lines, f"and {left:,} more that moved less"] if left else lines

@@ -1,0 +1,103 @@
+"""How a comparison is put into words: what its text and its Markdown report share."""
+
+from __future__ import annotations
+
+from profkit.comparing.values import Comparison, Difference, Fate, FindingMove, Move, Side, StepTime, Verdict
+from profkit.findings import Severity
+from profkit.report.wording import printable, short_place
+from profkit.units import format_count, format_share, format_time
+
+MOST_MOVES = 8
+"""Rows of a table: what moved less hardly explains a change that these do not."""
+
+
+def headline(comparison: Comparison) -> str:
+    """The verdict with its figures."""
+    time = comparison.step_time
+    before, after = format_time(time.before_ns), format_time(time.after_ns)
+    change = f"{signed_share(time.change)}{_interval(time)}"
+    if time.verdict in (Verdict.BETTER, Verdict.WORSE):
+        return f"{time.verdict.value.capitalize()}: a step takes {after} instead of {before}, {change}"
+    if time.verdict is Verdict.NO_DIFFERENCE:
+        return f"No difference: a step takes {before} before and {after} after, {change}"
+    return f"Inconclusive: a step takes {before} before and {after} after, {change}"
+
+
+def _interval(time: StepTime) -> str:
+    if time.low is None or time.high is None:
+        return ""
+    return f" (95 % interval {signed_share(time.low)} to {signed_share(time.high)})"
+
+
+def signed_share(fraction: float) -> str:
+    """``0.05`` → ``'+5.0 %'``."""
+    text = format_share(fraction)
+    return f"+{text}" if fraction > 0 and text[0].isdigit() else text
+
+
+def explanation(comparison: Comparison) -> list[str]:
+    """What the verdict rests on, and what to do where there is none."""
+    time = comparison.step_time
+    runs = [len(side.paths) for side in (comparison.before, comparison.after)]
+    steps = f"{comparison.before.steps} and {comparison.after.steps} {time.steps}"
+    band = format_share(time.band).replace(".0", "")
+    notes = [
+        f"{steps} of {format_count(sum(runs), 'run')}; {time.method}",
+        f"operators per step: {_number(comparison.before.calls)} before, {_number(comparison.after.calls)} after",
+        f"an interval within {band} either way counts as no difference",
+        *(printable(reason) for reason in time.reasons),
+    ]
+    if time.verdict is Verdict.INCONCLUSIVE and time.low is not None:
+        notes.append("to know more, record several runs of each side in turn and compare the directories of each")
+    return notes
+
+
+def side_facts(side: Side) -> str:
+    """``traces/a: python train.py, cpu, torch 2.13.0``."""
+    more = f" and {len(side.paths) - 1} more" if len(side.paths) > 1 else ""
+    facts = [" ".join(side.command), side.device, f"torch {side.torch}" if side.torch else None]
+    told = ", ".join(printable(fact) for fact in facts if fact)
+    return f"{printable(side.paths[0])}{more}" + (f": {told}" if told else "")
+
+
+def difference_note(difference: Difference) -> str:
+    return f"{printable(difference.what)}: {printable(difference.before)} before, {printable(difference.after)} after"
+
+
+def move_cells(move: Move) -> tuple[str, str, str, str]:
+    """Time before, time after, change, calls per step."""
+    change = format_time(move.change_ns)
+    calls = _number(move.before_calls)
+    if move.calls_changed:
+        calls = f"{calls} -> {_number(move.after_calls)}"
+    signed = f"+{change}" if move.change_ns > 0 else change
+    return format_time(move.before_ns), format_time(move.after_ns), signed, calls
+
+
+def _number(calls: float) -> str:
+    return f"{calls:,.0f}" if calls == round(calls) else f"{calls:,.1f}"
+
+
+def move_name(move: Move) -> str:
+    """``aten::mm``, or ``train.py:31 loss = loss + penalty`` for a line."""
+    if move.location is None:
+        return printable(move.name)
+    return f"{short_place(move.location)} {printable(move.name)}"
+
+
+def finding_note(move: FindingMove) -> str:
+    """``new: retained-graph at train.py:31 (high, 43 % of the step)``."""
+    where = f" at {short_place(move.location)}" if move.location else ""
+    before = _weight(move.before_severity, move.before_fraction)
+    after = _weight(move.after_severity, move.after_fraction)
+    if move.fate is Fate.UNKNOWN:
+        return f"not known: {printable(move.rule)}{where}: on one side {printable(move.reason)}"
+    if move.fate is Fate.CHANGED:
+        return f"changed: {printable(move.rule)}{where} ({before} before; {after} after)"
+    return f"{move.fate.value}: {printable(move.rule)}{where} ({after or before})"
+
+
+def _weight(severity: Severity | None, fraction: float | None) -> str:
+    if severity is None:
+        return ""
+    return severity.value + (f", {format_share(fraction)} of the step" if fraction else "")

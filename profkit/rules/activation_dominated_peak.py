@@ -1,0 +1,155 @@
+"""What the forward pass keeps for the backward pass makes up most of a high memory peak.
+
+What it detects
+A training step whose peak of live memory is at least 256 MiB, of which at least half was allocated in its forward pass
+and is freed in its backward pass, and a line that runs several times in the forward pass, such as the call of a block
+in a loop, and allocates much of that. Parameters and optimizer state, which mostly exist before the recording begins,
+are counted with three times the bytes of the gradients.
+
+Why is this bad?
+It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
+batch, and are what limits both. Checkpointing keeps what goes into a block alone and computes the rest once more in
+the backward pass: memory for time, about one more forward pass of the blocks.
+
+Example
+    for block in blocks:
+        x = block(x)
+
+Use instead
+    for block in blocks:
+        x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+
+How the saving is estimated
+Memory: what the line's calls keep, less what they would keep when the forward pass ends (the last tensor of each call,
+the input of the next) or, where that is more, in the backward pass (these without the last call's, and the most that
+one call keeps besides, computed again). The time that it costs is not counted against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.places import call_site
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.trace.events import Category, Int64s, Rows
+from profkit.units import format_bytes
+
+_LARGE_BYTES = 256 << 20
+"""A smaller peak fits beside everything else even into a GPU of 4 GB, the smallest that people train on."""
+_DOMINATES = 0.5
+_STATE_PER_GRADIENT = 3
+"""Parameters and Adam's two moments, each as large as the gradients; other optimizers mostly keep less."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    """The peak of one step: the rows and bytes of the activations live then, in time order, and all bytes."""
+
+    rows: Rows
+    size: Int64s
+    total_bytes: int
+
+    @property
+    def activation_bytes(self) -> int:
+        return int(self.size.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line that makes activations in several calls, and what checkpointing each call would give back."""
+
+    site: int
+    calls: int
+    kept_bytes: int
+    saved_bytes: int
+
+
+@rule(Kind.OPPORTUNITY, Need.MEMORY)
+def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
+    """At most one finding: the line whose calls would give back most."""
+    if not facts.lines.backward.any():
+        return
+    located = np.flatnonzero(facts.steps.located)
+    if not len(located):
+        raise CannotLook("which line allocates what was not recorded (run the program under profkit)")
+    peak = _peak_of(facts, int(located[-1]))
+    if peak.total_bytes < _LARGE_BYTES or peak.activation_bytes < _DOMINATES * peak.total_bytes:
+        return
+    # Of lines that give back the same the outermost, found last: a call is wrapped where it is made.
+    best = max(reversed(list(_lines(facts, peak))), key=lambda line: line.saved_bytes, default=None)
+    site = call_site(facts, best.site) if best is not None else None
+    if best is None or site is None or best.saved_bytes <= 0:
+        return
+    share = peak.activation_bytes / peak.total_bytes
+    yield Suspicion(
+        message=f"Activations that wait for the backward pass are {share:.0%} of the peak of "
+        f"{format_bytes(peak.total_bytes)}; {best.calls} calls here keep {format_bytes(best.kept_bytes)} of them.",
+        fix="Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
+        "torch.utils.checkpoint, which runs each call's forward pass once more.",
+        location=Location(site.file, site.line, site.function, site.source),
+        size_bytes=best.saved_bytes,
+        peak_fraction=best.saved_bytes / peak.total_bytes,
+        confidence=0.8,
+        count=best.calls,
+        evidence={"peak_bytes": peak.total_bytes, "activation_bytes": peak.activation_bytes, "calls": best.calls},
+    )
+
+
+def _peak_of(facts: Facts, step: int) -> _Peak:
+    events, memory, steps = facts.trace.events, facts.memory, facts.steps
+    start_ns, end_ns = int(steps.start_ns[step]), int(steps.end_ns[step])
+    made_ns = events.start_ns[memory.rows]
+    freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], np.iinfo(np.int64).max)
+    peak_ns = _time_of_peak(made_ns, freed_ns, memory.size_bytes, (start_ns, end_ns))
+    live = (made_ns <= peak_ns) & (freed_ns > peak_ns)
+    backward = np.flatnonzero(facts.lines.backward & (events.start_ns >= start_ns) & (events.start_ns < end_ns))
+    last_ns = int(facts.tree.end_ns[backward].max(initial=-1))
+    aside = facts.lines.backward | facts.tree.under(facts.optimizing)
+    kept = live & (made_ns >= start_ns) & ~aside[memory.rows] & (freed_ns <= last_ns)
+    # Freed while the backward pass runs, and not before: what goes in the forward pass waits for nothing.
+    kept &= freed_ns >= events.start_ns[backward].min(initial=np.iinfo(np.int64).max)
+    gradients = facts.trace.named("torch::autograd::AccumulateGrad") & (events.start_ns >= start_ns)
+    gradients &= events.start_ns < end_ns
+    state = _STATE_PER_GRADIENT * int(facts.operators.input_bytes[gradients].sum())
+    total = int(memory.size_bytes[live].sum()) + state
+    return _Peak(memory.rows[kept], memory.size_bytes[kept], total)
+
+
+def _time_of_peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s, window: tuple[int, int]) -> int:
+    """When most of what the recording saw being allocated was live, within the window."""
+    times = np.concatenate([freed_ns, made_ns])
+    change = np.concatenate([-size, size])
+    order = np.argsort(times, kind="stable")
+    times, live = times[order], np.cumsum(change[order])
+    first, last = np.searchsorted(times, window)
+    return int(times[first + live[first:last].argmax()]) if last > first else window[0]
+
+
+def _lines(facts: Facts, peak: _Peak) -> Iterator[_Line]:
+    """Each line that runs several times with activations made in it or below it: from the innermost mark outwards."""
+    events = facts.trace.events
+    above = facts.tree.nearest_ancestor(events.category == Category.LINE_MARK)
+    rows, size, mark = peak.rows, peak.size, above[peak.rows]
+    while (mark >= 0).any():
+        rows, size, mark = rows[mark >= 0], size[mark >= 0], mark[mark >= 0]
+        for site in np.unique(events.site[mark]):
+            here = events.site[mark] == site
+            calls, index = np.unique(mark[here], return_inverse=True)
+            if len(calls) > 1:
+                yield _price(int(site), index, size[here])
+        mark = above[mark]
+
+
+def _price(site: int, call: Int64s, size: Int64s) -> _Line:
+    """``call`` says for each activation, in time order, which call of the line made it."""
+    kept = np.bincount(call, weights=size).astype(np.int64)
+    last = np.zeros(len(kept), dtype=np.int64)
+    last[call] = size  # of several to one place the last one stays
+    after_forward, in_backward = last.sum(), last[:-1].sum() + (kept - last).max()
+    saved = int(kept.sum() - max(after_forward, in_backward))
+    return _Line(site, len(kept), int(kept.sum()), saved)

@@ -1,0 +1,87 @@
+"""A step stands still while a checkpoint is written, in nearly every step.
+
+What it detects
+`torch.save` in at least half of the steps, where the writing takes at least 3 % of the time. profkit marks the writing
+in its own recordings; others do not show it. What a step writes once in a while is no fault.
+
+Why is this bad?
+A checkpoint copies every parameter and all state of the optimizer, from the GPU first where they are there, and writes
+them to a file system, while nothing is computed. All but the last of those checkpoints are overwritten or never read.
+
+Example
+    for step, (x, y) in enumerate(loader):
+        train_step(x, y)
+        torch.save(model.state_dict(), "last.pt")
+
+Use instead
+    for step, (x, y) in enumerate(loader):
+        train_step(x, y)
+        if step % 1000 == 999:
+            torch.save(model.state_dict(), "last.pt")
+
+How the saving is estimated
+Written every n-th step, a checkpoint costs the n-th part of its time. The n proposed, and used for the estimate, makes
+that 1 % of the rest of the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
+from profkit.run import SAVE_MARK
+from profkit.savings.edits import remove, shrink
+from profkit.savings.simulate import replay
+from profkit.trace.events import Bools, Category, Rows
+from profkit.units import format_count, format_share, format_time
+
+_BUDGET = 0.01
+"""The share of the time that checkpoints may cost: little against what a crash loses, n/2 steps on average."""
+_WORTH = 0.03
+"""Severity medium, and three times the budget: between the two, the interval is a matter of taste."""
+_MOST_STEPS = 0.5
+"""How often a checkpoint of fewer steps comes cannot be told from a recording of a few."""
+_LEAST_STEPS = 2
+"""A program without steps that saves its model once, at its end, is in order."""
+_UNCERTAINTY = 0.25
+"""File systems take their time unevenly: the pages are written to the disk later, or at once when there are many."""
+
+
+@rule(Kind.FAULT)
+def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
+    """Each line that saves is a finding."""
+    if facts.run.torch is None:
+        raise CannotLook("the writing of checkpoints shows only in recordings that profkit made")
+    for _, rows in group_by_site(facts, _saves(facts)):
+        steps = max(facts.steps.measured_count, 1)
+        if share_of_steps(facts, rows) < max(_MOST_STEPS, _LEAST_STEPS / steps):
+            continue
+        saving = float(spent_ns(facts, rows).sum()) / steps
+        rest = max(float(replay(facts, remove(rows)).edited_ns) / steps, 1.0)
+        interval = max(1, math.ceil(saving / (_BUDGET * rest)))
+        edit = shrink(rows, (spent_ns(facts, rows) / interval).astype(np.int64), _UNCERTAINTY)
+        if replay(facts, edit).fraction < _WORTH:
+            continue
+        times = format_count(max(1, round(per_step(facts, rows))), "time")
+        yield Suspicion(
+            message=f"`torch.save` runs {times} a step and takes {format_time(saving)}, in which nothing is computed.",
+            fix=f"Save every {interval:,} steps, which costs {format_share(_BUDGET)}, or at the end of an epoch; a "
+            "copy of the state can also be written by another thread.",
+            rows=rows,
+            edit=edit,
+            confidence=0.95,
+            evidence={"saving_ns_per_step": int(saving), "interval_steps": interval},
+        )
+
+
+def _saves(facts: Facts) -> Rows:
+    """The writing of files on the main thread in the measured steps."""
+    events = facts.trace.events
+    here: Bools = facts.trace.named(SAVE_MARK) & (events.category == Category.HOST_MARK)
+    return facts.measured_rows(facts.tree.outermost(here & (events.lane == facts.steps.main_lane)))

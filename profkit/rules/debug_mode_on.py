@@ -1,0 +1,168 @@
+"""A mode that is meant for finding errors is on, and every step pays for it.
+
+What it detects
+Autograd's anomaly mode, by its own setting and by the checks for NaN that follow the nodes of the backward pass;
+`CUDA_LAUNCH_BLOCKING`, where the launches of a recording with a GPU did wait for their kernels; and
+`torch.cuda.set_sync_debug_mode`. The settings are known of profkit's own recordings, the checks show in any.
+
+Why is this bad?
+In anomaly mode each operator of the forward pass formats Python's whole stack as text, in case its backward fails, and
+each gradient is searched for NaN, for which a GPU has to be waited for. With `CUDA_LAUNCH_BLOCKING=1` the host waits
+for each kernel, so that host and device never work at the same time. Such a mode is switched on for one bug, and stays.
+
+Example
+    torch.autograd.set_detect_anomaly(True)
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        loss.backward()
+
+Use instead
+    torch.autograd.set_detect_anomaly(args.debug)
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        loss.backward()
+
+How the saving is estimated
+The step is replayed without the checks. Of an operator that records a node, the time before the first thing that
+happens in it, where the stack is formatted, becomes that of operators which record none; where it is more than twice
+what is usual, the rest is taken for computing. A blocking launch takes the time until its kernel began.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind
+from profkit.rules.base import Suspicion, rule
+from profkit.rules.evidence import locations_of, named_operators, works_under
+from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
+from profkit.trace.events import Bools, Category, Rows
+from profkit.units import format_count
+
+_ENGINE = "autograd::engine::evaluate_function"
+_CHECKS = ("aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
+"""What the engine calls for each gradient, under a node's range (``Engine::evaluate_function`` in ``engine.cpp``)."""
+_MOST_NODES = 0.5
+"""The engine checks each node that returns a gradient; a hook of the program's checks the few it was put on."""
+_ANOMALY = re.compile(r"detect_anomaly\s*[(=](?!.*\bFalse\b)")
+_SYNC_DEBUG = re.compile(r"set_sync_debug_mode\s*\(")
+_UNUSUAL = 2.0
+"""The stack is formatted for about as long each time: what takes longer before its first event does something else."""
+_UNCERTAINTY = 0.3
+"""The stack is deeper by the frames of whoever runs the program, and operators without inner events do not show it."""
+
+
+@rule(Kind.FAULT)
+def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each mode that is on."""
+    checks = _nan_checks(facts)
+    if facts.run.flags.get("anomaly_mode") is True or checks.size:
+        yield _anomaly_mode(facts, checks)
+    blocked = _blocking_launches(facts) if _is_set(facts, "env:CUDA_LAUNCH_BLOCKING") else checks[:0]
+    if blocked.size:
+        yield _launch_blocking(facts, blocked)
+    if _is_set(facts, "sync_debug_mode"):
+        yield Suspicion(
+            message="`torch.cuda.set_sync_debug_mode` is on: each call that waits for the GPU is looked at.",
+            fix="Switch it off once the waits are found: `torch.cuda.set_sync_debug_mode('default')`.",
+            location=next(iter(locations_of(facts, _lines_with(facts, _SYNC_DEBUG))), None),
+            count=1,
+        )
+
+
+def _is_set(facts: Facts, flag: str) -> bool:
+    return facts.run.flags.get(flag) not in (None, False, 0, "", "0")
+
+
+def _lines_with(facts: Facts, pattern: re.Pattern[str]) -> list[int]:
+    return [index for index, site in enumerate(facts.callsites) if pattern.search(site.source)]
+
+
+def _nan_checks(facts: Facts) -> Rows:
+    """The engine's searches for NaN in the measured steps; none where they follow few of the nodes."""
+    tree = facts.tree
+    ranges = facts.trace.codes_where(lambda name: name.startswith(_ENGINE) and not name.endswith("AccumulateGrad"))
+    nodes = np.isin(facts.trace.events.name_code, ranges) & facts.measured
+    # A hook on a gradient runs before the node's own range, the check after it.
+    inside = (tree.parent >= 0) & nodes[tree.parent]
+    own = np.flatnonzero(inside & np.isin(facts.trace.events.name_code, facts.trace.codes_where(_is_node)))
+    after = np.full(len(nodes), np.iinfo(np.int64).max)
+    np.minimum.at(after, tree.parent[own], own)
+    behind: Bools = inside & (np.arange(len(nodes)) > after[tree.parent])
+    checked = np.unique(tree.parent[behind & named_operators(facts, "aten::isnan")])
+    if not checked.size or len(checked) < _MOST_NODES * nodes.sum():
+        return own[:0]
+    at_checked = np.isin(tree.parent, checked)
+    return np.flatnonzero(behind & at_checked & named_operators(facts, *_CHECKS))
+
+
+def _is_node(name: str) -> bool:
+    return re.search(r"Backward\d*$", name) is not None and not name.startswith(_ENGINE)
+
+
+def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
+    """At the line that switches it on, where profkit saw that line run."""
+    steps = max(facts.steps.measured_count, 1)
+    mask = np.zeros(len(facts.trace.events), dtype=bool)
+    mask[checks] = True
+    searched = round(int(named_operators(facts, "aten::isnan")[checks].sum()) / steps)
+    formatting = _stack_formatting(facts)
+    places = locations_of(facts, _lines_with(facts, _ANOMALY))
+    what = f", and each step searches {format_count(searched, 'gradient')} for NaN" if searched else ""
+    return Suspicion(
+        message=f"Autograd's anomaly mode is on: each operator of the forward pass formats Python's stack{what}.",
+        fix="Switch it off: `torch.autograd.set_detect_anomaly(False)`. Switch it on for the run that has to find a "
+        "NaN or a failing backward.",
+        edit=combine([remove(checks, works_under(facts, mask), _UNCERTAINTY), formatting]),
+        confidence=0.95,
+        count=max(1, searched),
+        location=next(iter(places), None),
+        also=places[1:],
+        evidence={
+            "gradients_searched_per_step": searched,
+            "operators_with_stack_per_step": round(len(formatting.span_start_ns) / steps),
+        },
+    )
+
+
+def _stack_formatting(facts: Facts) -> Edit:
+    """The time in which operators that record a node do nothing that shows, beyond what others take for that."""
+    events, tree = facts.trace.events, facts.tree
+    rows = np.flatnonzero((events.category == Category.OPERATOR) & facts.measured & ~facts.lines.backward)
+    rows = rows[(events.lane[rows] == facts.steps.main_lane) & (tree.stop[rows] > rows + 1)]
+    lead_ns = events.start_ns[rows + 1] - events.start_ns[rows]
+    recording = events.sequence[rows] >= 0
+    usual_ns = int(np.median(lead_ns[~recording])) if (~recording).any() else 0
+    # An operator made of others carries the number of the first of them, and records no node itself.
+    formatting = recording & (lead_ns > _UNUSUAL * usual_ns)
+    if not formatting.any():
+        return remove(rows[:0], uncertainty=_UNCERTAINTY)
+    start_ns, lead_ns = events.start_ns[rows[formatting]], lead_ns[formatting]
+    end_ns = start_ns + np.minimum(lead_ns, int(_UNUSUAL * np.median(lead_ns)))
+    return shrink_spans(start_ns, end_ns, np.full(len(start_ns), usual_ns), _UNCERTAINTY)
+
+
+def _blocking_launches(facts: Facts) -> Rows:
+    """Pieces of device work, as indices of `Launches`, whose launch returned only when they had ended."""
+    launches, end_ns = facts.launches, facts.trace.events.end_ns
+    called = launches.call >= 0
+    ended = called & (end_ns[launches.call] >= end_ns[launches.work]) & facts.measured[launches.call]
+    return np.flatnonzero(ended)
+
+
+def _launch_blocking(facts: Facts, blocked: Rows) -> Suspicion:
+    start_ns = facts.trace.events.start_ns
+    work, call = facts.launches.work[blocked], facts.launches.call[blocked]
+    count = max(1, round(len(blocked) / max(facts.steps.measured_count, 1)))
+    return Suspicion(
+        message=f"CUDA_LAUNCH_BLOCKING is set: the host waits for {format_count(count, 'kernel')} a step, each by "
+        "itself.",
+        fix="Unset CUDA_LAUNCH_BLOCKING; set it for the run that has to find the operator of a failing kernel.",
+        edit=shrink(call, (start_ns[work] - start_ns[call]).clip(min=0), _UNCERTAINTY),
+        confidence=0.95,
+        count=count,
+    )

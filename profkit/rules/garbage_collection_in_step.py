@@ -1,0 +1,121 @@
+"""The step pauses while Python's garbage collector looks through the program's objects.
+
+What it detects
+Calls of `gc.collect()` in most steps, and Python's automatic collections where they come in most steps and take at
+least 3 % of the time. profkit marks both in its own recordings; others do not show them.
+
+Why is this bad?
+A full collection visits every list, dict, tuple and object of the process: those of the data, of the model and of all
+imported modules, half a million in an ordinary program, whatever the step made. Tensors do not wait for it: they are
+freed when the last name that holds them goes. Only cycles of references need a collection.
+
+Example
+    for x, y in loader:
+        loss = train_step(x, y)
+        del x, y
+        gc.collect()
+
+Use instead
+    gc.collect()
+    gc.freeze()  # once, after the set-up: what lives as long as the program is never looked at again
+    for x, y in loader:
+        loss = train_step(x, y)
+
+How the saving is estimated
+The steps are replayed without the collections. What garbage the steps leave in cycles has to be collected all the same,
+by young collections, which look at new objects alone, or by full ones far apart; the range of the saving allows for
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
+from profkit.run import GC_AUTOMATIC, GC_MARK
+from profkit.savings.edits import remove
+from profkit.savings.simulate import replay
+from profkit.trace.events import Bools, Category, Rows
+from profkit.units import format_count, format_time
+
+_WORTH_REMOVING = 0.005
+"""Severity low: what takes less is no reason to touch a line."""
+_WORTH_TUNING = 0.03
+"""Severity medium: Python's own collections take a percent or so of any program that makes many small objects."""
+_MOST_STEPS = 0.5
+"""A pause seen in fewer steps has a rate that a recording of a few steps cannot tell."""
+_LEAST_STEPS = 2
+"""A recording of one step, as of a program that has none, says nothing of how often either."""
+_UNCERTAINTY = 0.2
+
+
+@rule(Kind.FAULT)
+def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each line that asks for collections, and one for all that Python began."""
+    if facts.run.torch is None:
+        raise CannotLook("garbage collections show only in recordings that profkit made")
+    rows = _collections(facts)
+    own = np.isin(facts.trace.events.name_code[rows], facts.trace.codes_where(lambda name: name.endswith(GC_AUTOMATIC)))
+    for _, at_line in group_by_site(facts, rows[~own]):
+        asked = _frequent(facts, at_line)
+        if _is_worth(facts, asked, _WORTH_REMOVING):
+            yield _asked_for(facts, asked)
+    frequent = _frequent(facts, rows[own])
+    if _is_worth(facts, frequent, _WORTH_TUNING):
+        yield _automatic(facts, frequent)
+
+
+def _collections(facts: Facts) -> Rows:
+    """The collections on the main thread in the measured steps, without those during profkit's own work."""
+    events = facts.trace.events
+    marked = np.isin(events.name_code, facts.trace.codes_where(lambda name: name.startswith(GC_MARK)))
+    here: Bools = marked & (events.category == Category.HOST_MARK) & (events.lane == facts.steps.main_lane)
+    return facts.measured_rows(here & ~facts.tree.under(events.category == Category.PAUSE))
+
+
+def _frequent(facts: Facts, rows: Rows) -> Rows:
+    """Those of the generations that are collected in most steps: a lone full collection says nothing of how often."""
+    names = facts.trace.events.name_code[rows]
+    kinds = [rows[names == code] for code in np.unique(names)]
+    least = max(_MOST_STEPS, _LEAST_STEPS / max(facts.steps.measured_count, 1))
+    return np.concatenate([kind for kind in kinds if share_of_steps(facts, kind) >= least] or [rows[:0]])
+
+
+def _is_worth(facts: Facts, rows: Rows, share: float) -> bool:
+    return bool(rows.size) and replay(facts, remove(rows)).fraction >= share
+
+
+def _asked_for(facts: Facts, rows: Rows) -> Suspicion:
+    spent = int(spent_ns(facts, rows).sum()) // max(facts.steps.measured_count, 1)
+    times = format_count(max(1, round(per_step(facts, rows))), "time")
+    return Suspicion(
+        message=f"`gc.collect()` runs {times} a step and takes {format_time(spent)}: it visits every object that the "
+        "process holds, while tensors are freed without it.",
+        fix="Remove the call. Where steps leave cycles that hold much memory, break these, or collect every few "
+        "hundred steps, after one `gc.freeze()` at the end of the set-up.",
+        rows=rows,
+        edit=remove(rows, uncertainty=_UNCERTAINTY),
+        confidence=0.95,
+        evidence={"collecting_ns_per_step": spent},
+    )
+
+
+def _automatic(facts: Facts, rows: Rows) -> Suspicion:
+    """No line is at fault: a collection begins wherever one object too many is made."""
+    spent = int(spent_ns(facts, rows).sum()) // max(facts.steps.measured_count, 1)
+    times = max(1, round(per_step(facts, rows)))
+    return Suspicion(
+        message=f"Python pauses each step for {format_count(times, 'garbage collection')} of its own, "
+        f"{format_time(spent)} in all.",
+        fix="Call `gc.freeze()` once after the set-up, so that what lives as long as the program is not visited again; "
+        "where that is not enough, `gc.disable()` and a `gc.collect()` of your own every few hundred steps.",
+        edit=remove(rows, uncertainty=_UNCERTAINTY),
+        confidence=0.8,
+        count=times,
+        evidence={"collecting_ns_per_step": spent},
+    )

@@ -1,0 +1,89 @@
+"""A name of the program keeps more and more tensors, step after step.
+
+What it detects
+A variable, an attribute or an entry of a container that holds more tensors at the end of each recorded step than at
+the end of the one before, over four samples or more, while the allocator's live bytes grow as well. The tensors carry
+no autograd graph (`retained-graph` looks for those) and their bytes are used (`oversized-storage` looks for views that
+keep a large storage). Numbers, containers with a maximum length, names that the program visibly empties, binds anew in
+a loop or joins into one tensor, and a cache that asks whether it holds a key are no fault.
+
+Why is this bad?
+Each step's outputs stay where they were computed, so memory grows until the run dies, after more steps than anyone
+tried it with. Often only a mean or a count is wanted of them in the end.
+
+Example
+    outputs = []
+    for x, y in batches:
+        with torch.no_grad():
+            outputs.append(model(x))
+    mean = sum(output.mean() for output in outputs) / len(outputs)
+
+Use instead
+    total = 0.0
+    for x, y in batches:
+        with torch.no_grad():
+            total += model(x).mean()
+    mean = total / len(batches)
+
+How the saving is estimated
+Memory, not time: by how much the tensors that the name holds grow from step to step, and no more than the live bytes
+grow by the allocator's word, which several such names share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profkit.derive.facts import Facts
+from profkit.derive.holding import (
+    MIN_SAMPLES,
+    GrowingName,
+    growing_names,
+    live_growth_per_step,
+    notable_growth_bytes,
+    outliving_sites,
+)
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import locations_of
+from profkit.units import format_bytes, format_count
+
+_ALSO = 3
+
+
+@rule(Kind.FAULT, Need.LIVE, Need.MEMORY)
+def growing_live_tensors(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each line that makes a name hold more."""
+    if len(facts.live) < MIN_SAMPLES:
+        raise CannotLook("fewer than four steps were sampled: growth cannot be told from fluctuation")
+    notable = notable_growth_bytes(facts)
+    names = [
+        name
+        for name in growing_names(facts)
+        if name.more_bytes >= notable and not name.is_bounded and not name.is_mostly_wasted
+    ]
+    seen_share = min(1.0, live_growth_per_step(facts) / max(1, sum(name.more_bytes for name in names)))
+    told = set()
+    for name in sorted(names, key=lambda name: -name.more_bytes):
+        if name.site is None or name.site not in told:
+            yield _suspect(facts, name, int(seen_share * name.more_bytes))
+        told.add(name.site)
+
+
+def _suspect(facts: Facts, name: GrowingName, size_bytes: int) -> Suspicion:
+    site = name.site
+    location = Location(site.file, site.line, site.function, site.source) if site else None
+    on_host = ", or `x.cpu()` where all of them are needed" if facts.device.present else ""
+    return Suspicion(
+        message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step and nothing empties "
+        f"it; memory grows by {format_bytes(size_bytes)} a step.",
+        fix=f"Keep what is wanted of them and not the tensors: add to a running sum or count instead of `{name.path}`"
+        f"{on_host}; or empty it once in a while.",
+        location=location,
+        also=tuple(place for place in locations_of(facts, outliving_sites(facts)[:_ALSO]) if place != location),
+        size_bytes=size_bytes,
+        grows=True,
+        confidence=0.9,
+        count=name.more_tensors,
+        evidence={"tensors_per_step": name.more_tensors, "bytes_per_step": name.more_bytes},
+    )

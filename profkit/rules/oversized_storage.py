@@ -1,0 +1,82 @@
+"""A name keeps small views, and each keeps the whole storage that it looks into.
+
+What it detects
+A variable, an attribute or an entry of a container that holds more tensors at the end of each recorded step than at
+the end of the one before, over four samples or more, where no name uses even half of the bytes of their storages,
+while the allocator's live bytes grow as much. Views of one storage, such as slices of a data set, and views of what
+another name holds in full cost nothing and are no fault.
+
+Why is this bad?
+Indexing with a slice or an integer copies nothing: the result is a window on the same storage, which lives as long as
+any window on it. One row of a batch of features, kept for later, keeps the batch.
+
+Example
+    kept = []
+    for x in batches:
+        features = encoder(x)
+        kept.append(features[:1])
+
+Use instead
+    kept = []
+    for x in batches:
+        features = encoder(x)
+        kept.append(features[:1].clone())
+
+How the saving is estimated
+Memory, not time: by how much the storages that the name holds grow from step to step, less what is used of them, which
+the copies would take; and no more than the live bytes grow by the allocator's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profkit.derive.facts import Facts
+from profkit.derive.holding import (
+    MIN_SAMPLES,
+    GrowingName,
+    growing_names,
+    live_growth_per_step,
+    notable_growth_bytes,
+    outliving_sites,
+)
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import locations_of
+from profkit.units import format_bytes, format_count
+
+_ALSO = 3
+
+
+@rule(Kind.FAULT, Need.LIVE, Need.MEMORY)
+def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each line that makes a name keep views."""
+    if len(facts.live) < MIN_SAMPLES:
+        raise CannotLook("fewer than four steps were sampled: growth cannot be told from fluctuation")
+    told = set()
+    for name in sorted(growing_names(facts), key=lambda name: -name.more_bytes):
+        wasted = min(name.more_bytes, live_growth_per_step(facts)) - name.more_used_bytes
+        if not name.is_mostly_wasted or wasted < notable_growth_bytes(facts):
+            continue
+        if name.site is None or name.site not in told:
+            yield _suspect(facts, name, wasted)
+        told.add(name.site)
+
+
+def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
+    """What a container with a maximum wastes does not grow for ever: its share of the peak so far is what counts."""
+    site = name.site
+    location = Location(site.file, site.line, site.function, site.source) if site else None
+    return Suspicion(
+        message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, of "
+        f"{format_bytes(name.more_used_bytes)}, and with them storages of {format_bytes(name.more_bytes)}.",
+        fix=f"Keep a copy of the part instead of a view of the whole: put `x.clone()` into `{name.path}`.",
+        location=location,
+        also=tuple(place for place in locations_of(facts, outliving_sites(facts)[:_ALSO]) if place != location),
+        size_bytes=wasted,
+        peak_fraction=name.wasted_bytes / max(facts.memory.peak_bytes, name.wasted_bytes, 1),
+        grows=not name.is_bounded,
+        confidence=0.95,
+        count=name.more_tensors,
+        evidence={"storage_bytes_per_step": name.more_bytes, "used_bytes_per_step": name.more_used_bytes},
+    )

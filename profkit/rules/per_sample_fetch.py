@@ -1,0 +1,116 @@
+"""A dataset that lies in memory as tensors is read one sample at a time, and the samples are stacked again.
+
+What it detects
+Requests for a batch, in most steps, in which the main process picks 64 samples or more out of tensors one by one
+(`select`, `index`, `slice`) and stacks them, where that takes less than 50 us a pick: nothing is read, decoded or
+augmented, so the samples could be picked all at once. Only where it would make the step at least 3 % shorter.
+
+Why is this bad?
+Each pick is a call of Python, a view of its own and an entry in a list, for a few hundred bytes. One indexing operator
+with the list of all indices copies the same bytes in one call, a hundred times faster. Workers would not make it
+cheaper: they spread the calls, and add the handing over.
+
+Example
+    loader = DataLoader(TensorDataset(images, labels), batch_size=256, shuffle=True)
+    for x, y in loader:
+        train_step(x, y)
+
+Use instead
+    for batch in torch.randperm(len(images)).split(256):
+        train_step(images[batch], labels[batch])
+
+How the saving is estimated
+A batch that is picked at once moves the bytes that the stacking moves: of each request the time of the stacking is
+kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.evidence import named_operators, share_of_steps, spent_ns
+from profkit.savings.edits import shrink
+from profkit.savings.simulate import replay
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.units import format_count, format_time
+
+_PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
+_MIN_PICKS = 64
+"""Fewer calls, at some microseconds each, take less than most steps can tell."""
+_MAX_PICK_NS = 50_000
+"""More time for each pick is spent on reading, decoding or augmenting: what input-bound is about."""
+_WORTH = 0.03
+"""Severity medium: the loop has to be written anew for it."""
+_MOST_STEPS = 0.5
+_UNCERTAINTY = 0.3
+"""The bytes are read in one call instead of many small ones; the indices have to be made, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetches:
+    """Requests for a batch, and in each the time and the number of its picks and of its stackings."""
+
+    rows: Rows
+    spent_ns: Int64s
+    picks: Int64s
+    stacking_ns: Int64s
+    stacks: Int64s
+
+    def where(self, chosen: Bools) -> _Fetches:
+        return _Fetches(self.rows[chosen], self.spent_ns[chosen], self.picks[chosen], self.stacking_ns[chosen],
+                        self.stacks[chosen])  # fmt: skip
+
+
+@rule(Kind.FAULT)
+def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
+    """One finding: the loop that asks for batches."""
+    fetches = _fetches(facts)
+    fetches = fetches.where((fetches.picks >= _MIN_PICKS) & (fetches.stacks > 0))
+    fetches = fetches.where(fetches.spent_ns < _MAX_PICK_NS * fetches.picks)
+    edit = shrink(fetches.rows, fetches.stacking_ns, _UNCERTAINTY)
+    if share_of_steps(facts, fetches.rows) < _MOST_STEPS or replay(facts, edit).fraction < _WORTH:
+        return
+    picks = round(float(np.median(fetches.picks)))
+    yield Suspicion(
+        message=f"Each batch is made of {format_count(picks, 'pick')} out of tensors in memory, one by one, and takes "
+        f"{format_time(float(np.median(fetches.spent_ns)))}, of which stacking them takes "
+        f"{format_time(float(np.median(fetches.stacking_ns)))}.",
+        fix="Pick each batch at once: loop over `torch.randperm(n).split(batch_size)` and index the tensors with it, "
+        "or give the dataset a `__getitems__(indices)` that does so.",
+        rows=fetches.rows,
+        edit=edit,
+        confidence=0.9,
+        evidence={
+            "picks_per_batch": picks,
+            "fetching_ns_per_batch": int(np.median(fetches.spent_ns)),
+            "stacking_ns_per_batch": int(np.median(fetches.stacking_ns)),
+        },
+    )
+
+
+def _fetches(facts: Facts) -> _Fetches:
+    """The requests of the main thread in the measured steps, with what happens in each."""
+    events, tree = facts.trace.events, facts.tree
+    outermost = tree.outermost(facts.loading & (events.lane == facts.steps.main_lane))
+    rows = facts.measured_rows(outermost)
+    if not rows.size:
+        raise CannotLook("the recorded steps ask no DataLoader for batches")
+    request = tree.nearest_ancestor(outermost)
+    # What an operator calls itself is no pick of the program's.
+    called = tree.outermost(events.category == Category.OPERATOR) & (request >= 0)
+    operators = np.flatnonzero(called & named_operators(facts, *_PICKS, "aten::stack"))
+    stacked = named_operators(facts, "aten::stack")[operators]
+    size, picks, stacks = len(events), operators[~stacked], operators[stacked]
+    return _Fetches(
+        rows=rows,
+        spent_ns=spent_ns(facts, rows),
+        picks=np.bincount(request[picks], minlength=size)[rows],
+        stacking_ns=np.bincount(request[stacks], spent_ns(facts, stacks), size)[rows].astype(np.int64),
+        stacks=np.bincount(request[stacks], minlength=size)[rows],
+    )

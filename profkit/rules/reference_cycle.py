@@ -1,0 +1,135 @@
+"""Tensors stay alive in a cycle of Python objects until the garbage collector runs.
+
+What it detects
+Memory that was allocated in one step and freed in a later one, inside a garbage collection: no name reached it any
+more, but the objects that held it referred to each other. Three steps or more must leave such memory. When a recording
+by profkit ends it asks the collector once, so that what only waits for it is seen. A collection that the program asks
+for in the same step, memory that a name keeps, and a cycle that is made once are no fault.
+
+Why is this bad?
+Objects that refer to each other in a circle are not freed when the last name goes, but when the collector comes by. It
+comes by the number of Python objects made, and does not know that a small object holds megabytes of a tensor, so the
+memory of several steps is alive at once, and on a GPU it runs out although nothing is leaked.
+
+Example
+    class Node:
+        def __init__(self, value, parent):
+            self.value, self.parent, self.children = value, parent, []
+            parent.children.append(self)
+
+Use instead
+    class Node:
+        def __init__(self, value, parent):
+            self.value, self.parent, self.children = value, weakref.ref(parent), []
+            parent.children.append(self)
+
+How the saving is estimated
+Memory, not time: by how much the peak of the recorded steps would be lower if each step's share had been freed at the
+end of its step. A longer run often gains more: its garbage grows older, and old objects are looked through least often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.holding import notable_growth_bytes
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import locations_of
+from profkit.run import GC_MARK
+from profkit.trace.events import Bools, Category, Int64s
+from profkit.units import format_bytes
+
+_MIN_STEPS = 3
+"""Fewer steps' garbage may be a start, an exception's traceback or an epoch's iterator."""
+_ALSO = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Garbage:
+    """Allocations, by their index in the facts' memory, that a collection freed after the step that made them."""
+
+    index: Int64s
+    made_in: Int64s
+
+
+@rule(Kind.FAULT, Need.MEMORY)
+def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
+    """One finding, at the line that allocates most of it."""
+    spans = _collections(facts)
+    if not len(spans):
+        raise CannotLook("no garbage collection ran while the program was recorded")
+    garbage = _garbage(facts, *spans.T)
+    memory, steps = facts.memory, facts.steps
+    size = memory.size_bytes[garbage.index]
+    left_bytes = np.bincount(garbage.made_in, weights=size, minlength=len(steps)).astype(np.int64)
+    left_bytes = left_bytes[left_bytes > 0]
+    if len(left_bytes) < _MIN_STEPS or np.median(left_bytes) < notable_growth_bytes(facts):
+        return
+    with_cycles, without = _peaks(facts, garbage)
+    places = locations_of(facts, _sites_by_size(facts, garbage))
+    per_step = int(np.median(left_bytes))
+    yield Suspicion(
+        message=f"Each step leaves {format_bytes(per_step)} in tensors that only the garbage collector frees, because "
+        f"the objects that hold them refer to each other; up to {format_bytes(with_cycles - without)} waited for it.",
+        fix="Break the cycle when it has served: refer upwards by `weakref.ref(parent)`, keep no closure or bound "
+        "method of `self` in `self`, or clear the references at the step's end.",
+        rows=memory.rows[garbage.index] if not facts.lines.known else memory.rows[:0],
+        location=next(iter(places), None),
+        also=places[1 : 1 + _ALSO],
+        size_bytes=with_cycles - without,
+        peak_fraction=(with_cycles - without) / max(with_cycles, 1),
+        confidence=0.9,
+        count=max(1, round(len(garbage.index) / len(left_bytes))),
+        evidence={"bytes_per_step": per_step, "steps_with_garbage": len(left_bytes)},
+    )
+
+
+def _collections(facts: Facts) -> Int64s:
+    """Start and end of each garbage collection."""
+    events = facts.trace.events
+    codes = facts.trace.codes_where(lambda name: name.startswith(GC_MARK))
+    rows = np.flatnonzero((events.category == Category.HOST_MARK) & np.isin(events.name_code, codes))
+    spans = np.stack([events.start_ns[rows], events.end_ns[rows]], axis=1)
+    return spans[np.argsort(spans[:, 0], kind="stable")]
+
+
+def _garbage(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> _Garbage:
+    events, memory, steps = facts.trace.events, facts.memory, facts.steps
+    made_in = steps.index_of(events.start_ns[memory.rows])
+    freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], -1)
+    last_start = np.searchsorted(start_ns, freed_ns, side="right") - 1
+    in_collection: Bools = (last_start >= 0) & (freed_ns <= end_ns[last_start.clip(min=0)])
+    later = (made_in >= 0) & (freed_ns > steps.end_ns[made_in.clip(min=0)])
+    index = np.flatnonzero(in_collection & later)
+    return _Garbage(index, made_in[index])
+
+
+def _peaks(facts: Facts, garbage: _Garbage) -> tuple[int, int]:
+    """The most live bytes within the recorded steps, as recorded and with the garbage freed at its step's end."""
+    events, memory, steps = facts.trace.events, facts.memory, facts.steps
+    made_ns = events.start_ns[memory.rows]
+    window_end = int(steps.end_ns[-1])
+    freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], window_end + 1)
+    sooner = freed_ns.copy()
+    sooner[garbage.index] = np.minimum(freed_ns[garbage.index], steps.end_ns[garbage.made_in])
+    return _peak(made_ns, freed_ns, memory.size_bytes), _peak(made_ns, sooner, memory.size_bytes)
+
+
+def _peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s) -> int:
+    times = np.concatenate([freed_ns, made_ns])  # what is freed at a moment makes room for what is made then
+    change = np.concatenate([-size, size])
+    return int(np.cumsum(change[np.argsort(times, kind="stable")]).max(initial=0))
+
+
+def _sites_by_size(facts: Facts, garbage: _Garbage) -> list[int]:
+    sites = facts.lines.site[facts.memory.rows[garbage.index]]
+    known = sites >= 0
+    if not known.any():
+        return []
+    total = np.bincount(sites[known], weights=facts.memory.size_bytes[garbage.index][known])
+    return [int(site) for site in np.argsort(-total, kind="stable") if total[site] > 0]

@@ -1,0 +1,152 @@
+"""A DataLoader starts its worker processes anew for every epoch, and the epochs are short.
+
+What it detects
+Iterators of a DataLoader with workers and without `persistent_workers` that begin in at least half of the steps, where
+starting the workers, waiting for their first batch and ending them takes at least 3 % of the time. That happens where a
+step is an epoch, or an evaluation; long epochs pay as much, and do not notice. Only profkit's own recordings say
+whether workers persist.
+
+Why is this bad?
+Each worker is a new process with a copy of the program's memory or, where processes are spawned, with all modules
+imported and the dataset unpickled again. Until the first of them has read a batch the training waits, and at the end of
+the epoch it waits until all have exited.
+
+Example
+    loader = DataLoader(dataset, batch_size=64, num_workers=4)
+    for epoch in range(100):
+        for x, y in loader:
+            train_step(x, y)
+
+Use instead
+    loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
+    for epoch in range(100):
+        for x, y in loader:
+            train_step(x, y)
+
+How the saving is estimated
+The time between the drawing of the workers' seed and the first request, in which nothing else happens, vanishes. Of the
+first request as long is kept as workers that are all busy take for a batch, the usual time between two requests times
+their number; of the last, in which the workers end, the usual wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.evidence import begins_an_iterator, share_of_steps, spent_ns
+from profkit.run import STEP_MARK
+from profkit.savings.edits import Edit, combine, shrink, shrink_spans
+from profkit.savings.simulate import replay
+from profkit.trace.events import NONE, Category, Rows
+from profkit.units import format_count, format_time
+
+_LEAST_START_NS = 1_000_000
+"""No system starts a process with PyTorch in it sooner: what takes less was no start of workers."""
+_WORTH = 0.03
+"""Severity medium: workers that persist keep their memory, which is worth it for a gain that one can see."""
+_MOST_STEPS = 0.5
+_UNCERTAINTY = 0.3
+"""While the workers start, those that run already read ahead; and a fork slows what touches its memory first."""
+_SEEDING = ("aten::random_", "aten::item")
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """One iterator: its first and its last request (`NONE` where it goes on beyond the recording), when its workers
+    started, and what is kept of the two requests."""
+
+    first: int
+    last: int
+    start_ns: int
+    end_ns: int
+    first_kept_ns: int
+    last_kept_ns: int
+
+
+@rule(Kind.FAULT)
+def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
+    """One finding: the loops over such a loader."""
+    if facts.run.torch is None:
+        raise CannotLook("only profkit's own recordings say whether the workers of a DataLoader persist")
+    started = [use.workers for use in facts.run.loaders if use.workers and not use.persistent_workers]
+    epochs = [epoch for epoch in _epochs(facts, max(started)) if facts.measured[epoch.first]] if started else []
+    rows = np.array([epoch.first for epoch in epochs], dtype=np.int64)
+    if len(rows) < 2 or share_of_steps(facts, rows) < _MOST_STEPS:
+        return
+    edit = _keep_the_workers(epochs)
+    if replay(facts, edit).fraction < _WORTH:
+        return
+    starting = float(np.median([epoch.end_ns - epoch.start_ns for epoch in epochs]))
+    waiting = float(np.median(spent_ns(facts, rows)))
+    ended = np.array([epoch.last for epoch in epochs if epoch.last >= 0], dtype=np.int64)
+    ending = float(np.median(spent_ns(facts, ended))) if ended.size else 0.0
+    yield Suspicion(
+        message=f"Each epoch starts {format_count(max(started), 'worker')} anew: "
+        f"{format_time(starting)} to start them, {format_time(waiting)} until the first batch and "
+        f"{format_time(ending)} to end them.",
+        fix="Pass `persistent_workers=True` to the DataLoader, and make the loader once, outside the loop over epochs.",
+        rows=rows,
+        edit=edit,
+        confidence=0.9,
+        evidence={"workers": max(started), "starting_ns": int(starting), "first_batch_ns": int(waiting),
+                  "ending_ns": int(ending)},
+    )  # fmt: skip
+
+
+def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
+    """The iterators that began within the recording and started workers."""
+    events = facts.trace.events
+    codes = facts.trace.codes_where(lambda name: "MultiProcessing" in name)
+    asked = facts.loading & np.isin(events.name_code, codes) & (events.lane == facts.steps.main_lane)
+    every = np.flatnonzero(facts.tree.outermost(asked))
+    before, *iterators = np.split(every, np.flatnonzero(begins_an_iterator(facts, every)))
+    usual_length = Counter(map(len, iterators[:-1])).most_common(1)
+    previous_ns = int(events.end_ns[before].max(initial=0))
+    busy = _main_thread_events(facts)
+    for at, rows in enumerate(iterators):
+        ends = at + 1 < len(iterators) or [len(rows)] == [length for length, _ in usual_length]
+        start_ns, end_ns = _longest_gap_after_a_seed(facts, busy, previous_ns, int(events.start_ns[rows[0]]))
+        previous_ns = int(events.end_ns[rows[-1]])
+        # One request alone: a number that the program drew between two batches was taken for a seed.
+        if end_ns - start_ns < _LEAST_START_NS or len(rows) < 2:
+            continue
+        first_ns, middle = int(spent_ns(facts, rows[:1])[0]), rows[1:-1]
+        batch_ns = workers * int(np.median(np.diff(events.start_ns[middle]))) if len(middle) > 1 else first_ns
+        wait_ns = int(np.median(spent_ns(facts, middle))) if middle.size else 0
+        yield _Epoch(int(rows[0]), int(rows[-1]) if ends else NONE, start_ns, end_ns, min(batch_ns, first_ns), wait_ns)
+
+
+def _main_thread_events(facts: Facts) -> Rows:
+    """The outermost operators and ranges of the main thread, the steps' own left out."""
+    events = facts.trace.events
+    steps = np.isin(events.name_code, facts.trace.codes_where(lambda name: name.startswith(STEP_MARK)))
+    shown = np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION)) & ~steps
+    return np.flatnonzero(facts.tree.outermost(shown & (events.lane == facts.steps.main_lane)))
+
+
+def _longest_gap_after_a_seed(facts: Facts, busy: Rows, since_ns: int, until_ns: int) -> tuple[int, int]:
+    """The longest time between the drawing of a seed and what the main thread does next: there the workers start."""
+    events = facts.trace.events
+    rows = busy[(events.start_ns[busy] >= since_ns) & (events.start_ns[busy] < until_ns)]
+    start_ns = events.end_ns[rows]
+    end_ns = np.append(events.start_ns[rows[1:]], until_ns)[: len(rows)]
+    gap_ns = np.where(facts.trace.named(*_SEEDING)[rows], end_ns - start_ns, 0)
+    longest = int(gap_ns.argmax()) if gap_ns.size else NONE
+    return (int(start_ns[longest]), int(end_ns[longest])) if longest >= 0 and gap_ns[longest] > 0 else (0, 0)
+
+
+def _keep_the_workers(epochs: list[_Epoch]) -> Edit:
+    def column(name: str) -> Rows:
+        return np.array([getattr(epoch, name) for epoch in epochs], dtype=np.int64)
+
+    started = shrink_spans(column("start_ns"), column("end_ns"), np.zeros(len(epochs), dtype=np.int64), _UNCERTAINTY)
+    ended = column("last") >= 0
+    ending = shrink(column("last")[ended], column("last_kept_ns")[ended], _UNCERTAINTY)
+    return combine([started, shrink(column("first"), column("first_kept_ns"), _UNCERTAINTY), ending])

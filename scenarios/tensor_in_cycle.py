@@ -1,0 +1,61 @@
+"""Nodes that know their parent keep each tree's tensors until the garbage collector happens to run.
+
+A parent holds its children and each child its parent, so no reference count in the tree ever falls to zero. The
+collector frees such circles, but it runs by the number of Python objects made, not by the memory that their tensors
+hold: a few small nodes hold megabytes, and several steps' trees are alive at once. A weak reference upwards lets each
+tree go with its root.
+
+Source: Python documentation, gc and weakref; PyTorch blog, "Understanding GPU Memory 2: Finding and Removing Reference
+Cycles".
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+triggers = ("reference-cycle",)
+effect = "memory"
+
+
+class Node:
+    def __init__(self, value: Tensor, parent: Any = None) -> None:
+        self.value = value
+        self.parent = parent
+        self.children: list[Node] = []
+
+
+@dataclass(frozen=True)
+class State:
+    inputs: list[Tensor]
+    weight: Tensor
+
+
+def setup(device: str) -> State:
+    torch.manual_seed(0)
+    return State([torch.randn(64, 256, device=device) for _ in range(32)], torch.randn(256, 256, device=device) / 16)
+
+
+def grow(root: Node, weight: Tensor, refer: Callable[[Node], Any]) -> Tensor:
+    """Expand the tree breadth first, two children a node, and return the sum over its leaves."""
+    level = [root]
+    for depth in range(5):
+        for node in level:
+            for sign in (1.0, -1.0):
+                value = torch.tanh(node.value @ weight + sign / (depth + 1))  # expect: reference-cycle
+                node.children.append(Node(value, refer(node)))
+        level = [child for node in level for child in node.children]
+    return torch.stack([leaf.value.mean() for leaf in level]).sum()
+
+
+def pitfall(state: State) -> Iterator[Tensor]:
+    for x in state.inputs:
+        yield grow(Node(x), state.weight, lambda node: node)
+
+
+def fix(state: State) -> Iterator[Tensor]:
+    for x in state.inputs:
+        yield grow(Node(x), state.weight, weakref.ref)

@@ -1,0 +1,56 @@
+"""When the planned steps are recorded the collector runs once, so that the trace shows what waited for it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from profkit.collect.profiler import profile
+from tests.collect.reading import is_inside, read_events, steps_of
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture
+def no_rounds() -> Iterator[None]:
+    """The collector is on, but no round of its own comes within the test."""
+    gc.collect()
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, 1000, 1000)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_what_waits_for_the_collector_is_freed_outside_the_steps(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
+        recording.step()
+        left = weakref.ref(Cycle())
+        recording.step()
+        assert left() is not None
+        recording.step()
+        assert left() is None
+    events = read_events(tmp_path)
+    (full,) = [event for event in events if event["name"].startswith("profkit.gc#2")]
+    assert not any(is_inside(full, step) for step in steps_of(events).values())
+
+
+@pytest.mark.usefixtures("no_rounds")
+def test_a_program_that_switched_the_collector_off_is_left_alone(tmp_path: Path) -> None:
+    gc.disable()
+    try:
+        with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
+            recording.step()
+            left = weakref.ref(Cycle())
+            recording.step()
+            recording.step()
+            assert left() is not None
+    finally:
+        gc.enable()

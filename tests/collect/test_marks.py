@@ -1,0 +1,108 @@
+"""Files that torch.save writes while a recording runs are marked, and the program notices nothing of it."""
+
+from __future__ import annotations
+
+import io
+import threading
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+
+from profkit.collect import marks
+from profkit.collect.marks import SaveMarks
+
+WRITERS = [torch.serialization._open_zipfile_writer_file, torch.serialization._open_zipfile_writer_buffer]
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was opened and closed, in order."""
+    said: list[str] = []
+
+    class Noted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            said.append(f"+{self.name}")
+
+        def __exit__(self, *_: object) -> None:
+            said.append(f"-{self.name}")
+
+    monkeypatch.setattr(marks, "open_mark", Noted)
+    return said
+
+
+@pytest.fixture
+def installed(noted: list[str]):
+    saves = SaveMarks()
+    saves.install()
+    yield saves
+    saves.remove()
+
+
+def test_a_file_and_a_buffer_are_marked_and_written_as_ever(tmp_path: Path, noted: list[str], installed: SaveMarks):
+    buffer = io.BytesIO()
+    torch.save({"a": torch.ones(3)}, tmp_path / "a.pt")
+    assert noted == ["+profkit.save", "-profkit.save"]
+    torch.save({"a": torch.ones(3)}, buffer)
+    assert noted == ["+profkit.save", "-profkit.save"] * 2
+    assert torch.load(tmp_path / "a.pt")["a"].sum() == 3
+    assert torch.load(io.BytesIO(buffer.getvalue()))["a"].sum() == 3
+
+
+def test_the_traceback_of_a_save_that_fails_shows_no_frame_of_profkit(tmp_path: Path, installed: SaveMarks):
+    for target, value in ((tmp_path / "absent" / "a.pt", 1), (tmp_path / "a.pt", lambda: None)):
+        with pytest.raises(Exception) as failure:  # noqa: PT011  # whatever torch raises
+            torch.save(value, target)
+        files = [Path(frame.filename).name for frame in traceback.extract_tb(failure.value.__traceback__)]
+        assert "marks.py" not in files
+        assert "serialization.py" in files
+
+
+def test_a_save_that_fails_closes_its_mark(tmp_path: Path, noted: list[str], installed: SaveMarks):
+    with pytest.raises(Exception, match="pickle"):
+        torch.save(lambda: None, tmp_path / "a.pt")
+    assert noted == ["+profkit.save", "-profkit.save"]
+
+
+def test_a_mark_that_is_open_ends_with_the_recording(tmp_path: Path, noted: list[str], installed: SaveMarks):
+    writer = torch.serialization._open_zipfile_writer_file(str(tmp_path / "a.pt"))
+    installed.remove()
+    assert noted == ["+profkit.save", "-profkit.save"]
+    assert writer.name == str(tmp_path / "a.pt")
+    with writer:
+        pass
+    del writer
+    assert noted == ["+profkit.save", "-profkit.save"]
+
+
+def test_another_thread_is_left_alone(tmp_path: Path, noted: list[str], installed: SaveMarks):
+    thread = threading.Thread(target=lambda: torch.save(1, tmp_path / "a.pt"))
+    thread.start()
+    thread.join()
+    assert noted == []
+    assert torch.load(tmp_path / "a.pt") == 1
+
+
+def test_nothing_is_left_behind():
+    before = [dict(vars(writer)) for writer in WRITERS]
+    saves = SaveMarks()
+    saves.install()
+    assert [dict(vars(writer)) for writer in WRITERS] != before
+    saves.remove()
+    saves.remove()
+    assert [dict(vars(writer)) for writer in WRITERS] == before
+
+
+def test_a_version_of_torch_without_the_writers_marks_nothing(
+    tmp_path: Path, noted: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(SaveMarks, "_WRITERS", (("_no_such_class", "name"),))
+    saves = SaveMarks()
+    saves.install()
+    torch.save(1, tmp_path / "a.pt")
+    saves.remove()
+    assert noted == []

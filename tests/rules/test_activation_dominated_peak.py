@@ -1,0 +1,112 @@
+"""Steps whose peak is made of activations, and peaks that are made of something else or do not matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind
+from profkit.rules.activation_dominated_peak import activation_dominated_peak
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.run import CallSite
+from tests.traces import facts_of, mark, memory, op, step
+
+Json = dict[str, Any]
+LOOP = CallSite("train.py", 9, "main", "x = block(x)")
+INNER = CallSite("model.py", 30, "forward", "return x + self.layers(x)")
+OUTER = CallSite("train.py", 7, "main", "loss = run(blocks, x)")
+MIB = 1 << 20
+BACKWARD = "autograd::engine::evaluate_function: AddBackward0"
+
+
+def block(at: float, address: int, size: int = 30 * MIB, output: int = 10 * MIB, site: int = 0) -> list[Json]:
+    """One call of the loop's line, and in it of a line of the model: two tensors that are kept, the second the output,
+    and one that is freed at once."""
+    return [
+        mark(site, at, 20), mark(1, at + 1, 18), op("aten::add", at + 2, 15), memory(at + 3, 7 * MIB, 1),
+        memory(at + 4, -7 * MIB, 1), memory(at + 5, size, address), memory(at + 6, output, address + 1),
+    ]  # fmt: skip
+
+
+def backward(at: float, address: int, size: int = 30 * MIB, output: int = 10 * MIB) -> list[Json]:
+    return [op(BACKWARD, at, 20), memory(at + 5, -output, address + 1), memory(at + 6, -size, address)]
+
+
+def one_step(calls: int = 8, *, before: int = 0, parameters: int = 0, **sizes: int) -> list[Json]:
+    """A located step: ``before`` bytes were there, then the blocks' forward and backward passes and their gradients."""
+    there = [memory(0.5, before, 99)] if before else []
+    ahead = [event for i in range(calls) for event in block(10 + 30 * i, 100 + 10 * i, **sizes)]
+    back = [event for i in reversed(range(calls)) for event in backward(980 - 30 * i, 100 + 10 * i,
+            **{name: size for name, size in sizes.items() if name != "site"})]  # fmt: skip
+    gradient = [op("torch::autograd::AccumulateGrad", 995, 1, dims=[[parameters // 4]], types=["float"])]
+    return [*there, step(0, 1, 1200), mark(2, 2, 1100), *ahead, *back, *gradient]
+
+
+def facts(events: list[Json]) -> Facts:
+    return facts_of(events, callsites=(LOOP, INNER, OUTER))
+
+
+def find(events: list[Json]) -> list[Suspicion]:
+    return list(activation_dominated_peak.check(facts(events)))
+
+
+def test_blocks_in_a_loop_keep_most_of_the_peak():
+    (found,) = find(one_step())
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("train.py", 9)
+    assert found.size_bytes == 8 * 40 * MIB - 7 * 10 * MIB - 30 * MIB
+    assert found.peak_fraction == pytest.approx(220 / 320)
+    assert found.count == 8
+    assert found.evidence == {"peak_bytes": 320 * MIB, "activation_bytes": 320 * MIB, "calls": 8}
+    assert "are 100% of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
+    assert "use_reentrant=False" in found.fix
+
+
+def test_it_is_an_opportunity_and_never_a_fault():
+    assert activation_dominated_peak.kind is Kind.OPPORTUNITY
+    assert [found.kind for found in find(one_step())] == [None]
+
+
+@pytest.mark.parametrize(("size", "count"), [(22 * MIB, 1), (22 * MIB - 1, 0)])
+def test_a_small_peak_fits_anywhere(size, count):
+    assert len(find(one_step(size=size))) == count
+
+
+@pytest.mark.parametrize(("before", "count"), [(320 * MIB, 1), (320 * MIB + 1, 0)])
+def test_what_was_there_before_the_forward_pass_is_no_activation(before, count):
+    assert len(find(one_step(before=before))) == count
+
+
+@pytest.mark.parametrize(("parameters", "count"), [(106 * MIB, 1), (107 * MIB, 0)])
+def test_parameters_and_optimizer_state_are_counted_by_the_gradients(parameters, count):
+    assert len(find(one_step(parameters=parameters))) == count
+
+
+def test_memory_that_the_backward_pass_does_not_free_is_no_activation():
+    events = [event for event in one_step() if (event["args"].get("Bytes") or 0) > -7 * MIB - 1]
+    assert find(events) == []
+
+
+def test_calls_that_keep_their_output_alone_have_nothing_to_give_back():
+    """As under a checkpoint."""
+    assert find(one_step(size=0, output=40 * MIB)) == []
+
+
+def test_a_line_that_runs_once_has_no_calls_to_checkpoint():
+    assert find(one_step(1, size=400 * MIB)) == []
+
+
+def test_a_pass_without_a_backward_pass_is_silent():
+    assert find([event for event in one_step() if event["name"] != BACKWARD]) == []
+
+
+def test_without_line_marks_the_rule_cannot_look():
+    bare = [event for event in one_step() if not event["name"].startswith("profkit.line")]
+    with pytest.raises(CannotLook, match="which line allocates"):
+        find(bare)
+
+
+def test_without_memory_events_the_rule_does_not_look():
+    assert missing_needs(facts_of([op("aten::mm", 1, 9)]), activation_dominated_peak.needs) == [Need.MEMORY]

@@ -1,0 +1,82 @@
+"""Checkpoints that are written in nearly every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.checkpoint_in_step import checkpoint_in_step
+from profkit.run import CallSite, Run
+from profkit.savings.simulate import predict_saving
+from profkit.trace.events import Category
+from tests.traces import facts_of, mark, op, rows_named, step, trace_of
+
+Json = dict[str, Any]
+SAVE = "profkit.save"
+
+
+def facts_about(*parts: list[Json], run: Run | None = None, before: list[Json] | None = None,
+                callsites: tuple[CallSite, ...] = ()):  # fmt: skip
+    """Steps of 1000 us, each with what is given, by its time in the step."""
+    events = list(before or ())
+    for i, part in enumerate(parts):
+        at = 1000 * (i + bool(before))
+        events += [step(i + 1, at, 1000), op("aten::mm", at, 100)]
+        events += [{**event, "ts": event["ts"] + at} for event in part]
+    return facts_of(events, run=run or Run(torch="2.13"), callsites=callsites)
+
+
+def find(facts) -> list[Suspicion]:
+    return list(checkpoint_in_step.check(facts))
+
+
+def test_written_so_rarely_that_it_costs_a_percent_it_keeps_one_part_in_so_many():
+    """500 us of writing beside 500 of other things: every 100th step costs 5 us, 1 % of 500."""
+    facts = facts_about(*[[op(SAVE, 400, 500)]] * 4)
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, SAVE)
+    assert found.evidence == {"saving_ns_per_step": 500_000, "interval_steps": 100}
+    assert predict_saving(facts, found.edit).fraction == 0.495
+    assert "every 100 steps" in found.fix
+
+
+@pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_steps_are_the_least(steps, reported):
+    assert len(find(facts_about(*[[op(SAVE, 400, 500)]] * steps, *[[]] * (4 - steps)))) == reported
+
+
+@pytest.mark.parametrize(("duration", "reported"), [(39, 1), (38, 0)])
+def test_what_gives_back_less_than_three_percent_is_silent(duration, reported):
+    """Of 39 us beside 961 the fifth part is kept, which saves 31.2 us of 1000; of 38 beside 962 the fourth: 28.5."""
+    facts = facts_about(*[[op(SAVE, 400, duration)]] * 4)
+    assert len(find(facts)) == reported
+
+
+def test_a_recording_of_one_step_does_not_tell_how_often():
+    assert find(facts_about([op(SAVE, 400, 500)])) == []
+
+
+def test_each_line_that_saves_is_a_finding():
+    sites = tuple(CallSite("train.py", line, "train", "torch.save(...)") for line in (7, 9))
+    located = [step(0, 0, 1000), mark(0, 400, 101), op(SAVE, 400, 100), mark(1, 600, 201), op(SAVE, 600, 200)]
+    facts = facts_about(*[[op(SAVE, 400, 100), op(SAVE, 600, 200)]] * 4, before=located, callsites=sites)
+    assert [set(facts.lines.site[found.rows]) for found in find(facts)] == [{0}, {1}]
+
+
+def test_saving_on_another_thread_holds_nobody_up():
+    assert find(facts_about(*[[op(SAVE, 400, 500, tid=2)]] * 4)) == []
+
+
+def test_steps_that_save_nothing_are_silent():
+    assert find(facts_about([], [])) == []
+
+
+def test_a_recording_made_elsewhere_cannot_tell():
+    with pytest.raises(CannotLook, match="profkit made"):
+        find(facts_about([], run=Run()))
+
+
+def test_a_mark_is_no_operator():
+    assert trace_of([op(SAVE, 0, 5)]).events.category.tolist() == [Category.HOST_MARK]

@@ -1,0 +1,158 @@
+"""Debug modes that were left on: known of the settings, and anomaly mode of what the engine does as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Suspicion
+from profkit.rules.debug_mode_on import debug_mode_on
+from profkit.run import CallSite, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, kernel, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+ENGINE = "autograd::engine::evaluate_function: "
+
+
+def find(facts) -> list[Suspicion]:
+    return list(debug_mode_on.check(facts))
+
+
+def node(at: float, checks: int = 1, hooks: int = 0, name: str = "MulBackward0") -> list[Json]:
+    """One node of 10 us, gradient hooks of 4 us before it and checks of 4 us after it."""
+    events, now = [], at
+    for _ in range(hooks):
+        events += check(now)
+        now += 4
+    events += [op(name, now, 10, sequence=7), op("aten::mul", now + 1, 8)]
+    now += 10
+    for _ in range(checks):
+        events += check(now)
+        now += 4
+    return [op(f"{ENGINE}{name}", at, now - at, sequence=7), *events]
+
+
+def check(at: float) -> list[Json]:
+    return [op("aten::isnan", at, 1), op("aten::ne", at, 1), op("aten::_is_any_true", at + 1, 2),
+            op("aten::any", at + 1, 2), op("aten::item", at + 3, 1)]  # fmt: skip
+
+
+def steps_of(events: list[Json], count: int = 4, length: float = 100) -> list[Json]:
+    shifted = [{**event, "ts": event["ts"] + length * i} for i in range(count) for event in events]
+    return [*(step(i, length * i, length) for i in range(count)), *shifted]
+
+
+def test_the_checks_behind_the_nodes_are_found_and_priced():
+    facts = facts_of(steps_of([*node(10, 2), *node(40, 3)]))
+    (found,) = find(facts)
+    assert found.evidence == {"gradients_searched_per_step": 5, "operators_with_stack_per_step": 0}
+    assert (found.count, found.location, found.rows.size) == (5, None, 0)
+    assert predict_saving(facts, found.edit).fraction == 0.2
+
+
+def test_a_setting_that_is_off_by_the_end_of_the_step_does_not_deny_what_shows():
+    facts = facts_of(steps_of(node(10)), run=Run(torch="2.13", flags={"anomaly_mode": False}))
+    assert len(find(facts)) == 1
+
+
+@pytest.mark.parametrize(("unchecked", "reported"), [(1, 1), (2, 0)])
+def test_half_of_the_nodes_are_checked_at_least(unchecked, reported):
+    plain = [event for i in range(unchecked) for event in node(40 + 20 * i, checks=0)]
+    assert len(find(facts_of(steps_of([*node(10), *plain])))) == reported
+
+
+def test_nodes_that_return_no_gradient_do_not_count():
+    leaves = [event for i in range(3) for event in node(30 + 20 * i, 0, name="torch::autograd::AccumulateGrad")]
+    assert len(find(facts_of(steps_of([*node(10), *leaves])))) == 1
+
+
+def test_hooks_of_the_program_that_look_for_nan_are_silent():
+    assert find(facts_of(steps_of([*node(10, checks=0, hooks=1), *node(40, checks=0, hooks=1)]))) == []
+
+
+def test_a_program_that_looks_at_its_loss_is_silent():
+    assert find(facts_of(steps_of([*check(5), *node(10, checks=0)]))) == []
+
+
+def forward(at: float, lead: float, duration: float = 30, sequence: int | None = 3) -> list[Json]:
+    return [op("aten::add", at, duration, sequence=sequence), op("aten::empty", at + lead, 1)]
+
+
+def test_of_formatting_the_stack_what_other_operators_need_is_kept():
+    """Two operators of 21 us before their first event, and one that records no node with 1: 2 x 20 are saved."""
+    facts = facts_of(
+        steps_of([*forward(0, 21), *forward(30, 21), *forward(60, 1, 10, sequence=None)]),
+        run=Run(torch="2.13", flags={"anomaly_mode": True}),
+    )
+    (found,) = find(facts)
+    assert found.evidence == {"gradients_searched_per_step": 0, "operators_with_stack_per_step": 2}
+    assert predict_saving(facts, found.edit).fraction == 0.4
+    assert "NaN." not in found.message
+
+
+def test_what_takes_more_than_twice_the_usual_time_computes():
+    """Leads of 10, 10 and 25 us: of the last one 20 count, and of each 1 is kept."""
+    facts = facts_of(
+        steps_of([*forward(0, 10, 20), *forward(20, 10, 20), *forward(40, 25), *forward(70, 1, 10, sequence=None)]),
+        run=Run(torch="2.13", flags={"anomaly_mode": True}),
+    )
+    assert predict_saving(facts, find(facts)[0].edit).fraction == 0.37
+
+
+def test_the_line_is_the_one_that_switches_it_on():
+    sites = tuple(CallSite("a.py", i, "f", source) for i, source in enumerate((
+        "torch.autograd.set_detect_anomaly(False)", "x = 1", "with torch.autograd.detect_anomaly():",
+        "Trainer(detect_anomaly=True)",
+    )))  # fmt: skip
+    (found,) = find(facts_of(steps_of(node(10)), callsites=sites))
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also]) == (2, [3])
+
+
+def test_without_checks_and_setting_it_is_silent():
+    facts = facts_of(steps_of([*node(10, checks=0), *forward(40, 25)]), run=Run(flags={"anomaly_mode": False}))
+    assert find(facts) == []
+
+
+def blocking(at: float, lead: float, duration: float, correlation: int, returns: float) -> list[Json]:
+    return [op("aten::mm", at, returns), runtime("cudaLaunchKernel", at, returns, correlation=correlation),
+            kernel("gemm", at + lead, duration, correlation=correlation)]  # fmt: skip
+
+
+def launches(returns: float) -> list[Json]:
+    """Each step of 100 us launches one kernel of 40 us, which begins 5 us later; the host then works on for 10."""
+    events = []
+    for i in range(4):
+        events += [step(i, 100 * i, 100), *blocking(100 * i, 5, 40, i + 1, returns), op("aten::t", 100 * i + 80, 10)]
+    return events
+
+
+def test_a_launch_that_blocks_returns_when_its_kernel_begins():
+    facts = facts_of(launches(46), run=Run(flags={"env:CUDA_LAUNCH_BLOCKING": "1"}))
+    (found,) = find(facts)
+    assert found.count == 1
+    assert found.edit is not None
+    assert found.edit.rows.tolist() == rows_named(facts.trace, "cudaLaunchKernel")
+    assert found.edit.kept_ns.tolist() == [5_000] * 4
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.41, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("flags", "returns"),
+    [({}, 46), ({"env:CUDA_LAUNCH_BLOCKING": "0"}, 46), ({"env:CUDA_LAUNCH_BLOCKING": "1"}, 20)],
+    ids=["not set", "set to 0", "no launch waited"],
+)
+def test_launches_are_not_taken_for_blocking(flags, returns):
+    assert find(facts_of(launches(returns), run=Run(flags=flags))) == []
+
+
+@pytest.mark.parametrize(("mode", "reported"), [(0, 0), (1, 1), (2, 1)])
+def test_the_search_for_waits_is_named_without_a_price(mode, reported):
+    found = find(facts_of(steps_of(node(10, checks=0)), run=Run(flags={"sync_debug_mode": mode})))
+    assert [suspicion.edit for suspicion in found] == [None] * reported
+
+
+def test_without_a_setting_nothing_is_said_of_a_recording_made_elsewhere():
+    assert find(facts_of([op("aten::mm", 0, 10)])) == []

@@ -1,0 +1,151 @@
+"""Garbage collections in the step: those that the program asks for, and those that Python begins."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from profkit.collect import marks
+from profkit.collect.marks import CollectorMarks
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.garbage_collection_in_step import garbage_collection_in_step
+from profkit.run import CallSite, Run
+from profkit.savings.simulate import predict_saving
+from profkit.trace.events import Category
+from tests.traces import facts_of, mark, op, pause, rows_named, step, trace_of
+
+Json = dict[str, Any]
+ASKED, AUTOMATIC = "profkit.gc#2", "profkit.gc#2.automatic"
+
+
+def facts_about(*parts: list[Json], run: Run | None = None, before: list[Json] | None = None,
+                callsites: tuple[CallSite, ...] = ()):  # fmt: skip
+    """Steps of 1000 us, each a product of matrices for 300 and what is given, by its time in the step."""
+    events = list(before or ())
+    for i, part in enumerate(parts):
+        at = 1000 * (i + bool(before))
+        events += [step(i + 1, at, 1000), op("aten::mm", at, 300)]
+        events += [{**event, "ts": event["ts"] + at} for event in part]
+    return facts_of(events, run=run or Run(torch="2.13"), callsites=callsites)
+
+
+def find(facts) -> list[Suspicion]:
+    return list(garbage_collection_in_step.check(facts))
+
+
+def test_asked_for_in_each_step_it_costs_its_whole_time():
+    facts = facts_about(*[[op(ASKED, 400, 250)]] * 4)
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, ASKED)
+    assert found.evidence == {"collecting_ns_per_step": 250_000}
+    assert predict_saving(facts, found.edit).fraction == 0.25
+    assert "1 time a step" in found.message
+
+
+def test_each_line_that_asks_is_a_finding():
+    sites = tuple(CallSite("train.py", line, "train", "gc.collect()") for line in (7, 9))
+    located = [step(0, 0, 1000), mark(0, 400, 101), op(ASKED, 400, 100), mark(1, 600, 51), op(ASKED, 600, 50)]
+    facts = facts_about(*[[op(ASKED, 400, 100), op(ASKED, 600, 50)]] * 4, before=located, callsites=sites)
+    first, second = find(facts)
+    assert [set(facts.lines.site[found.rows]) for found in (first, second)] == [{0}, {1}]
+    assert predict_saving(facts, second.edit).fraction == 0.05
+
+
+@pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_steps_are_the_least(steps, reported):
+    assert len(find(facts_about(*[[op(ASKED, 400, 250)]] * steps, *[[]] * (4 - steps)))) == reported
+
+
+def test_a_full_collection_at_the_end_of_an_epoch_does_not_count_to_a_young_one_in_each_step():
+    young = op("profkit.gc#0", 400, 40)
+    facts = facts_about([young], [young], [young], [young, op(ASKED, 500, 400)])
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == 0.04
+
+
+def test_a_recording_of_one_step_does_not_tell_how_often():
+    assert find(facts_about([op(ASKED, 400, 250)])) == []
+
+
+@pytest.mark.parametrize(("duration", "reported"), [(5, 1), (4.9, 0)])
+def test_half_a_percent_is_the_least_for_what_is_asked_for(duration, reported):
+    assert len(find(facts_about(*[[op(ASKED, 400, duration)]] * 4))) == reported
+
+
+@pytest.mark.parametrize(("duration", "reported"), [(30, 1), (29, 0)])
+def test_three_percent_are_the_least_for_what_python_does_by_itself(duration, reported):
+    found = find(facts_about(*[[op(AUTOMATIC, 400, duration)]] * 4))
+    assert len(found) == reported
+
+
+def test_an_automatic_collection_has_no_line():
+    located = [step(0, 0, 1000), mark(0, 400, 101), op(AUTOMATIC, 400, 100)]
+    facts = facts_about(*[[op(AUTOMATIC, 400, 100)]] * 4, before=located, callsites=(CallSite("a.py", 1, "f"),))
+    (found,) = find(facts)
+    assert (found.rows.size, found.location, found.count) == (0, None, 1)
+    assert "gc.freeze()" in found.fix
+    assert predict_saving(facts, found.edit).fraction == 0.1
+
+
+def test_one_automatic_pause_among_the_steps_is_silent():
+    assert find(facts_about([op(AUTOMATIC, 400, 500)], [], [], [])) == []
+    assert find(facts_about([op(AUTOMATIC, 400, 500)])) == []
+
+
+def test_a_rare_full_collection_does_not_count_to_the_frequent_young_ones():
+    young = op("profkit.gc#0.automatic", 400, 40)
+    facts = facts_about([young, op(AUTOMATIC, 500, 400)], [young], [young], [young])
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == 0.04
+
+
+def test_what_is_collected_during_profkits_own_work_is_not_the_programs():
+    assert find(facts_about(*[[pause(350, 400), op(ASKED, 400, 250)]] * 4)) == []
+
+
+def test_collections_of_another_thread_are_left_out():
+    assert find(facts_about(*[[op(ASKED, 400, 250, tid=2)]] * 4)) == []
+
+
+def test_a_recording_made_elsewhere_cannot_tell():
+    with pytest.raises(CannotLook, match="profkit made"):
+        find(facts_about([], run=Run()))
+
+
+def test_a_mark_is_no_operator():
+    trace = trace_of([op(ASKED, 0, 5), op(AUTOMATIC, 10, 5)])
+    assert trace.events.category.tolist() == [Category.HOST_MARK] * 2
+
+
+def test_the_collector_says_which_collections_python_began(monkeypatch):
+    """The young generation's threshold is 10 here, so that 100 lists bring on collections."""
+    names: list[str] = []
+
+    class Noted:
+        def __init__(self, name: str) -> None:
+            names.append(name)
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(marks, "open_mark", Noted)
+    collector, before = CollectorMarks(), gc.get_threshold()
+    gc.collect()
+    collector.install()
+    try:
+        gc.set_threshold(10, 1000, 1000)
+        kept = [[] for _ in range(100)]
+        automatic = tuple(names)
+        gc.set_threshold(100_000, 1000, 1000)
+        names.clear()
+        gc.collect()
+        gc.collect(0)
+    finally:
+        collector.remove()
+        gc.set_threshold(*before)
+    assert len(kept) == 100
+    assert set(automatic) == {"profkit.gc#0.automatic"}
+    assert names == ["profkit.gc#2", "profkit.gc#0"]

@@ -1,0 +1,152 @@
+"""Names that hold more tensors each step while memory grows, and what only looks like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.growing_live_tensors import growing_live_tensors
+from profkit.run import CallSite, LiveHolder, LiveSample
+from tests.traces import facts_of, mark, memory, op, step
+
+Json = dict[str, Any]
+APPEND = CallSite("train.py", 9, "main", "outputs.append(model(x))")
+MODEL = CallSite("model.py", 30, "forward", "return self.head(x)")
+SIZE = 200_000
+
+
+def find(facts: Facts) -> list[Suspicion]:
+    return list(growing_live_tensors.check(facts))
+
+
+def steps(grows_by: Sequence[int], working: int = 1000) -> list[Json]:
+    """The first step is located. Each leaves so many bytes for good and frees what else it allocated."""
+    events = []
+    for i, size in enumerate(grows_by):
+        at = 100 * i
+        marks = [mark(1, at + 1, 20)] if i == 0 else []
+        kept = [memory(at + 5, size, 1000 + i)] if size else []
+        events += [step(i, at, 100), *marks, op("aten::mm", at + 2, 15), *kept,
+                   memory(at + 6, working, 1), memory(at + 12, -working, 1)]  # fmt: skip
+    return events
+
+
+def held(
+    path: str = "outputs",
+    *,
+    tensors: Sequence[int] = (1, 2, 3, 4, 5),
+    size: int = SIZE,
+    graphs: int = 0,
+    used: float = 1,
+    is_bounded: bool = False,
+    site: CallSite | None = APPEND,
+) -> list[LiveHolder]:
+    return [
+        LiveHolder(path, site, graphs * n, graphs * n, n * size, n, int(n * size * used), is_bounded) for n in tensors
+    ]
+
+
+def living(*names: list[LiveHolder], events: list[Json] | None = None) -> Facts:
+    samples = tuple(LiveSample(i, holders) for i, holders in enumerate(zip(*names, strict=True)))
+    return facts_of(events or steps([SIZE] * 5), live=samples, callsites=(APPEND, MODEL))
+
+
+def test_a_list_of_outputs_grows_by_what_each_step_adds():
+    (found,) = find(living(held()))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("train.py", 9)
+    assert [place.line for place in found.also] == [30]
+    assert (found.size_bytes, found.grows, found.count) == (SIZE, True, 1)
+    assert found.evidence == {"tensors_per_step": 1, "bytes_per_step": SIZE}
+    assert "`outputs` keeps 1 tensor more each step" in found.message
+    assert "200 kB a step" in found.message
+
+
+def test_names_that_hold_the_same_tensors_share_what_the_allocator_sees():
+    other = CallSite("train.py", 10, "main", "again.append(outputs[-1])")
+    found = find(living(held(), held("again", site=other)))
+    assert [suspicion.size_bytes for suspicion in found] == [SIZE // 2] * 2
+
+
+def test_one_line_is_told_once():
+    assert len(find(living(held(), held("self.outputs")))) == 1
+
+
+def test_what_only_the_census_sees_was_not_allocated_in_these_steps():
+    """Views of a data set, arrays of NumPy."""
+    assert find(living(held(), events=steps([0] * 5))) == []
+    assert find(living(held(), events=steps([SIZE // 2 - 1] * 5))) == []
+    assert len(find(living(held(), events=steps([SIZE // 2] * 5)))) == 1
+
+
+def test_memory_that_falls_again_does_not_grow():
+    assert find(living(held(), events=steps([SIZE, SIZE, SIZE, 0, 2 * SIZE]))) == []
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        (5, 5, 5, 5, 5),
+        (1, 2, 3, 4, 4),
+        (1, 2, 3, 1, 2),
+        (1, 9, 10, 11, 12),
+    ],
+    ids=["a cache filled before", "a cache that is full", "emptied now and then", "filled at the start"],
+)
+def test_names_that_do_not_grow_steadily_are_silent(tensors):
+    assert find(living(held(tensors=tensors))) == []
+
+
+def test_sizes_that_vary_or_rise_in_one_tensor_are_no_longer_list():
+    lengths = [LiveHolder("batch", APPEND, 0, 0, SIZE * n, 1) for n in range(1, 6)]
+    assert find(living(lengths)) == []
+
+
+def test_outputs_of_various_lengths_still_add_up():
+    sizes = [0, 1, 5, 6, 9, 10]
+    outputs = [LiveHolder("outputs", APPEND, 0, 0, SIZE * size, n) for n, size in enumerate(sizes) if n]
+    assert len(find(living(outputs))) == 1
+
+
+def test_a_census_that_does_not_tell_what_is_used_counts_all_of_it():
+    outputs = [LiveHolder("outputs", APPEND, 0, 0, SIZE * n, n) for n in range(1, 6)]
+    assert len(find(living(outputs))) == 1
+
+
+def test_tensors_with_a_graph_are_left_to_their_own_rule():
+    assert find(living(held(graphs=1))) == []
+
+
+def test_views_that_waste_most_of_what_they_keep_are_left_to_their_own_rule():
+    assert find(living(held(used=0.49))) == []
+    assert len(find(living(held(used=0.5)))) == 1
+
+
+def test_a_name_that_is_emptied_or_has_a_maximum_is_silent():
+    assert find(living(held(is_bounded=True))) == []
+
+
+@pytest.mark.parametrize(("size", "count"), [(99_999, 0), (100_000, 1)])
+def test_losses_and_scores_are_kept_on_purpose(size, count):
+    assert len(find(living(held(size=size), events=steps([size] * 5)))) == count
+
+
+@pytest.mark.parametrize(("working", "count"), [(200_000_000, 0), (198_000_000, 1)])
+def test_a_thousandth_of_the_peak_matters(working, count):
+    assert len(find(living(held(), events=steps([SIZE] * 5, working)))) == count
+
+
+def test_three_samples_are_too_few_to_tell():
+    facts = living(*[held(tensors=(1, 2, 3))], events=steps([SIZE] * 3))
+    with pytest.raises(CannotLook, match="fewer than four"):
+        find(facts)
+
+
+def test_both_signals_are_needed():
+    assert missing_needs(facts_of(steps([SIZE] * 5)), growing_live_tensors.needs) == [Need.LIVE]
+    lone = facts_of([op("aten::mm", 1, 9)], live=living(held()).live)
+    assert missing_needs(lone, growing_live_tensors.needs) == [Need.MEMORY]

@@ -1,0 +1,120 @@
+"""Names whose views keep much more storage than they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.growing_live_tensors import growing_live_tensors
+from profkit.rules.oversized_storage import oversized_storage
+from profkit.run import CallSite, LiveHolder, LiveSample
+from tests.traces import facts_of, mark, memory, op, step
+
+Json = dict[str, Any]
+APPEND = CallSite("train.py", 9, "main", "kept.append(features[:1])")
+MODEL = CallSite("model.py", 30, "forward", "return self.head(x)")
+SIZE = 400_000
+
+
+def find(facts: Facts) -> list[Suspicion]:
+    return list(oversized_storage.check(facts))
+
+
+def steps(grows_by: int = SIZE, count: int = 5, working: int = 1000) -> list[Json]:
+    """The first step is located; each leaves so many bytes for good."""
+    events = []
+    for i in range(count):
+        at = 100 * i
+        marks = [mark(1, at + 1, 20)] if i == 0 else []
+        kept = [memory(at + 5, grows_by, 1000 + i)] if grows_by else []
+        events += [step(i, at, 100), *marks, op("aten::mm", at + 2, 15), *kept,
+                   memory(at + 6, working, 1), memory(at + 12, -working, 1)]  # fmt: skip
+    return events
+
+
+def views(used: int | None, *, tensors: Sequence[int] = (1, 2, 3, 4, 5), storages: Sequence[int] | None = None,
+          graphs: int = 0, is_bounded: bool = False) -> list[LiveHolder]:  # fmt: skip
+    """One view of ``used`` bytes for each tensor; one storage for each, or so many as given."""
+    shown = [None if used is None else used * n for n in tensors]
+    return [
+        LiveHolder("kept", APPEND, graphs * n, graphs * n, SIZE * storage, n, seen, is_bounded)
+        for n, storage, seen in zip(tensors, storages or tensors, shown, strict=True)
+    ]
+
+
+def living(holders: list[LiveHolder], events: list[Json] | None = None) -> Facts:
+    samples = tuple(LiveSample(i, (holder,)) for i, holder in enumerate(holders))
+    return facts_of(events or steps(), live=samples, callsites=(APPEND, MODEL))
+
+
+def test_a_row_of_each_batch_keeps_the_batch():
+    (found,) = find(living(views(4000)))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("train.py", 9)
+    assert [place.line for place in found.also] == [30]
+    assert (found.size_bytes, found.grows, found.count) == (SIZE - 4000, True, 1)
+    assert found.evidence == {"storage_bytes_per_step": SIZE, "used_bytes_per_step": 4000}
+    assert "1 tensor more each step, of 4.00 kB, and with them storages of 400 kB" in found.message
+    assert "`x.clone()`" in found.fix
+
+
+def test_what_a_view_wastes_is_no_growth_of_live_tensors():
+    assert list(growing_live_tensors.check(living(views(4000)))) == []
+
+
+def test_the_saving_is_no_more_than_the_allocator_sees():
+    (found,) = find(living(views(4000), steps(SIZE * 3 // 4)))
+    assert found.size_bytes == SIZE * 3 // 4 - 4000
+
+
+def test_a_container_with_a_maximum_wastes_its_share_of_the_peak():
+    (found,) = find(living(views(0, is_bounded=True)))
+    assert not found.grows
+    assert found.peak_fraction == pytest.approx(5 * SIZE / (5 * SIZE + 1000))
+
+
+@pytest.mark.parametrize(("used", "count"), [(SIZE // 2, 0), (SIZE // 2 - 1, 1)])
+def test_a_view_of_half_of_the_storage_is_no_fault(used, count):
+    assert len(find(living(views(used)))) == count
+
+
+@pytest.mark.parametrize(("working", "count"), [(298_000_000, 1), (302_000_000, 0)])
+def test_a_thousandth_of_the_peak_matters(working, count):
+    assert len(find(living(views(100_000), steps(working=working)))) == count
+
+
+def test_views_of_one_storage_cost_nothing_more():
+    """Slices of a data set."""
+    assert find(living(views(4000, storages=(1, 1, 1, 1, 1)))) == []
+
+
+def test_storages_that_were_allocated_before_are_not_kept_by_the_views():
+    """Slices of other tensors that live anyway: the census sees storages, the allocator no growth."""
+    assert find(living(views(4000), steps(0))) == []
+
+
+def test_tensors_with_a_graph_are_left_to_their_own_rule():
+    assert find(living(views(4000, graphs=1))) == []
+
+
+def test_a_full_cache_of_views_does_not_grow():
+    assert find(living(views(4000, tensors=(3, 4, 5, 5, 5)))) == []
+
+
+def test_a_census_that_does_not_tell_what_is_used_shows_no_waste():
+    assert find(living(views(None))) == []
+
+
+def test_three_samples_are_too_few_to_tell():
+    with pytest.raises(CannotLook, match="fewer than four"):
+        find(living(views(4000)[:3], steps(count=3)))
+
+
+def test_both_signals_are_needed():
+    assert missing_needs(facts_of(steps()), oversized_storage.needs) == [Need.LIVE]
+    lone = facts_of([op("aten::mm", 1, 9)], live=living(views(4000)).live)
+    assert missing_needs(lone, oversized_storage.needs) == [Need.MEMORY]

@@ -1,0 +1,98 @@
+"""Batches that the main process puts together of samples which it picks out of tensors one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.input_bound import input_bound
+from profkit.rules.per_sample_fetch import per_sample_fetch
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, mark, op, rows_named, step
+
+Json = dict[str, Any]
+SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def find(facts) -> list[Suspicion]:
+    return list(per_sample_fetch.check(facts))
+
+
+def request(picks: int = 64, stacks: int = 1, name: str = "aten::select", stacking: float = 40,
+            duration: float = 400) -> list[Json]:  # fmt: skip
+    """A request of 400 us that picks a sample each 5 us and stacks them at its end, for 40 us."""
+    chosen = [op(name, 5 * i, 2) for i in range(picks)]
+    joined = [part for i in range(stacks) for part in (
+        op("aten::stack", 325 + i, stacking), op("aten::cat", 325 + i, stacking / 2))]  # fmt: skip
+    return [annotation(SINGLE, 0, duration), *chosen, *joined]
+
+
+def facts_about(*parts: list[Json], length: float = 1000, **more: Any):
+    events = [op("aten::mm", length * i + 600, 300) for i in range(len(parts))]
+    for i, part in enumerate(parts):
+        events += [step(i, length * i, length), *({**event, "ts": event["ts"] + length * i} for event in part)]
+    return facts_of(events, **more)
+
+
+def test_the_time_of_the_stacking_is_kept():
+    facts = facts_about(*[request()] * 4)
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, SINGLE)
+    assert found.evidence == {
+        "picks_per_batch": 64, "fetching_ns_per_batch": 400_000, "stacking_ns_per_batch": 40_000,
+    }  # fmt: skip
+    assert predict_saving(facts, found.edit).fraction == 0.36
+
+
+@pytest.mark.parametrize("name", ["aten::index", "aten::index_select", "aten::slice", "aten::narrow"])
+def test_other_ways_to_pick_count(name):
+    assert len(find(facts_about(*[request(name=name)] * 4))) == 1
+
+
+@pytest.mark.parametrize(("picks", "reported"), [(64, 1), (63, 0)])
+def test_64_picks_are_the_least(picks, reported):
+    assert len(find(facts_about(*[request(picks)] * 4))) == reported
+
+
+def test_what_an_operator_does_inside_is_no_pick():
+    inside = [annotation(SINGLE, 0, 400), op("aten::roll", 0, 330), *(op("aten::select", 5 * i, 2) for i in range(64)),
+              op("aten::stack", 340, 40)]  # fmt: skip
+    assert find(facts_about(*[inside] * 4)) == []
+
+
+def test_picks_that_are_not_stacked_are_silent():
+    assert find(facts_about(*[request(stacks=0)] * 4)) == []
+
+
+@pytest.mark.parametrize(("duration", "reported"), [(3199, 1), (3200, 0)])
+def test_samples_that_take_longer_than_their_picking_are_left_to_input_bound(duration, reported):
+    """64 picks in 3200 us are 50 us for each."""
+    facts = facts_about(*[request(duration=duration)] * 4, length=5000)
+    assert len(find(facts)) == reported
+    assert len(list(input_bound.check(facts))) == 1 - reported
+
+
+@pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_steps_are_the_least(steps, reported):
+    assert len(find(facts_about(*[request()] * steps, *[request(0, 0)] * (4 - steps)))) == reported
+
+
+@pytest.mark.parametrize(("length", "reported"), [(12_000, 1), (12_001, 0)])
+def test_three_percent_are_the_least(length, reported):
+    """360 us of a step."""
+    assert len(find(facts_about(*[request()] * 4, length=length))) == reported
+
+
+def test_the_line_is_that_of_the_loop():
+    located = [mark(3, 0, 401), *request()]
+    facts = facts_about(located, *[request()] * 4)
+    (found,) = find(facts)
+    assert set(facts.lines.site[found.rows]) == {3}
+
+
+def test_picking_outside_a_loader_is_silent_and_without_a_loader_it_cannot_look():
+    assert find(facts_about(*[[annotation(SINGLE, 500, 50), *request()[1:]]] * 4)) == []
+    with pytest.raises(CannotLook, match="no DataLoader"):
+        find(facts_about(*[request()[1:]] * 4))
