@@ -1,20 +1,22 @@
 """Proof of a prediction: a scenario's two variants measured side by side, beside what profkit said of the pitfall.
 
-The variants run in a process each, unrecorded, a few steps of one and then of the other, so that whatever else the
-machine does falls on both. The measured effect is ``1 - median(fix) / median(pitfall)``, of the step's time or of its
-peak memory; its interval is the percentile bootstrap over rounds (Efron and Tibshirani, An Introduction to the
-Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often disturbs the next.
+The variants run in a process each, unrecorded and with one thread, a few steps of one and then of the other, so that
+whatever else the machine does falls on both. The measured effect is ``1 - median(fix) / median(pitfall)``, of the
+step's time or of its peak memory; its interval is the percentile bootstrap over rounds (Efron and Tibshirani, An
+Introduction to the Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often disturbs the
+next.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,12 +35,15 @@ _ROUNDS = 12
 _BLOCK_S = 0.15
 """A round gives each variant that long, and one step at least, so that the change of processes weighs little."""
 _LARGEST_BLOCK = 50
+_MEMORY_STEPS = 12
 _BUDGET_S = 8.0
 _WARM_UP = 2
 """Rounds that do not count: lazy initialisation, caches, the first touch of memory."""
 _RESAMPLES = 2000
 _CONFIDENCE = (2.5, 97.5)
 _TIMEOUT_S = 300
+_THREADS = "1"
+"""Two processes by turns must not have each other's idle threads on their CPUs; recordings are made alike."""
 _MEMORY_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 """glibc then gives freed tensors back at once, so that the process holds what the program holds (``mallopt(3)``)."""
 
@@ -85,6 +90,11 @@ class Measurement:
     number: Int64s
 
 
+def _environment(kind: str) -> dict[str, str]:
+    settings = _MEMORY_SETTINGS if kind == "memory" else {}
+    return {**os.environ, "OMP_NUM_THREADS": _THREADS, "MKL_NUM_THREADS": _THREADS, **settings}
+
+
 def verify(scenario: Scenario, device: str = "cpu") -> Proof:
     """Record and diagnose both variants, measure both, and compare. A scenario that fails has that for a verdict."""
     kind = "memory" if scenario.effect == "memory" else "time"
@@ -121,7 +131,9 @@ def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis
     with TemporaryDirectory(prefix="profkit-") as directory:
         run = Path(directory) / "run"
         command = [sys.executable, "-m", "profkit.collect.scenario", str(scenario.path), variant, device, str(run)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)  # noqa: S603  # profkit itself
+        result = subprocess.run(  # noqa: S603  # profkit itself
+            command, env=_environment("time"), capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
         if result.returncode:
             raise ProfkitError(f"{scenario.name}: the {variant} could not be recorded: {_last_line(result.stderr)}")
         return diagnose_path(run)
@@ -135,19 +147,29 @@ def is_expected(finding: Finding, scenario: Scenario) -> bool:
 
 def measure(scenario: Scenario, device: str, kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
     """Run both variants by turns until the rounds are enough or the time is up."""
-    rounds: list[list[_Answer]] = []
-    environment = {**os.environ, **(_MEMORY_SETTINGS if kind == "memory" else {})}
+    environment = _environment(kind)
     with ExitStack() as stack:
         variants = [
             stack.enter_context(_Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")
         ]
-        slowest_s = max(sum(variant.run(1)["ns"]) for variant in variants) / 1e9
-        block = max(1, min(_LARGEST_BLOCK, int(_BLOCK_S / max(slowest_s, 1e-4))))
-        end = clock() + _BUDGET_S
-        while len(rounds) < _ROUNDS + _WARM_UP or clock() < end:
-            rounds.append([variant.run(block) for variant in variants])
-    counted = rounds[_WARM_UP:]
-    return Measurement(*(_medians(counted, name) for name in ("ns", "peak_bytes", "number")))
+        rounds = _by_turns(variants, clock) if kind == "time" else _step_by_step(variants)
+    return Measurement(*(_medians(rounds, name) for name in ("ns", "peak_bytes", "number")))
+
+
+def _by_turns(variants: list[_Variant], clock: Callable[[], float]) -> list[list[_Answer]]:
+    slowest_s = max(sum(variant.run(1)["ns"]) for variant in variants) / 1e9
+    block = max(1, min(_LARGEST_BLOCK, int(_BLOCK_S / max(slowest_s, 1e-4))))
+    rounds: list[list[_Answer]] = []
+    end = clock() + _BUDGET_S
+    while len(rounds) < _ROUNDS + _WARM_UP or clock() < end:
+        rounds.append([variant.run(block) for variant in variants])
+    return rounds[_WARM_UP:]
+
+
+def _step_by_step(variants: list[_Variant]) -> list[list[_Answer]]:
+    """The later half of the steps that every scenario has: memory is compared at the same step of both variants, and
+    never after a variant began anew, when the process still holds what was freed."""
+    return [[variant.run(1) for variant in variants] for _ in range(_MEMORY_STEPS)][_MEMORY_STEPS // 2 :]
 
 
 def _medians(rounds: list[list[_Answer]], name: str) -> Int64s:
@@ -204,17 +226,29 @@ class _Variant:
         self._name = f"{scenario.name}, {variant}"
         command = [sys.executable, "-m", "profkit.collect.trial", str(scenario.path), variant, device]
         self._process = subprocess.Popen(  # noqa: S603  # profkit itself
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
 
     def __enter__(self) -> _Variant:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._process.kill()
+        self._signal("SIGKILL")
         self._process.communicate()
 
+    def _signal(self, name: str) -> None:
+        """To the process and those that it started, such as a loader's workers; nothing where there are no groups."""
+        number = getattr(signal, name, None)
+        if number is not None and hasattr(os, "killpg"):
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+        elif name == "SIGKILL":
+            self._process.kill()
+
     def run(self, steps: int) -> _Answer:
+        """So many steps. Between its turns all stands still, or workers would prepare what the next one is timed for."""
+        self._signal("SIGCONT")
         stdin, stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
         try:
             stdin.write(f"{steps}\n")
@@ -223,6 +257,7 @@ class _Variant:
         except (OSError, ValueError):
             said = _last_line(self._process.communicate()[1])
             raise ProfkitError(f"{self._name}: the scenario failed: {said}") from None
+        self._signal("SIGSTOP")
         return answer
 
 

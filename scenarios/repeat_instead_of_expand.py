@@ -18,24 +18,31 @@ triggers = ("materialised-broadcast",)
 
 @dataclass(frozen=True)
 class State:
-    batches: list[Tensor]
+    batches: list[list[Tensor]]
     centers: Tensor
 
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    return State([torch.randn(1024, 48, device=device) for _ in range(30)], torch.randn(128, 48, device=device))
+    batches = [[torch.randn(96, 48, device=device) for _ in range(10)] for _ in range(30)]
+    return State(batches, torch.randn(128, 48, device=device))
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
-    for points in state.batches:
-        repeated = points.unsqueeze(1).repeat(1, len(state.centers), 1)  # expect: materialised-broadcast
-        distances = torch.linalg.vector_norm(repeated - state.centers, dim=-1)
-        yield distances.amin(dim=1)
+    for clouds in state.batches:
+        nearest = []
+        for points in clouds:
+            repeated = points.unsqueeze(1).repeat(1, len(state.centers), 1)  # expect: materialised-broadcast
+            distances = torch.linalg.vector_norm(repeated - state.centers, dim=-1)
+            nearest.append(distances.amin(dim=1))
+        yield torch.stack(nearest)
 
 
 def fix(state: State) -> Iterator[Tensor]:
-    for points in state.batches:
-        expanded = points.unsqueeze(1)
-        distances = torch.linalg.vector_norm(expanded - state.centers, dim=-1)
-        yield distances.amin(dim=1)
+    for clouds in state.batches:
+        nearest = []
+        for points in clouds:
+            expanded = points.unsqueeze(1)
+            distances = torch.linalg.vector_norm(expanded - state.centers, dim=-1)
+            nearest.append(distances.amin(dim=1))
+        yield torch.stack(nearest)

@@ -26,7 +26,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     """Record a few steps of a program into a run directory; a context manager or a decorator.
 
     ``wait`` steps pass unprofiled and are timed, ``warmup`` steps are recorded to learn which line runs what, and
-    ``active`` steps are recorded to be measured; after up to ten more timed steps everything is removed. Steps end
+    ``active`` steps are recorded to be measured; after up to thirty more timed steps everything is removed. Steps end
     where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader; a program with
     none of these is recorded from its start, for at most ``limit_s`` seconds.
 

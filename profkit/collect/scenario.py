@@ -7,6 +7,7 @@ which yield a result at the end of each step. It may say how many ``steps`` it r
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import random
 import sys
@@ -26,6 +27,7 @@ from profkit.run import create_directory
 
 VARIANTS = ("pitfall", "fix")
 _STEPS = 8
+_WARM_WAIT = 5
 _PREFIX = "_profkit_scenario_"
 
 
@@ -113,8 +115,10 @@ def _detach(result: Any) -> Any:
 
 
 def main(path: str, variant: str, device: str, directory: str) -> None:
-    """Record one variant in a process of its own."""
-    run_scenario(Path(path), variant, device, create_directory(Path(directory)))
+    """Record one variant in a process of its own, once it is warm: its first steps touch memory for the first time."""
+    run_scenario(Path(path), variant, device)
+    gc.collect()
+    run_scenario(Path(path), variant, device, create_directory(Path(directory)), wait=_WARM_WAIT)
 
 
 if __name__ == "__main__":

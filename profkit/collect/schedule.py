@@ -40,7 +40,7 @@ class Plan:
     wait: int = 3
     warmup: int = 1
     active: int = 4
-    after: int = 10
+    after: int = 30
     opening: bool = True
     limit_s: float = 30.0
     max_lines: int = 40_000

@@ -7,6 +7,7 @@ it was since the variant last began, from 1, ``number``. What the scenario itsel
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -48,6 +49,8 @@ class Trial:
         return took or 0, max(0, peak_rss_bytes() - self._base_bytes), self._number
 
     def _begin(self) -> None:
+        self._steps = iter(())
+        gc.collect()  # what the last round left must not count as held before this one
         seed()
         self._steps = getattr(self._module, self._variant)(self._module.setup(self._device))
         self._number = 0

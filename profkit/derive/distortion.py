@@ -2,9 +2,10 @@
 
 PyTorch's profiler does its work for an event before it takes the event's start and after it takes its end
 (``onFunctionEnter`` and ``onFunctionExit`` in ``torch/csrc/autograd/profiler_kineto.cpp``), so that it shows as time
-between events. How much it is in all is known where steps were also timed without a profiler; it is shared out evenly:
-each event took up to the same time from the free stretch before it, and that time is such that all of it adds up to the
-difference. So a step of a thousand small operators is put right by more than one of ten large ones.
+between the starts and ends of events. How much it is in all is known where steps were also timed without a profiler; it
+is shared out evenly: each start and each end took up to the same time from the stretch beside it, and that time is such
+that all of it adds up to the difference. So a step of a thousand small operators is put right by more than one of ten
+large ones.
 """
 
 from __future__ import annotations
@@ -30,33 +31,34 @@ def find_overhead(
     if not reference_step_ns or not rows.size:
         return union(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     excess_ns = (steps.median_ns - float(np.median(reference_step_ns))) * steps.measured_count
-    start_ns = events.start_ns[rows]
-    before_ns = start_ns - _previous_edge(start_ns, tree.end_ns[rows], events.lane[rows].astype(np.int64))
-    each_ns = _water_level(before_ns, excess_ns)
-    return union(start_ns - np.minimum(before_ns, each_ns), start_ns)
+    start_ns, end_ns, weight = _stretches(events.start_ns[rows], tree.end_ns[rows], events.lane[rows].astype(np.int64))
+    each_ns = _water_level(end_ns - start_ns, weight, excess_ns)
+    return union(end_ns - np.minimum(end_ns - start_ns, weight * each_ns), end_ns)
 
 
-def _previous_edge(start_ns: Int64s, end_ns: Int64s, lane: Int64s) -> Int64s:
-    """The last start or end of an event of the same lane before each start; the start itself for the first."""
+def _stretches(start_ns: Int64s, end_ns: Int64s, lane: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Starts and ends of the stretches between neighbouring edges of a lane's events, and how many edges border on each
+    with the profiler's work on that side: an end before it, a start after it."""
     count = len(start_ns)
     times, lanes = np.concatenate([start_ns, end_ns]), np.concatenate([lane, lane])
     is_start = np.arange(2 * count) < count
     order = np.lexsort((is_start, times, lanes))
-    previous = times[order]
-    previous[1:] = np.where(lanes[order][1:] == lanes[order][:-1], previous[:-1], previous[1:])
-    found = np.empty(2 * count, dtype=np.int64)
-    found[order] = previous
-    return found[:count]
+    times, lanes, is_start = times[order], lanes[order], is_start[order]
+    weight = is_start[1:].astype(np.int64) + ~is_start[:-1]
+    between = (lanes[1:] == lanes[:-1]) & (weight > 0) & (times[1:] > times[:-1])
+    return times[:-1][between], times[1:][between], weight[between]
 
 
-def _water_level(room_ns: Int64s, wanted_ns: float) -> int:
-    """The level at which ``minimum(room, level)`` adds up to what is wanted: all room where there is not enough."""
-    if wanted_ns <= 0:
+def _water_level(room_ns: Int64s, weight: Int64s, wanted_ns: float) -> int:
+    """The level at which ``minimum(room, weight * level)`` adds up to what is wanted; where that is too little, all."""
+    if wanted_ns <= 0 or not len(room_ns):
         return 0
-    room = np.sort(room_ns)
-    filled = np.cumsum(room) + room * np.arange(len(room) - 1, -1, -1)
-    at = int(np.searchsorted(filled, wanted_ns))
+    order = np.argsort(room_ns / weight)
+    room, weight = room_ns[order], weight[order]
+    full_at = room / weight
+    filled_before = np.cumsum(room) - room
+    open_weight = np.cumsum(weight[::-1])[::-1]
+    at = int(np.searchsorted(filled_before + full_at * open_weight, wanted_ns))
     if at == len(room):
-        return int(room[-1])
-    below = float(np.cumsum(room)[at - 1]) if at else 0.0
-    return int((wanted_ns - below) / (len(room) - at))
+        return int(np.ceil(full_at[-1]))
+    return int((wanted_ns - float(filled_before[at])) / float(open_weight[at]))

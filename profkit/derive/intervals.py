@@ -30,6 +30,14 @@ class Intervals:
         inside = np.minimum(times_ns, self.end_ns[last]) - self.start_ns[last]
         return np.where(index > 0, lengths[last] + inside, 0)
 
+    def when_uncovered(self, amounts_ns: Int64s) -> Int64s:
+        """The inverse of ``time - covered_before(time)``: by when so much time has passed outside the intervals."""
+        lengths = self.end_ns - self.start_ns
+        before = np.cumsum(lengths) - lengths
+        passed = np.searchsorted(self.start_ns - before, amounts_ns, side="right")
+        total = np.concatenate([[0], np.cumsum(lengths)])
+        return np.asarray(amounts_ns + total[passed], dtype=np.int64)
+
     def covered_within(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
         """For each range, how much of it lies inside the intervals."""
         return self.covered_before(end_ns) - self.covered_before(start_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -88,4 +89,5 @@ def _machine() -> str:
     except PackageNotFoundError:
         torch = "none"
     date = datetime.now(timezone.utc).date().isoformat()
-    return f"{date}, {platform.machine()}, Python {platform.python_version()}, torch {torch}"
+    machine = f"{platform.machine()}, {os.cpu_count()} CPUs, one thread each"
+    return f"{date}, {machine}, Python {platform.python_version()}, torch {torch}"

@@ -120,9 +120,14 @@ def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
 
 
 def spent_ns(facts: Facts, rows: Rows) -> Int64s:
-    """How long each of the host events took."""
-    spent: Int64s = facts.tree.end_ns[rows] - facts.trace.events.start_ns[rows]
-    return spent
+    """How long each of the host events took, without what the recording added."""
+    return length_ns(facts, facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])
+
+
+def length_ns(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+    """How long stretches of the host's time are, without what the recording added."""
+    length: Int64s = end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)
+    return length
 
 
 def busiest_site(facts: Facts, rows: Rows) -> int:
@@ -188,10 +193,14 @@ def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GrowingGraph:
-    """A name from which more of the autograd graph is reached at each step's end; ``more_*`` are medians per step."""
+    """A name from which more of the autograd graph is reached at each step's end; ``more_*`` are medians per step.
+
+    ``tensors`` and ``nodes`` are what it reached at the last one.
+    """
 
     path: str
     site: CallSite | None
+    tensors: int
     nodes: int
     more_nodes: int
     more_tensors: int
@@ -215,7 +224,7 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
                                 for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
         if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (_is_steady(nodes) or _is_steady(tensors)):
             more = [int(np.median(column)) for column in (nodes, tensors, size)]
-            found.append(GrowingGraph(path, last.site, last.graph_nodes, *more))
+            found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))
     return tuple(found)
 
 

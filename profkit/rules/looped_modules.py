@@ -38,7 +38,7 @@ from profkit.derive.operators import parse_dims
 from profkit.derive.places import call_site
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import backward_of, locations_of, named_operators, program_operators, spent_ns
+from profkit.rules.evidence import backward_of, length_ns, locations_of, named_operators, program_operators, spent_ns
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Category, Int64s, Rows
 
@@ -191,10 +191,11 @@ def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int) -> Edit:
     first = np.concatenate([[0], np.flatnonzero((np.diff(place) != 1) | (np.diff(step) != 0)) + 1])
     last = np.concatenate([first[1:], [len(rows)]]) - 1
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
-    between = end - start - np.add.reduceat(spent_ns(facts, rows), first)
+    length = length_ns(facts, start, end)
+    between = length - np.add.reduceat(spent_ns(facts, rows), first)
     dispatch = np.add.reduceat(_dispatch_ns(facts, rows, among), first)
     repeated = (dispatch + between) * (calls - 1) / calls
-    return shrink_spans(start, end, (end - start - repeated).astype(np.int64), _UNCERTAINTY)
+    return shrink_spans(start, end, (length - repeated).astype(np.int64), _UNCERTAINTY)
 
 
 def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:

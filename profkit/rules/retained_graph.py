@@ -123,9 +123,10 @@ def _advise(graph: GrowingGraph) -> str:
         return f"Keep the values without their history: put `x.detach()`, or `x.item()` for a number, into `{name}`."
     if _adds_to_itself(graph):
         return f"Add the value without its history: `{name} += x.detach()`."
+    cut = f"{name}.detach()" if graph.tensors == 1 else f"tuple(t.detach() for t in {name})"
     return (
-        f"Cut the history between steps: `{name} = {name}.detach()` before the next step uses it. For backpropagation "
-        "through several steps on purpose, detach once in a while."
+        f"Cut the history between steps: `{name} = {cut}` before the next step uses it. For backpropagation through "
+        "several steps on purpose, detach once in a while."
     )
 
 

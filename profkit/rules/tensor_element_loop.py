@@ -38,6 +38,7 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
     backward_of,
     group_by_place,
+    length_ns,
     locations_of,
     program_operators,
     scale_operators,
@@ -180,4 +181,4 @@ def _vectorise(facts: Facts, loops: list[_Loop]) -> Edit:
     rows = np.concatenate([loop.rows for loop in loops])
     scaled = [rows, backward_of(facts, rows)] if facts.device.present else [backward_of(facts, rows)]
     parts = [scale_operators(facts, one, np.full(len(one), kept), _UNCERTAINTY, launch_kept=kept) for one in scaled]
-    return combine([shrink_spans(start, end, (end - start) // rounds, _UNCERTAINTY), *parts])
+    return combine([shrink_spans(start, end, length_ns(facts, start, end) // rounds, _UNCERTAINTY), *parts])

@@ -90,10 +90,13 @@ def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     """What the edit takes out of the host's timeline: the tail of each shortened event and span."""
     events, tree = facts.trace.events, facts.tree
     serial = facts.serial_lanes[events.lane[edit.rows]]
-    start, end = events.start_ns[edit.rows], tree.end_ns[edit.rows]
-    tails = np.minimum(start + edit.kept_ns, end)[serial], end[serial]
-    span_tails = np.minimum(edit.span_start_ns + edit.span_kept_ns, edit.span_end_ns), edit.span_end_ns
-    return union(np.concatenate([tails[0], span_tails[0]]), np.concatenate([tails[1], span_tails[1]]))
+    start, end, kept = events.start_ns[edit.rows][serial], tree.end_ns[edit.rows][serial], edit.kept_ns[serial]
+    start = np.concatenate([start, edit.span_start_ns])
+    end = np.concatenate([end, edit.span_end_ns])
+    kept = np.concatenate([kept, edit.span_kept_ns])
+    added = facts.overhead  # what is kept is time of the program, so that much must lie outside of it
+    until = added.when_uncovered(start - added.covered_before(start) + kept)
+    return union(np.minimum(np.where(kept > 0, until, start), end), end)
 
 
 def _outside_measured(facts: Facts, start_ns: int, end_ns: int) -> Intervals:

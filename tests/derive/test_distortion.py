@@ -16,14 +16,15 @@ def _overhead(events, *reference_us: int) -> list[tuple[int, int]]:
     return [(int(s), int(e)) for s, e in zip(found.start_ns, found.end_ns, strict=True)]
 
 
-def test_the_difference_is_shared_evenly_by_the_events():
+def test_the_difference_is_shared_evenly_by_the_starts_and_ends_of_events():
+    """Between two operators lie an end and a start, so that stretch has twice the share of the others."""
     events = [step(0, 0, 100), op("aten::a", 20, 10), op("aten::b", 60, 10)]
-    assert _overhead(events, 90) == [(15_000, 20_000), (55_000, 60_000)]
+    assert _overhead(events, 90) == [(17_500, 20_000), (55_000, 60_000), (97_500, 100_000)]
 
 
-def test_an_event_takes_no_more_than_the_free_stretch_before_it():
+def test_an_edge_takes_no_more_than_the_stretch_beside_it():
     events = [step(0, 0, 100), op("aten::a", 20, 20), op("aten::inner", 22, 10), op("aten::b", 60, 10)]
-    assert _overhead(events, 84) == [(13_000, 22_000), (53_000, 60_000)]
+    assert _overhead(events, 84) == [(17_200, 22_000), (37_200, 40_000), (54_400, 60_000), (97_200, 100_000)]
 
 
 def test_time_that_no_event_can_have_cost_stays():
@@ -32,7 +33,7 @@ def test_time_that_no_event_can_have_cost_stays():
 
 def test_the_median_step_without_the_profiler_is_what_counts():
     events = [step(0, 0, 100), op("aten::a", 20, 10)]
-    assert _overhead(events, 95, 20, 400) == [(15_000, 20_000)]
+    assert _overhead(events, 95, 20, 400) == [(17_500, 20_000), (97_500, 100_000)]
 
 
 @pytest.mark.parametrize("reference_us", [(), (100,), (130,)])
@@ -42,12 +43,11 @@ def test_without_a_difference_nothing_was_added(reference_us):
 
 def test_steps_that_are_not_measured_and_pauses_have_no_part_in_it():
     events = [step(0, 0, 100), op("aten::a", 20, 10), pause(40, 50)]
-    assert _overhead(events, 40) == [(10_000, 20_000)]
+    assert _overhead(events, 40) == [(15_000, 20_000), (95_000, 100_000)]
 
 
 @pytest.mark.parametrize("wanted", [0.0, 1.0, 7.5, 30.0, 59.0, 60.0, 1000.0])
 def test_the_level_fills_what_is_wanted_to_the_nanosecond(wanted):
-    room = np.array([30, 0, 10, 20], dtype=np.int64)
-    level = _water_level(room, wanted)
-    filled = int(np.minimum(room, level).sum())
-    assert min(wanted, 60.0) - len(room) < filled <= wanted or filled == 0
+    room, weight = np.array([30, 1, 10, 20], dtype=np.int64), np.array([2, 1, 1, 2], dtype=np.int64)
+    filled = int(np.minimum(room, weight * _water_level(room, weight, wanted)).sum())
+    assert min(wanted, 61.0) - weight.sum() < filled <= max(wanted, 0.0)

@@ -63,3 +63,10 @@ def test_coverage_counts_the_moments_inside(ranges, asked):
     assert within.tolist() == [len(moments & set(range(s, e))) for s, e in zip(start, end, strict=True)]
     before = _intervals(ranges).covered_before(start)
     assert before.tolist() == [sum(moment < at for moment in moments) for at in start]
+
+
+def test_the_time_by_which_so_much_has_passed_outside_is_the_inverse_of_what_lies_outside():
+    both = union(np.array([10, 40]), np.array([20, 45]))
+    assert both.when_uncovered(np.array([0, 9, 10, 29, 30, 100])).tolist() == [0, 9, 20, 39, 45, 115]
+    times = np.array([3, 25, 39, 50])
+    assert both.when_uncovered(times - both.covered_before(times)).tolist() == times.tolist()

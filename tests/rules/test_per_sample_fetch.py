@@ -22,7 +22,7 @@ def find(facts) -> list[Suspicion]:
 
 def request(picks: int = 64, stacks: int = 1, name: str = "aten::select", stacking: float = 40,
             duration: float = 400) -> list[Json]:  # fmt: skip
-    """A request of 400 us that picks a sample each 5 us and stacks them at its end, for 40 us."""
+    """A request of 400 us that picks a sample each 5 us and stacks them at its end, for 40 us, 20 us of them copying."""
     chosen = [op(name, 5 * i, 2) for i in range(picks)]
     joined = [part for i in range(stacks) for part in (
         op("aten::stack", 325 + i, stacking), op("aten::cat", 325 + i, stacking / 2))]  # fmt: skip
@@ -36,14 +36,14 @@ def facts_about(*parts: list[Json], length: float = 1000, **more: Any):
     return facts_of(events, **more)
 
 
-def test_the_time_of_the_stacking_is_kept():
+def test_the_time_of_the_copying_is_kept():
     facts = facts_about(*[request()] * 4)
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, SINGLE)
     assert found.evidence == {
-        "picks_per_batch": 64, "fetching_ns_per_batch": 400_000, "stacking_ns_per_batch": 40_000,
+        "picks_per_batch": 64, "fetching_ns_per_batch": 400_000, "stacking_ns_per_batch": 20_000,
     }  # fmt: skip
-    assert predict_saving(facts, found.edit).fraction == 0.36
+    assert predict_saving(facts, found.edit).fraction == 0.38
 
 
 @pytest.mark.parametrize("name", ["aten::index", "aten::index_select", "aten::slice", "aten::narrow"])
@@ -79,9 +79,9 @@ def test_half_of_the_steps_are_the_least(steps, reported):
     assert len(find(facts_about(*[request()] * steps, *[request(0, 0)] * (4 - steps)))) == reported
 
 
-@pytest.mark.parametrize(("length", "reported"), [(12_000, 1), (12_001, 0)])
+@pytest.mark.parametrize(("length", "reported"), [(12_666, 1), (12_667, 0)])
 def test_three_percent_are_the_least(length, reported):
-    """360 us of a step."""
+    """380 us of a step."""
     assert len(find(facts_about(*[request()] * 4, length=length))) == reported
 
 

@@ -85,6 +85,11 @@ def test_of_a_hidden_state_and_what_is_computed_from_it_the_state_is_named():
     assert "state.detach()" in found.fix
 
 
+def test_a_state_of_two_tensors_is_cut_one_by_one():
+    (found,) = find(living(held("state", STATE, [(10 * n, 2) for n in range(1, 6)])))
+    assert "`state = tuple(t.detach() for t in state)`" in found.fix
+
+
 def test_of_two_results_of_one_line_the_one_that_it_reads_again_is_named():
     """An output hangs on one end of the graph, a state of two tensors on both: the smaller one is not the cause."""
     out = held("out", STATE, [(5 * n, 1) for n in range(1, 6)])
