@@ -247,7 +247,7 @@ class _Variant:
             self._process.kill()
 
     def run(self, steps: int) -> _Answer:
-        """So many steps. Between its turns all stands still, or workers would prepare what the next one is timed for."""
+        """So many steps. Between turns all stands still, or workers would prepare what the next one is timed on."""
         self._signal("SIGCONT")
         stdin, stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
         try:

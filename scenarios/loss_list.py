@@ -27,9 +27,10 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1)).to(device)
+    layers = [layer for _ in range(150) for layer in (nn.Linear(32, 32), nn.ReLU())]
+    model = nn.Sequential(nn.Linear(64, 32), *layers, nn.Linear(32, 1)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    batches = [(torch.randn(1024, 64, device=device), torch.randn(1024, 1, device=device)) for _ in range(24)]
+    batches = [(torch.randn(64, 64, device=device), torch.randn(64, 1, device=device)) for _ in range(24)]
     return State(model, optimizer, batches)
 
 

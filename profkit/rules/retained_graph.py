@@ -29,7 +29,7 @@ Use instead
 How the saving is estimated
 Memory, not time: by how much the live bytes grow from the end of one measured step to the end of the next, as the
 allocator's events say; without those the growth of the tensors that the name holds. After a backward pass only the
-nodes are left, which no allocator counts, so the growth may be more than is said. Time is not claimed.
+nodes are left, which no allocator counts: 500 bytes for each is the least. Time is not claimed.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ from profkit.units import format_bytes, format_count
 _ALSO = 3
 """So many further lines are named: those whose memory outlives its step, the largest first."""
 
-_NOTABLE_BYTES = 1000
-"""Fewer are the scalars alone, beside the nodes that the allocator does not see: the number would mislead."""
+_NODE_BYTES = 500
+"""The least that a backward node takes of the host's memory besides what it saves: the members of ``Node`` in
+``torch/csrc/autograd/function.h``, of which the hooks, the mutex and the metadata of one input are most."""
 
 
 @rule(Kind.FAULT, Need.LIVE)
@@ -131,12 +132,13 @@ def _advise(graph: GrowingGraph) -> str:
 
 
 def _growth_bytes(facts: Facts, graph: GrowingGraph) -> int:
-    """By how much memory grows from step to step, if notably: the allocator's word, else the name's own tensors."""
+    """By how much memory grows from step to step: the allocator's word, else the name's own tensors, and no less than
+    the nodes take, which the allocator does not see."""
     measured = np.flatnonzero(facts.steps.measured)
     growth = graph.more_bytes
     if facts.memory.present and len(measured) > 1:
         growth = int(np.median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
-    return growth if growth >= _NOTABLE_BYTES else 0
+    return max(growth, graph.more_nodes * _NODE_BYTES)
 
 
 def _outliving(facts: Facts) -> tuple[Location, ...]:

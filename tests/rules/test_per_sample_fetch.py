@@ -22,7 +22,7 @@ def find(facts) -> list[Suspicion]:
 
 def request(picks: int = 64, stacks: int = 1, name: str = "aten::select", stacking: float = 40,
             duration: float = 400) -> list[Json]:  # fmt: skip
-    """A request of 400 us that picks a sample each 5 us and stacks them at its end, for 40 us, 20 us of them copying."""
+    """A request of 400 us that picks a sample each 5 us and stacks them at its end: 40 us, half of it copying."""
     chosen = [op(name, 5 * i, 2) for i in range(picks)]
     joined = [part for i in range(stacks) for part in (
         op("aten::stack", 325 + i, stacking), op("aten::cat", 325 + i, stacking / 2))]  # fmt: skip
