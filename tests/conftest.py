@@ -15,6 +15,9 @@ settings.register_profile("steady", deadline=None, derandomize=True, max_example
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
+# Tests start hundreds of processes: each would compile profkit anew where the surroundings forbid to keep bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 _BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "corpus"
 
 

@@ -178,7 +178,7 @@ def test_no_hook_no_tracer_and_no_thread_is_left(tmp_path: Path) -> None:
     during = []
     with profile(tmp_path, wait=0, warmup=1, active=1) as recording:
         during.append(state())
-        train(14, recording)
+        train(34, recording)
         after_the_last_step = state()
     assert [a == b for a, b in zip(during[0], before, strict=True)] == [False] * 7 + [True]
     assert after_the_last_step == before == state()
