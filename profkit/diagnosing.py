@@ -13,6 +13,7 @@ from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.steps import measured_numbers
 from profkit.errors import UnreadableInput
 from profkit.findings import (
+    GROWTH_EVIDENCE,
     Diagnosis,
     Finding,
     Kind,
@@ -29,7 +30,7 @@ from profkit.findings import (
 from profkit.health import check_recording
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
-from profkit.run import CallSite, Run
+from profkit.run import Run
 from profkit.savings.edits import Edit, combine
 from profkit.savings.simulate import predict_saving, step_time_ns
 from profkit.trace.kineto import read_kineto
@@ -113,7 +114,7 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Finding:
     saving = predict_saving(facts, suspicion.edit, suspicion.size_bytes) if suspicion.edit else None
     if saving is None and suspicion.size_bytes:
         saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
-    growth = {"growth_bytes_per_step": suspicion.size_bytes} if suspicion.grows else {}
+    growth = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
     per_step = round(len(suspicion.rows) / max(facts.steps.measured_count, 1))
     return Finding(
         rule=rule.name,
@@ -146,13 +147,9 @@ def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
     sites = sites[sites >= 0]
     site = call_site(facts, int(np.bincount(sites).argmax())) if sites.size else None
     if site is not None:
-        return to_location(site)
+        return Location.of(site)
     around = enclosing_function(facts, suspicion.rows)
-    return replace(to_location(around), precision="def") if around else None
-
-
-def to_location(site: CallSite) -> Location:
-    return Location(site.file, site.line, site.function, site.source)
+    return replace(Location.of(around), precision="def") if around else None
 
 
 def _summarise(facts: Facts) -> RunSummary:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from profkit.run import CallSite
+
 SCHEMA = "profkit.diagnosis/1"
 
 
@@ -41,6 +43,15 @@ class Location:
     function: str
     source: str = ""
     precision: str = "call"
+
+    @classmethod
+    def of(cls, site: CallSite) -> Location:
+        """The place of a marked line."""
+        return cls(site.file, site.line, site.function, site.source)
+
+
+GROWTH_EVIDENCE = "growth_bytes_per_step"
+"""A rule whose ``saving.bytes`` is what memory gains with every step says so under this name in its evidence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ import numpy as np
 from profkit.catalogue import Scenario
 from profkit.diagnosing import diagnose_path
 from profkit.errors import ProfkitError
-from profkit.findings import Diagnosis, Finding, Saving
+from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Saving
 from profkit.trace.events import Int64s
 
 _ROUNDS = 12
@@ -201,7 +201,7 @@ def _predicted(diagnosis: Diagnosis, found: list[Finding], kind: str, measuremen
 def _predicted_memory(found: list[Finding], saving: Saving, measurement: Measurement) -> Share:
     """Bytes as a share of the pitfall's peak; what grows with each step has grown by so many steps in the median."""
     peak = max(1.0, float(np.median(measurement.peak_bytes[:, 0])))
-    grows = any("growth_bytes_per_step" in finding.evidence for finding in found)
+    grows = any(GROWTH_EVIDENCE in finding.evidence for finding in found)
     grown = float(np.median(measurement.number[:, 0])) if grows else 1.0
     share = min(1.0, saving.bytes * grown / peak)
     return Share(share, share, share)

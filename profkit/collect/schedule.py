@@ -56,7 +56,6 @@ class Schedule:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._most = plan.warmup + plan.active
-        self._wait = plan.wait
         self.reference_step_ns: list[int] = []
         self.restart()
         if plan.opening:

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from profkit.comparing.recorded import LineKey, Recorded, Work, line_key, merge
 from profkit.comparing.values import Fate, FindingMove, Move
-from profkit.diagnosing import to_location
-from profkit.findings import Finding
+from profkit.findings import Finding, Location
 
 LEAST_SHARE = 0.005
 """Of the step; the least that a finding must cost to be worth a line (`findings.severity_of`)."""
@@ -42,7 +41,7 @@ def line_moves(before: Sequence[Recorded], after: Sequence[Recorded], step_ns: i
     moves = []
     for key in _moved(one, other, step_ns, by_time):
         move = _move(key[2] or key[1], one.get(key, _NOTHING), other.get(key, _NOTHING))
-        moves.append(replace(move, location=to_location(sites[key])))
+        moves.append(replace(move, location=Location.of(sites[key])))
     return _ranked(moves)
 
 

@@ -6,6 +6,7 @@ events do not tell who holds it. Where they agree, the growth is real and its ow
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,12 +59,22 @@ def growing_names(facts: Facts) -> tuple[GrowingName, ...]:
     live_growth = live_growth_per_step(facts)
     if len(facts.live) < MIN_SAMPLES or not live_growth:
         return ()
+    found = (_growth_of(path, held) for path, held in held_by_name(facts))
+    return tuple(name for name in found if name is not None and live_growth >= _AGREES * name.more_bytes)
+
+
+def held_by_name(facts: Facts) -> Iterable[tuple[str, list[LiveHolder | None]]]:
+    """What each name held at the end of each sampled step, None where it held nothing."""
     series: dict[str, list[LiveHolder | None]] = {}
     for at, sample in enumerate(facts.live):
         for holder in sample.holders:
             series.setdefault(holder.path, [None] * len(facts.live))[at] = holder
-    found = (_growth_of(path, held) for path, held in series.items())
-    return tuple(name for name in found if name is not None and live_growth >= _AGREES * name.more_bytes)
+    return series.items()
+
+
+def is_steady(growth: Int64s) -> bool:
+    """Whether each step adds something, and none more than three times what another adds."""
+    return bool(growth.min() > 0 and growth.max() <= 3 * growth.min())
 
 
 def notable_growth_bytes(facts: Facts) -> float:
@@ -84,8 +95,7 @@ def _growth_of(path: str, held: list[LiveHolder | None]) -> GrowingName | None:
     if last is None:
         return None
     tensors, graphs, size = (_growth(held, column) for column in ("tensors", "graph_tensors", "bytes"))
-    steady = tensors.min() > 0 and tensors.max() <= 3 * tensors.min()
-    if not steady or size.min() <= 0 or graphs.max() > 0:
+    if not is_steady(tensors) or size.min() <= 0 or graphs.max() > 0:
         return None
     used = np.diff(np.array([_used_bytes(holder) for holder in held], dtype=np.int64))
     return GrowingName(

@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, Timing, is_worth_mending
+from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Kind, Location, Severity, Timing, is_worth_mending
 from profkit.units import format_bytes, format_count, format_share, format_time
-
-GROWTH_EVIDENCE = "growth_bytes_per_step"
-"""A rule whose ``saving.bytes`` is what memory gains with every step says so under this name in its evidence."""
 
 
 def printable(text: str) -> str:

@@ -91,7 +91,7 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
         f"{format_bytes(peak.total_bytes)}; {best.calls} calls here keep {format_bytes(best.kept_bytes)} of them.",
         fix="Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
         "torch.utils.checkpoint, which runs each call's forward pass once more.",
-        location=Location(site.file, site.line, site.function, site.source),
+        location=Location.of(site),
         size_bytes=best.saved_bytes,
         peak_fraction=best.saved_bytes / peak.total_bytes,
         confidence=0.8,

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
+from profkit.derive.holding import held_by_name, is_steady
 from profkit.derive.places import call_site, enclosing_function
 from profkit.findings import Location
-from profkit.run import CallSite, LiveHolder
+from profkit.run import CallSite
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 
@@ -188,7 +189,7 @@ def sites_by_time(facts: Facts, rows: Rows) -> list[int]:
 def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     """The known lines among these call sites, each once, in the order given."""
     found = (call_site(facts, int(site)) for site in dict.fromkeys(sites))
-    return tuple(Location(site.file, site.line, site.function, site.source) for site in found if site is not None)
+    return tuple(Location.of(site) for site in found if site is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,20 +214,12 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     Steady: every step adds something, and none more than three times what another adds, so that the lengths of a few
     sequences that happen to rise do not count.
     """
-    series: dict[str, list[LiveHolder | None]] = {}
-    for at, sample in enumerate(facts.live):
-        for holder in sample.holders:
-            series.setdefault(holder.path, [None] * len(facts.live))[at] = holder
     found = []
-    for path, held in series.items():
+    for path, held in held_by_name(facts):
         last = held[-1]
         nodes, tensors, size = (np.diff([getattr(holder, name, 0) for holder in held])
                                 for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
-        if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (_is_steady(nodes) or _is_steady(tensors)):
+        if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):
             more = [int(np.median(column)) for column in (nodes, tensors, size)]
             found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))
     return tuple(found)
-
-
-def _is_steady(growth: Int64s) -> bool:
-    return bool(growth.min() > 0 and growth.max() <= 3 * growth.min())

@@ -72,7 +72,7 @@ def growing_live_tensors(facts: Facts) -> Iterator[Suspicion]:
 
 def _suspect(facts: Facts, name: GrowingName, size_bytes: int) -> Suspicion:
     site = name.site
-    location = Location(site.file, site.line, site.function, site.source) if site else None
+    location = Location.of(site) if site else None
     on_host = ", or `x.cpu()` where all of them are needed" if facts.device.present else ""
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step and nothing empties "

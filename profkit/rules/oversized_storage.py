@@ -66,7 +66,7 @@ def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
 def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
     """What a container with a maximum wastes does not grow for ever: its share of the peak so far is what counts."""
     site = name.site
-    location = Location(site.file, site.line, site.function, site.source) if site else None
+    location = Location.of(site) if site else None
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, of "
         f"{format_bytes(name.more_used_bytes)}, and with them storages of {format_bytes(name.more_bytes)}.",

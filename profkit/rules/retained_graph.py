@@ -85,7 +85,7 @@ def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
 def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
     more_bytes = _growth_bytes(facts, graph)
     site = graph.site
-    location = Location(site.file, site.line, site.function, site.source) if site else None
+    location = Location.of(site) if site else None
     size = f"; memory grows by {format_bytes(more_bytes)} a step" if more_bytes else ""
     what = (
         f"{format_count(graph.more_tensors, 'tensor')} with an autograd graph more" if graph.more_tensors else

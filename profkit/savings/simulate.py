@@ -61,13 +61,12 @@ def step_time_ns(facts: Facts) -> int:
 
 def replay(facts: Facts, edit: Edit) -> Replay:
     """Replay the measured window without what the recording added to it, and then with ``edit`` applied too."""
-    if not len(facts.overhead.start_ns):
-        start_ns, end_ns = facts.steps.window_ns
-        streams = _streams_in(facts, start_ns, end_ns)
-        origin_ns = _origin(facts, streams)
-        return Replay(max(end_ns, streams.last_end_ns) - origin_ns, _replayed_ns(facts, edit, streams))
-    streams = _streams_in(facts, *facts.steps.window_ns)
-    return Replay(_replayed_ns(facts, Edit(), streams), _replayed_ns(facts, edit, streams))
+    start_ns, end_ns = facts.steps.window_ns
+    streams = _streams_in(facts, start_ns, end_ns)
+    edited_ns = _replayed_ns(facts, edit, streams)
+    if len(facts.overhead.start_ns):
+        return Replay(_replayed_ns(facts, Edit(), streams), edited_ns)
+    return Replay(max(end_ns, streams.last_end_ns) - _origin(facts, streams), edited_ns)
 
 
 def _replayed_ns(facts: Facts, edit: Edit, streams: Streams) -> int:
