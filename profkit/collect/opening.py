@@ -82,6 +82,12 @@ class Opening:
             self._tape.start(cuda)
             self._tracer.resume(sys._getframe())
 
+    def record_cuda(self) -> None:
+        """The program is about to initialise CUDA: what was recorded so far was before any kernel."""
+        self.break_off()
+        self._tape.opening = None
+        self.go_on(cuda=True)
+
     def _finish(self) -> None:
         """The process has grown, or the next part would begin inside an operator whose end it must not see."""
         self._tracer.stop(sys._getframe())

@@ -79,6 +79,11 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         return self._directory
 
     @property
+    def is_over(self) -> bool:
+        """Whether all planned steps passed, so that nothing of the program is recorded or timed any more."""
+        return self._recorder is None or self._recorder.over
+
+    @property
     def diagnosis(self) -> Any:
         """The diagnosis of what was recorded; None as long as the recording is on, and where there is none."""
         diagnoser = type(self).diagnoser

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from profkit.collect import environment
@@ -25,11 +24,11 @@ from profkit.collect.opening import Opening
 from profkit.collect.sampler import Sampler
 from profkit.collect.schedule import Phase, Plan, Schedule
 from profkit.collect.session import Recording, is_capturing, pause_marked, when_cuda_starts
+from profkit.collect.sidefiles import SideFiles
 from profkit.collect.steps import EXPLICIT, StepSignals
 from profkit.collect.subject import Subject
 from profkit.collect.tape import Tape
 from profkit.collect.usercode import UserFiles
-from profkit.run import CALLSITES_FILE, LIVE_FILE, RUN_FILE, SAMPLES_FILE, save
 from profkit.units import format_count
 
 Progress = Callable[[str, int, int], None]
@@ -49,19 +48,19 @@ class Recorder:
         self.notes: list[str] = []
         self.over = False
         self._directory, self._plan, self._on_progress = directory, plan, on_progress
-        self._run = environment.describe_run(subject.command, subject.target, subject.variant)
+        self._files = SideFiles(directory, subject)
         self._schedule = Schedule(plan)
         is_user = UserFiles(subject.roots)
         self._tracer = LineTracer(is_user, plan.max_lines, plan.limit_s)
         self._census = Census(is_user, GrowthLines(self._tracer.was_executed), subject.generators)
         self._signals = StepSignals(self, guard)
         self._tape = Tape(lambda: guard(self._yield_to_program))
-        self._sampler = Sampler(self._run.host.cpus if self._run.host else 1, self._watch)
+        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._watch)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         self._interrupt = MainThreadCall(lambda: guard(self._intervene))
         self._tracer.on_end = lambda: guard(self._cut_off_if_heard)
-        self._on_cuda = lambda: guard(self._record_cuda)
+        self._on_cuda = lambda: guard(self._opening.record_cuda)
         self._thread = threading.get_ident()
         self._busy = False
         self._between: Callable[[], None] | None = None
@@ -94,7 +93,7 @@ class Recorder:
         if not self.over:
             self._conclude()
             self._leave()
-        self._run = replace(self._run, exit_status=exit_status)
+        self._files.set(exit_status=exit_status)
         self.write()
 
     def abandon(self) -> None:
@@ -123,11 +122,8 @@ class Recorder:
     def write(self) -> None:
         """Write the side files as of now."""
         notes = tuple(dict.fromkeys((*self.notes, *self._tracer.notes)))
-        self._run = replace(self._run, reference_step_ns=tuple(self._schedule.reference_step_ns), notes=notes)
-        save(self._directory, RUN_FILE, self._run)
-        save(self._directory, CALLSITES_FILE, self._tracer.callsites)
-        save(self._directory, LIVE_FILE, self._census.samples)
-        save(self._directory, SAMPLES_FILE, list(self._sampler.samples))
+        self._files.set(reference_step_ns=tuple(self._schedule.reference_step_ns), notes=notes)
+        self._files.write(self._tracer.callsites, self._census.samples, self._sampler.samples)
 
     def hears(self) -> bool:
         """A boundary is one on the thread that is recorded, and none inside profkit's own work."""
@@ -156,6 +152,8 @@ class Recorder:
         if is_first:
             self._drop_false_start(ended)
         following = self._schedule.restart(self._tape.cut_operators_off) if is_first else self._schedule.advance(now_ns)
+        if ended is Phase.LOCATED and following is not Phase.LOCATED:
+            following = self._end_located()
         if self._on_progress is not None:
             self._on_progress(ended.value, *self._schedule.progress)
         self._enter(following)
@@ -163,10 +161,10 @@ class Recorder:
 
     def _observe(self, ended: Phase) -> None:
         """What the names hold and which settings are on is seen here, between two steps."""
-        if ended.recorded:
+        if ended.recorded or self._schedule.is_settling:
             self._census.take(self._schedule.step, sys._getframe())
         if ended.recorded or ended is Phase.OPENING:
-            self._run = replace(self._run, flags=environment.read_flags())
+            self._files.set(flags=environment.read_flags())
         self._call_between()
 
     def _drop_false_start(self, ended: Phase) -> None:
@@ -195,8 +193,15 @@ class Recorder:
         if phase is Phase.DONE:
             self._leave()
 
+    def _end_located(self) -> Phase:
+        """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
+        self._bounds.end()
+        self._tape.keep_located()
+        return self._schedule.let_settle(max(int(self._tape.cut_operators_off), self._signals.batches_ahead))
+
     def _begin_recording(self) -> Recording:
-        self._signals.forget_uses()
+        if self._tape.located is None:
+            self._signals.forget_uses()
         self._bounds.begin(max(self._schedule.reference_step_ns, default=0))
         recording = self._tape.start()
         uuid = environment.device_uuid() if recording.cuda else None
@@ -210,11 +215,10 @@ class Recorder:
         trace = self._tape.export(self._directory, unfinished_step)
         if self._schedule.was_cut_short:
             self.notes.append("fewer steps were recorded than planned, because they are long")
-        self._run = replace(
-            self._run,
+        self._files.set(
             trace=trace,
             device=environment.device_name(),
-            flags=self._run.flags or environment.read_flags(),
+            flags=self._files.run.flags or environment.read_flags(),
             loaders=self._signals.loaders,
             optimizers=self._signals.optimizers,
             step_signal=self._signals.name,
@@ -274,12 +278,6 @@ class Recorder:
             self._tape.opening = None
             self._conclude()
             self._leave()
-
-    def _record_cuda(self) -> None:
-        """The program is about to initialise CUDA: what the opening held so far was before any kernel."""
-        self._opening.break_off()
-        self._tape.opening = None
-        self._opening.go_on(cuda=True)
 
     def _call_between(self) -> None:
         between, self._between = self._between, None

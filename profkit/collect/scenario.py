@@ -44,8 +44,10 @@ def run_scenario(
 ) -> tuple[Any, ...]:
     """Run ``variant`` on ``device`` and return the result of each step, on the CPU and free of any graph.
 
-    With a ``directory`` the steps are recorded into it: ``wait + warmup + active`` of them, and ``wait`` more that are
-    timed. Raises `UnreadableInput` for a file that is no scenario, `UsageError` for one that needs a GPU elsewhere;
+    With a ``directory`` the steps are recorded into it as planned: ``wait + warmup + active`` of them, more where
+    workers load ahead, and ``wait`` more that are timed.
+
+    Raises `UnreadableInput` for a file that is no scenario, `UsageError` for one that needs a GPU elsewhere;
     errors of the scenario itself pass.
     """
     module = load_scenario(path, variant)
@@ -64,22 +66,18 @@ def run_scenario(
         roots=(str(path.resolve().parent),),
         generators=lambda: (steps,),
     )
-    return _record(steps, profile.planned(directory, plan, subject, on_progress), 2 * wait + warmup + active)
+    return _record(steps, profile.planned(directory, plan, subject, on_progress))
 
 
-def _record(steps: Iterator[Any], recording: profile, count: int) -> tuple[Any, ...]:
+def _record(steps: Iterator[Any], recording: profile) -> tuple[Any, ...]:
     results: list[Any] = []
     with recording:
-        for _ in range(count):
-            result = next(steps, _END)
-            if result is _END:
-                break
+        for result in steps:
             recording.step_with(lambda result=result: results.append(_detach(result)))  # type: ignore[misc]  # bound now
             del result  # so that nothing but the scenario itself keeps its graph alive
+            if recording.is_over:
+                break
     return tuple(results)
-
-
-_END = object()
 
 
 def load_scenario(path: Path, variant: str) -> ModuleType:

@@ -2,7 +2,10 @@
 
 ::
 
-    OPENING → wait REFERENCE → warmup LOCATED → active ACTIVE → after AFTER → DONE
+    OPENING → REFERENCE → warmup LOCATED → REFERENCE → active ACTIVE → after AFTER → DONE
+
+Of the ``wait`` steps one passes between the located steps and the measured ones: what the first leave behind (memory
+that has yet to be reused, batches that workers loaded meanwhile) is gone by then.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from enum import Enum
 
 class Phase(str, Enum):
     """``OPENING`` is what comes before the first end of a step; ``REFERENCE`` and ``AFTER`` pass unprofiled;
-    ``LOCATED`` steps are recorded with line marks, ``ACTIVE`` ones without: those are measured."""
+    ``LOCATED`` steps are recorded with line marks and shapes, ``ACTIVE`` ones without: those are measured."""
 
     OPENING = "opening"
     REFERENCE = "reference"
@@ -67,6 +70,11 @@ class Schedule:
         return self._located + self._active
 
     @property
+    def is_settling(self) -> bool:
+        """Whether the current step passes between the located steps and the measured ones."""
+        return self.phase is Phase.REFERENCE and self._located > 0
+
+    @property
     def was_cut_short(self) -> bool:
         """Whether fewer steps were measured than planned, because they are long."""
         return self.phase in (Phase.AFTER, Phase.DONE) and self._active < self._plan.active
@@ -74,7 +82,7 @@ class Schedule:
     @property
     def progress(self) -> tuple[int, int]:
         """Steps over and steps planned, up to the end of the recording."""
-        planned = self._wait + self._plan.warmup + self._plan.active
+        planned = self._before + self._plan.warmup + self._between + self._plan.active
         return min(self.step, planned), planned
 
     def limit_recorded(self, steps: int) -> None:
@@ -97,10 +105,17 @@ class Schedule:
 
         With ``must_wait`` at least one step passes unrecorded, so that what is open now ends first.
         """
-        self._wait = max(self._plan.wait, int(must_wait))
+        self._between = min(self._plan.wait, 1) if self._plan.warmup else 0
+        self._before = max(self._plan.wait - self._between, int(must_wait))
         self.reference_step_ns.clear()
-        self.step = self._located = self._active = self._after = 0
+        self.step = self._located = self._settled = self._active = self._after = 0
         self._recorded_ns = self._begun_ns = 0
+        self.phase = self._next()
+        return self.phase
+
+    def let_settle(self, steps: int) -> Phase:
+        """At least that many steps pass between the located ones and the measured ones; returns the current phase."""
+        self._between = max(self._between, steps)
         self.phase = self._next()
         return self.phase
 
@@ -109,16 +124,19 @@ class Schedule:
             self._recorded_ns += took_ns
         else:
             self.reference_step_ns.append(took_ns)
+        self._settled += self.is_settling
         self._located += self.phase is Phase.LOCATED
         self._active += self.phase is Phase.ACTIVE
         self._after += self.phase is Phase.AFTER
 
     def _next(self) -> Phase:
         plan = self._plan
-        if self.step < self._wait:
+        if self.step < self._before:
             return Phase.REFERENCE
         if self._located < plan.warmup and not (self._located and (self._took_long or self._located + 1 >= self._most)):
             return Phase.LOCATED
+        if self._located and self._settled < self._between:
+            return Phase.REFERENCE
         if self._active < plan.active and not (self._active and (self._took_long or self.recorded >= self._most)):
             return Phase.ACTIVE
         return Phase.AFTER if self._after < plan.after else Phase.DONE

@@ -1,12 +1,8 @@
-"""One recording by ``torch.profiler``, from its start to the file that is kept."""
+"""One recording by ``torch.profiler``, and what stands in the way of one."""
 
 from __future__ import annotations
 
 import gc
-import os
-import re
-import socket
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,31 +11,31 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from isal import igzip
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
 from profkit.collect.guard import uncompiled
 from profkit.collect.kineto import QuietAllocator, let_forked_children_exit, quiet_log
 from profkit.collect.marks import open_mark
-from profkit.errors import RunDirectoryError
 from profkit.run import PAUSE_MARK, STEP_MARK
 
 _OWN = "profkit."
 _STOP = f"{PAUSE_MARK}.stop"
-_FAST = 1
-"""isal's level: 0 is barely faster, 3 twice as slow for a tenth less."""
-_CHUNK_BYTES = 1 << 20
-_REMAINDER = "profkit.remainder"
-"""What an unfinished step is renamed to, so that no reader takes it for one."""
 
 
 class Recording:
-    """Operators, shapes, memory and, with ``cuda``, kernels. The program's thread that starts it must also stop it."""
+    """Operators, memory and, with ``cuda``, kernels. The program's thread that starts it must also stop it.
 
-    def __init__(self, cuda: bool) -> None:
+    With ``shapes`` every operator's inputs are recorded too. PyTorch keeps the header of each tensor until the stop for
+    that; as these lie between the results, the C library cannot give a result the place of the last one, and large
+    results get fresh pages from the system: in a step that only moves memory, twenty times the time.
+    """
+
+    def __init__(self, cuda: bool, shapes: bool = True) -> None:
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
-        self._profiler = torch_profile(activities=activities, record_shapes=True, profile_memory=True, with_stack=False)
+        self._profiler = torch_profile(
+            activities=activities, record_shapes=shapes, profile_memory=True, with_stack=False
+        )
         self.cuda = cuda
         self._allocator = QuietAllocator()
         self._step: torch.autograd.profiler.record_function | None = None
@@ -83,25 +79,9 @@ class Recording:
         # An event that never ended is said to have ended with the mark around it, to the nanosecond, or with all.
         return len(program), sum(_is_operator(event) for end, event in program if end > stopped or end in own)
 
-    def export(self, directory: Path, unfinished_step: int | None = None) -> str:
-        """Write the trace into ``directory`` and return its name. An unfinished step is kept, but not as a step.
-
-        Raises `RunDirectoryError` where the trace could not be written whole.
-        """
-        stem = f"{_worker_name()}.{time.time_ns()}.pt.trace.json"
-        plain, packed = directory / f".{stem}", directory / f".{stem}.gz"
-        try:
-            self._profiler.export_chrome_trace(str(plain))
-            if not _is_whole(plain):
-                raise RunDirectoryError(directory, "the trace could not be written: is the disk full?")
-            _compress(plain, packed, unfinished_step)
-            os.replace(packed, directory / f"{stem}.gz")
-        except OSError as error:
-            raise RunDirectoryError(directory, f"the trace could not be written: {error.strerror or error}") from error
-        finally:
-            plain.unlink(missing_ok=True)
-            packed.unlink(missing_ok=True)
-        return f"{stem}.gz"
+    def export(self, path: Path) -> None:
+        """Write the trace as plain JSON."""
+        self._profiler.export_chrome_trace(str(path))
 
 
 @contextmanager
@@ -200,26 +180,3 @@ def _is_operator(event: Any) -> bool:
 
 def _is_prepared(profiler: object) -> bool:
     return bool(getattr(profiler, "entered", False)) and getattr(profiler, "kineto_results", True) is None
-
-
-def _worker_name() -> str:
-    """``<host>_<pid>``, as ``torch.profiler.tensorboard_trace_handler`` names it."""
-    return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) + f"_{os.getpid()}"
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether the JSON ends as it should: on a full disk the exporter cuts it off without an error."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-min(64, path.stat().st_size), os.SEEK_END)
-            return file.read().rstrip().endswith(b"}")
-    except FileNotFoundError:
-        return False
-
-
-def _compress(plain: Path, packed: Path, unfinished_step: int | None) -> None:
-    """Pack chunks of whole lines; an event's name never spans two."""
-    name, remainder = f'"{STEP_MARK}{unfinished_step}"'.encode(), f'"{_REMAINDER}"'.encode()
-    with plain.open("rb") as source, igzip.open(packed, "wb", _FAST) as target:  # type: ignore[no-untyped-call]  # isal has no types
-        while chunk := source.read(_CHUNK_BYTES) + source.readline():
-            target.write(chunk if unfinished_step is None else chunk.replace(name, remainder))

@@ -22,6 +22,8 @@ from profkit.run import LoaderUse, OptimizerUse
 OnStep = Callable[[], None]
 EXPLICIT = "step()"
 _STRENGTH = {None: 0, "dataloader": 1, "optimizer": 2, EXPLICIT: 3}
+_MOST_AHEAD = 8
+"""Batches that are waited out: more steps would cost a short program its measured ones."""
 _AFTERWARDS = "profkit"
 """Key under which the optimizer's wrapper carries what is to happen when it returns."""
 
@@ -107,6 +109,7 @@ class LoaderBatches:
         self._first: int | None = None
         self._asked = 0
         self.uses: dict[LoaderUse, None] = {}
+        self.ahead = 0
 
     def install(self) -> None:
         @uncompiled
@@ -126,6 +129,7 @@ class LoaderBatches:
 
     def _note_request(self, iterator: _BaseDataLoaderIter) -> None:
         self.uses[_describe_loader(iterator)] = None
+        self.ahead = max(self.ahead, int(iterator._num_workers) * int(getattr(iterator, "_prefetch_factor", None) or 0))
         data = id(iterator._dataset)  # the same over all epochs, while each has an iterator of its own
         if self._first is None:
             self._first = data
@@ -153,6 +157,11 @@ class StepSignals:
     def optimizers(self) -> tuple[OptimizerUse, ...]:
         """The optimizers that stepped since `forget_uses`."""
         return tuple(self._optimizer.uses)
+
+    @property
+    def batches_ahead(self) -> int:
+        """The most batches that the workers of a DataLoader hold ready, up to a bound."""
+        return min(self._loader.ahead, _MOST_AHEAD)
 
     def forget_uses(self) -> None:
         self._loader.uses.clear()

@@ -1,4 +1,5 @@
-"""The torch.profiler recordings of one run: the opening, kept in case no step is ever recorded, and the steps."""
+"""The torch.profiler recordings of one run: the opening, kept in case no step is ever recorded, the located steps, and
+the measured ones."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from profkit.collect.exporting import export
 from profkit.collect.marks import CollectorMarks, SaveMarks
 from profkit.collect.ranges import OpenRanges
 from profkit.collect.session import ProfilerWatch, Recording, another_profiler_runs, cuda_is_used
@@ -21,6 +23,7 @@ class Tape:
 
     def __init__(self, yield_to_program: Callable[[], None]) -> None:
         self.opening: Recording | None = None
+        self.located: Recording | None = None
         self.running: Recording | None = None
         self.cut_operators_off = False
         self._opening_events = 0
@@ -39,11 +42,14 @@ class Tape:
     def remove(self) -> None:
         self._watch.remove()
         self.stop()
-        self.opening = None
+        self.opening = self.located = None
 
     def start(self, cuda: bool | None = None) -> Recording:
-        """Start a recording, by default with the GPU's side where the program has begun to use it."""
-        recording = Recording(cuda_is_used() if cuda is None else cuda)
+        """Start a recording, by default with the GPU's side where the program has begun to use it.
+
+        Shapes are recorded but in steps that follow located ones: to record them changes how memory is reused.
+        """
+        recording = Recording(cuda_is_used() if cuda is None else cuda, shapes=self.located is None)
         with self._watch:
             recording.start()
         self.running = recording
@@ -78,6 +84,13 @@ class Tape:
             self.opening, self._opening_events = stopped, events
         return events
 
+    def keep_located(self) -> None:
+        """Stop what runs and keep it, to be exported with the measured steps."""
+        stopped = self.stop()
+        if stopped is not None:
+            self._look_through(stopped)
+            self.located = stopped
+
     def _look_through(self, stopped: Recording) -> int:
         events, cut_off = stopped.count_events()
         self.cut_operators_off = cut_off > 0
@@ -97,10 +110,11 @@ class Tape:
             enable = getattr(torch.autograd, "_enable_record_function", None)
             if enable is not None:
                 enable(False)
-        self.running = self.opening = None
+        self.running = self.opening = self.located = None
 
     def export(self, directory: Path, unfinished_step: int | None = None) -> str | None:
-        """Write the opening, where it is still kept, else what runs; None where there is neither."""
+        """Write the opening, where it is still kept, else the steps; None where there is neither."""
         running = self.stop()
-        chosen = self.opening or running
-        return chosen.export(directory, unfinished_step) if chosen is not None else None
+        steps = [recording for recording in (self.located, running) if recording is not None]
+        chosen = [self.opening] if self.opening else steps
+        return export(chosen, directory, unfinished_step) if chosen else None

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from profkit.derive import shares
+from profkit.derive.carrying import Repeats, carry_shapes, match_located
 from profkit.derive.device import Device, describe_device
 from profkit.derive.distortion import find_overhead
 from profkit.derive.intervals import Intervals
@@ -32,7 +33,7 @@ class Facts:
         live: tuple[LiveSample, ...] = (),
         samples: tuple[LoadSample, ...] = (),
     ) -> None:
-        self.trace = trace
+        self._recorded = trace
         self.run = run or Run()
         self.callsites = callsites
         self.live = live
@@ -40,15 +41,24 @@ class Facts:
 
     @cached_property
     def tree(self) -> Tree:
-        return build_tree(self.trace)
+        return build_tree(self._recorded)
 
     @cached_property
     def steps(self) -> Steps:
-        return find_steps(self.trace, self.tree)
+        return find_steps(self._recorded, self.tree)
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        return match_located(self._recorded, self.tree, self.steps)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The recording, with the shapes of the located step where the measured ones were recorded without."""
+        return carry_shapes(self._recorded, self.repeats)
 
     @cached_property
     def lines(self) -> Lines:
-        return find_lines(self.trace, self.tree, self.steps)
+        return find_lines(self.trace, self.tree, self.steps, self.repeats)
 
     @cached_property
     def launches(self) -> Launches:

@@ -16,8 +16,9 @@ _DEVICE_TYPES_ON_HOST = (0, NONE)
 class Memory:
     """Allocations of the trace in time order.
 
-    ``rows`` are the allocating events, ``freed_by`` the rows of the events that free them (`NONE`: still live at the
-    end); ``live_at_step_end_bytes`` is relative to the first event.
+    ``rows`` are the allocating events, ``freed_by`` the rows of the events that free them (`NONE`: no event does; it is
+    still live at the end, or was freed between the located steps and the measured ones, where nothing is recorded);
+    ``live_at_step_end_bytes`` is relative to the first event.
     """
 
     rows: Rows
@@ -44,18 +45,25 @@ def follow_memory(trace: Trace, steps: Steps) -> Memory:
     allocating = size > 0
     return Memory(
         rows=rows[allocating],
-        freed_by=_pair(events.address[rows], size, rows)[allocating],
+        freed_by=_pair(events.address[rows], size, rows, _part(events.start_ns[rows], steps))[allocating],
         size_bytes=size[allocating],
         live_at_step_end_bytes=at_end,
         peak_bytes=int(live.max()),
     )
 
 
-def _pair(address: Int64s, size: Int64s, rows: Rows) -> Rows:
-    """The event that frees each allocation: the next one at its address, if that one frees."""
+def _part(times_ns: Int64s, steps: Steps) -> Int64s:
+    """Which of the recordings that a trace was joined from: the located steps' or the measured ones'."""
+    seams = np.flatnonzero(steps.located[:-1] & ~steps.located[1:]) + 1
+    return np.searchsorted(steps.start_ns[seams], times_ns, side="right").astype(np.int64)
+
+
+def _pair(address: Int64s, size: Int64s, rows: Rows, part: Int64s) -> Rows:
+    """The event that frees each allocation: the next one at its address in its recording, if that one frees."""
     freed = np.full(len(rows), NONE, dtype=np.int64)
     order = np.argsort(address, kind="stable")
     here, after = order[:-1], order[1:]
-    pairs = (address[here] == address[after]) & (address[here] != NONE) & (size[here] > 0) & (size[after] < 0)
+    pairs = (address[here] == address[after]) & (address[here] != NONE) & (part[here] == part[after])
+    pairs &= (size[here] > 0) & (size[after] < 0)
     freed[here[pairs]] = rows[after[pairs]]
     return freed

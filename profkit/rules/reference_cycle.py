@@ -110,14 +110,16 @@ def _garbage(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> _Garbage:
 
 
 def _peaks(facts: Facts, garbage: _Garbage) -> tuple[int, int]:
-    """The most live bytes within the recorded steps, as recorded and with the garbage freed at its step's end."""
+    """The most live bytes within the measured steps, as recorded and with the garbage freed at its step's end."""
     events, memory, steps = facts.trace.events, facts.memory, facts.steps
     made_ns = events.start_ns[memory.rows]
-    window_end = int(steps.end_ns[-1])
+    window_start, window_end = steps.window_ns
     freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], window_end + 1)
     sooner = freed_ns.copy()
     sooner[garbage.index] = np.minimum(freed_ns[garbage.index], steps.end_ns[garbage.made_in])
-    return _peak(made_ns, freed_ns, memory.size_bytes), _peak(made_ns, sooner, memory.size_bytes)
+    seen = made_ns >= window_start
+    made_ns, size = made_ns[seen], memory.size_bytes[seen]
+    return _peak(made_ns, freed_ns[seen], size), _peak(made_ns, sooner[seen], size)
 
 
 def _peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s) -> int:

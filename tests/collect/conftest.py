@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from profkit.collect.exporting import export
 from profkit.collect.profiler import profile
 from profkit.collect.session import Recording
 from tests.collect.reading import Event, read_events
@@ -24,7 +25,7 @@ def recorded(tmp_path: Path) -> Callable[[Callable[[], Any]], list[Event]]:
             action()
         finally:
             recording.stop()
-        recording.export(tmp_path)
+        export([recording], tmp_path)
         return read_events(tmp_path)
 
     return record

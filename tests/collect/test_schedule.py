@@ -26,8 +26,8 @@ def play(plan: Plan, steps: int, length_ns: int = 10) -> tuple[list[Phase], Sche
 
 def test_steps_go_through_all_phases_in_order() -> None:
     phases, schedule = play(Plan(wait=2, warmup=1, active=3, after=2), 8)
-    reference, located, active, after = [Phase.REFERENCE] * 2, [Phase.LOCATED], [Phase.ACTIVE] * 3, [Phase.AFTER] * 2
-    assert phases == reference + located + active + after
+    before_and_between = [Phase.REFERENCE, Phase.LOCATED, Phase.REFERENCE]
+    assert phases == before_and_between + [Phase.ACTIVE] * 3 + [Phase.AFTER] * 2
     assert schedule.phase is Phase.DONE
 
 
@@ -54,7 +54,7 @@ def test_without_an_opening_the_first_step_begins_at_once() -> None:
 
 
 def test_only_complete_recorded_steps_count() -> None:
-    schedule = play(Plan(wait=1, warmup=1, active=2), 1)[1]
+    schedule = play(Plan(wait=2, warmup=1, active=2), 1)[1]
     assert schedule.phase is Phase.LOCATED
     assert schedule.recorded == 0
     schedule.advance(0)
@@ -69,7 +69,7 @@ def test_nothing_follows_the_last_step() -> None:
 
 def test_long_steps_are_recorded_until_one_of_each_kind_is_there() -> None:
     phases, schedule = play(Plan(wait=1, warmup=2, active=4, after=1, limit_s=30), 4, length_ns=31 * SECOND_NS)
-    assert phases == [Phase.REFERENCE, Phase.LOCATED, Phase.ACTIVE, Phase.AFTER]
+    assert phases == [Phase.LOCATED, Phase.REFERENCE, Phase.ACTIVE, Phase.AFTER]
     assert schedule.was_cut_short
 
 
@@ -88,6 +88,16 @@ def test_a_step_passes_unrecorded_where_something_must_end_first() -> None:
     assert schedule.restart(must_wait=True) is Phase.REFERENCE
     assert schedule.advance(1) is Phase.LOCATED
     assert schedule.restart() is Phase.LOCATED
+
+
+def test_more_steps_pass_after_the_located_ones_where_something_must_settle() -> None:
+    schedule = Schedule(Plan(wait=0, active=1, opening=False))
+    assert schedule.advance(1) is Phase.ACTIVE
+    assert schedule.let_settle(2) is Phase.REFERENCE
+    assert schedule.is_settling
+    assert (schedule.advance(1), schedule.advance(1)) == (Phase.REFERENCE, Phase.ACTIVE)
+    assert not schedule.is_settling
+    assert schedule.let_settle(1) is Phase.ACTIVE
 
 
 def test_progress_counts_up_to_the_end_of_the_recording() -> None:

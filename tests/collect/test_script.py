@@ -16,6 +16,7 @@ from profkit.collect.launch import launch_script
 from profkit.collect.script import INTERRUPTED
 from profkit.run import load_callsites, load_run
 from tests.collect.reading import marks_around, read_events, steps_of
+from tests.forks import Forks
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +92,7 @@ def test_a_program_says_the_same_and_ends_the_same(tmp_path: Path, plainly: Run,
     run = load_run(tmp_path / "run")
     assert run.command == ("python", "train.py", "--flag", "--", "-x")
     assert (run.exit_status, run.target, run.step_signal, run.notes) == (7, "train.py", "optimizer", ())
-    assert sorted(steps_of(read_events(tmp_path / "run"))) == [3, 4, 5, 6, 7]
+    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5, 6, 7]
     assert len(run.reference_step_ns) == 14  # twenty steps: opening, 3 waited, 5 recorded, 11 after
 
 
@@ -274,13 +275,15 @@ def without_numbers(log: str) -> str:
     return re.sub(r"[0-9]+", "N", log)
 
 
-def test_compiled_code_works_and_is_not_compiled_again(tmp_path: Path, plainly: Run, recorded_into_run: Run) -> None:
+def test_compiled_code_works_and_is_not_compiled_again(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "compiled.py").write_text(COMPILED)
-    plain = plainly("compiled.py")
-    assert plain[0] == 0, plain[2]
-    assert json.loads(plain[1])[1]
-    *recorded, log = recorded_into_run("compiled.py")
-    assert (*recorded, without_numbers(log)) == (*plain[:2], without_numbers(plain[2]))
+    (tmp_path / "run").mkdir()
+    plain = forks.run("tests.forks:run_script", ["compiled.py"], tmp_path)
+    assert plain.returncode == 0, plain.stderr
+    assert json.loads(plain.stdout)[1]
+    recorded = forks.run("profkit.collect.script:main", ["--directory=run", "--", "compiled.py"], tmp_path)
+    assert (recorded.returncode, recorded.stdout) == (plain.returncode, plain.stdout)
+    assert without_numbers(recorded.stderr) == without_numbers(plain.stderr)
     assert load_run(tmp_path / "run").notes == ()
     events = read_events(tmp_path / "run")
     located, *_ = steps_of(events).values()

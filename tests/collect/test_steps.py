@@ -264,3 +264,12 @@ def test_an_error_of_the_signals_never_reaches_the_program(listener: Listener, m
         assert len(list(DataLoader(Numbers(2)))) == 2
     assert {str(error) for error in listener.errors} == {"no description today"}
     assert len(listener.errors) == 4  # one step, two batches, and the question whether there is a third
+
+
+def test_what_workers_hold_ready_is_known_up_to_a_bound(listener: Listener) -> None:
+    with listener.on() as signals:
+        for workers, ahead in ((0, 0), (3, 6), (64, 8)):
+            batches = iter(DataLoader(Numbers()))
+            batches._num_workers, batches._prefetch_factor = workers, 2  # as those of a loader with workers
+            next(batches)
+            assert signals.batches_ahead == ahead

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profkit.trace.events import NONE
-from tests.traces import facts_of, memory, op, rows_named, step
+from tests.traces import facts_of, mark, memory, op, rows_named, step
 
 
 def test_an_allocation_is_paired_with_the_free_at_its_address():
@@ -28,6 +28,15 @@ def test_an_address_used_again_belongs_to_another_allocation():
 def test_an_allocation_whose_free_was_not_recorded_is_still_live():
     facts = facts_of([memory(0, 8, 64), memory(1, 16, 64), memory(2, -16, 64), memory(3, -4, 1024)])
     assert facts.memory.freed_by.tolist() == [NONE, 2]
+
+
+def test_what_happens_between_the_located_steps_and_the_measured_ones_is_not_recorded():
+    """So a free at an address of before belongs to an allocation that nobody saw."""
+    facts = facts_of([step(0, 0, 50), mark(0, 1, 40), memory(5, 8, 64), memory(10, 8, 128), memory(11, -8, 128),
+                      step(2, 100, 50), memory(105, -8, 64), memory(110, 8, 64), memory(112, -8, 64)])  # fmt: skip
+    rows = rows_named(facts.trace, "[memory]")
+    assert facts.memory.rows.tolist() == [rows[0], rows[1], rows[4]]
+    assert facts.memory.freed_by.tolist() == [NONE, rows[2], rows[5]]
 
 
 def test_events_without_an_address_are_not_paired():

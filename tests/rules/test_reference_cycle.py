@@ -48,12 +48,12 @@ def test_each_step_leaves_what_the_collector_frees_in_the_end():
     (found,) = find(facts(collection(600, range(5))))
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("tree.py", 12)
-    assert found.size_bytes == 4 * SIZE
-    assert found.peak_fraction == pytest.approx(4 * SIZE / (5 * SIZE + 1000))
+    assert found.size_bytes == 3 * SIZE  # of four measured steps one's is there in any case
+    assert found.peak_fraction == pytest.approx(3 * SIZE / (4 * SIZE + 1000))
     assert (found.count, found.grows) == (1, False)
-    assert found.evidence == {"bytes_per_step": SIZE, "steps_with_garbage": 5}
+    assert found.evidence == {"bytes_per_step": SIZE, "steps_with_garbage": 4}
     assert "Each step leaves 200 kB in tensors" in found.message
-    assert "up to 800 kB waited for it" in found.message
+    assert "up to 600 kB waited for it" in found.message
 
 
 def test_a_collection_within_the_steps_bounds_what_waits():
@@ -74,7 +74,7 @@ def test_what_nobody_frees_is_kept():
     assert find(facts(collection(600, ()))) == []
 
 
-@pytest.mark.parametrize(("left", "count"), [((SIZE, SIZE, 0, 0, 0), 0), ((SIZE, SIZE, SIZE, 0, 0), 1)])
+@pytest.mark.parametrize(("left", "count"), [((0, SIZE, SIZE, 0, 0), 0), ((0, SIZE, SIZE, SIZE, 0), 1)])
 def test_three_steps_make_a_habit(left, count):
     freed = [i for i, size in enumerate(left) if size]
     assert len(find(facts(collection(600, freed), made=steps(left)))) == count

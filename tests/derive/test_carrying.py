@@ -1,0 +1,49 @@
+"""What measured steps take over from the located one: shapes, where no guess is needed."""
+
+from __future__ import annotations
+
+from profkit.derive.facts import Facts
+from profkit.trace.events import NONE
+from tests.traces import facts_of, mark, op, rows_named, step
+
+FLOATS = '["float"]'
+
+
+def located(at: float) -> list[dict[str, object]]:
+    return [step(0, at, 90), mark(1, at + 5, 80), op("aten::mul", at + 10, 5, dims="[[4]]", types=FLOATS),
+            op("aten::mul", at + 30, 5, dims="[[8]]", types=FLOATS, concrete='["2"]')]  # fmt: skip
+
+
+def _dims(facts: Facts, name: str) -> list[str]:
+    return [facts.trace.text_of(code) for code in facts.trace.events.dims_code[rows_named(facts.trace, name)]]
+
+
+def test_a_step_without_shapes_has_those_of_the_located_step():
+    facts = facts_of([*located(0), step(1, 100, 90), op("aten::mul", 110, 5), op("aten::mul", 130, 5)])
+    assert _dims(facts, "aten::mul") == ["[[4]]", "[[8]]"] * 2
+    last = rows_named(facts.trace, "aten::mul")[-1]
+    assert facts.trace.text_of(facts.trace.events.types_code[last]) == FLOATS
+    assert facts.trace.text_of(facts.trace.events.concrete_code[last]) == '["2"]'
+    assert facts.operators.elements[rows_named(facts.trace, "aten::mul")].tolist() == [4, 8, 4, 8]
+
+
+def test_no_shape_is_guessed_where_the_numbers_differ():
+    facts = facts_of([*located(0), step(1, 100, 90), op("aten::mul", 110, 5)])
+    assert _dims(facts, "aten::mul") == ["[[4]]", "[[8]]", ""]
+    assert facts.lines.site[rows_named(facts.trace, "aten::mul")].tolist() == [1, 1, 1]
+
+
+def test_shapes_that_were_recorded_stay():
+    facts = facts_of([*located(0), step(1, 100, 90), op("aten::mul", 110, 5, dims="[[8]]"), op("aten::mul", 130, 5)])
+    assert _dims(facts, "aten::mul")[2] == "[[8]]"
+
+
+def test_an_operator_that_the_located_step_lacks_has_no_shape():
+    facts = facts_of([*located(0), step(1, 100, 90), op("aten::add", 110, 5)])
+    assert _dims(facts, "aten::add") == [""]
+    assert facts.repeats.row[rows_named(facts.trace, "aten::add")].tolist() == [NONE]
+
+
+def test_without_a_located_step_nothing_is_carried():
+    facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5, dims="[[4]]"), step(1, 100, 90), op("aten::mul", 110, 5)])
+    assert _dims(facts, "aten::mul") == ["[[4]]", ""]
