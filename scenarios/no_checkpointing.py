@@ -38,9 +38,9 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    blocks = nn.ModuleList(Block(64) for _ in range(6)).to(device)
+    blocks = nn.ModuleList(Block(32) for _ in range(6)).to(device)
     optimizer = torch.optim.SGD(blocks.parameters(), lr=0.01, fused=True)
-    return State(blocks, optimizer, [torch.randn(32, 1536, 64, device=device) for _ in range(2)] * 7)
+    return State(blocks, optimizer, [torch.randn(32, 2560, 32, device=device) for _ in range(2)] * 6)
 
 
 def pitfall(state: State) -> Iterator[Tensor]:

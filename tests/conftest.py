@@ -17,6 +17,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # Tests start hundreds of processes: each would compile profkit anew where the surroundings forbid to keep bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# They run side by side: threads of one that wait for work must not keep the others from the processors.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "corpus"
 

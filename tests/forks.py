@@ -1,7 +1,7 @@
 """Processes that begin with PyTorch imported, its compiler's front end included: that takes longer than most scenarios.
 
-One process imports, runs nothing, and forks for each request; what it forks is as good as new. Programs of users are
-tested in processes of their own all the same.
+One process imports, runs nothing, and forks for each request; what it forks is as good as new. That programs of users
+get a process of their own, and import PyTorch there, is tested without it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import runpy
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,25 +73,62 @@ def serve() -> None:
         if child == 0:
             _become(*request)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    os._exit(0)  # nothing is left to be taken down, which takes PyTorch a second
 
 
-def _become(function: str, arguments: list[str], directory: str, out: str, err: str) -> None:
+def _become(function: str, arguments: list[str], directory: str, out: str, err: str) -> NoReturn:
     os.chdir(directory)
     for path, descriptor in ((os.devnull, 0), (out, 1), (err, 2)):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
+    _call(function, arguments)
+
+
+def _call(function: str, arguments: Sequence[str]) -> NoReturn:
+    """``module:function`` with a command line of its own, and an end as Python would make it."""
     sys.argv = [function, *arguments]
     module, _, name = function.partition(":")
     status = 0
     try:
         getattr(importlib.import_module(module), name)()
     except SystemExit as leaving:
-        status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        status = leaving.code & 0xFF if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+class ForkedProgram:
+    """In the place of `subprocess.Popen`, for ``python -m MODULE ARGUMENTS``: the module's ``main`` in a fork."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        _, option, module, *arguments = command
+        assert option == "-m"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._child = os.fork()
+        if self._child == 0:
+            sys.path[0] = os.getcwd()  # as ``python -m`` has it
+            _call(f"{module}:main", arguments)
+
+    def __enter__(self) -> ForkedProgram:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """The child has been waited for."""
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+
+
+def run_script() -> None:
+    """``python SCRIPT``, without profkit."""
+    script = sys.argv.pop(1)
+    runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from tests.forks import Ended, Forks
+from tests.forks import Ended, ForkedProgram, Forks
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,20 @@ class Outcome:
         return [finding for finding in self.diagnosis["findings"] if finding["kind"] == "fault"]
 
 
-def diagnose_scenario(forks: Forks, *arguments: str, directory: Path) -> Outcome:
-    """`diagnose` in a process that has PyTorch imported already; for scenarios, which run in profkit's own process."""
+def diagnose_forked(forks: Forks, *arguments: str, directory: Path) -> Outcome:
+    """The same as `diagnose` in processes that have PyTorch imported already, the program's own included."""
     output = directory / "run"
-    ended = forks.run("profkit.cli:main", ["diagnose", "--output", str(output), *arguments], directory)
+    ended = forks.run("tests.end_to_end.running:main", ["diagnose", "--output", str(output), *arguments], directory)
     return _outcome(ended, output)
+
+
+def main() -> None:
+    """The command line, which starts programs as forks."""
+    from profkit import cli
+    from profkit.collect import launch
+
+    setattr(launch, "subprocess", SimpleNamespace(Popen=ForkedProgram))  # noqa: B010  # for this process
+    cli.main()
 
 
 def diagnose(*arguments: str, directory: Path) -> Outcome:

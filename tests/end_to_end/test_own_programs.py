@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.running import diagnose
+from tests.end_to_end.running import diagnose, diagnose_forked
+from tests.forks import Forks
 
 TRAINING = """
 import sys
@@ -43,29 +44,29 @@ def test_output_and_results_are_those_of_the_program_alone(tmp_path: Path) -> No
     assert outcome.diagnosis["timing"]["steps"] >= 3
 
 
-def test_a_program_that_raises_is_diagnosed_and_its_traceback_shown_unchanged(tmp_path: Path) -> None:
+def test_a_program_that_raises_is_diagnosed_and_its_traceback_shown_unchanged(tmp_path: Path, forks: Forks) -> None:
     script = program(tmp_path, end="raise KeyError('the end')")
     alone = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    outcome = diagnose(script, directory=tmp_path)
+    outcome = diagnose_forked(forks, script, directory=tmp_path)
     assert outcome.status == 3
     assert alone.stderr in outcome.stderr
     assert outcome.diagnosis["timing"]["steps"] >= 3
 
 
-def test_a_program_that_exits_with_a_status_is_diagnosed(tmp_path: Path) -> None:
-    outcome = diagnose(program(tmp_path, end="sys.exit(3)"), directory=tmp_path)
+def test_a_program_that_exits_with_a_status_is_diagnosed(tmp_path: Path, forks: Forks) -> None:
+    outcome = diagnose_forked(forks, program(tmp_path, end="sys.exit(3)"), directory=tmp_path)
     assert outcome.status == 3
     assert "exit status 3" in outcome.stderr
     assert outcome.diagnosis["timing"]["steps"] >= 3
 
 
-def test_a_program_that_exits_with_success_is_a_success(tmp_path: Path) -> None:
-    assert diagnose(program(tmp_path, end="sys.exit(0)"), directory=tmp_path).status == 0
+def test_a_program_that_exits_with_success_is_a_success(tmp_path: Path, forks: Forks) -> None:
+    assert diagnose_forked(forks, program(tmp_path, end="sys.exit(0)"), directory=tmp_path).status == 0
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 6])
-def test_a_short_program_still_gets_a_diagnosis(tmp_path: Path, steps: int) -> None:
-    outcome = diagnose(program(tmp_path, steps=steps), directory=tmp_path)
+def test_a_short_program_still_gets_a_diagnosis(tmp_path: Path, forks: Forks, steps: int) -> None:
+    outcome = diagnose_forked(forks, program(tmp_path, steps=steps), directory=tmp_path)
     assert "Traceback" not in outcome.stderr
     assert outcome.status in (0, 2)
     if steps:
@@ -92,19 +93,19 @@ def test_a_program_that_fails_before_anything_is_recorded_is_reported_as_failed(
     assert "nothing was recorded" in outcome.stderr
 
 
-def test_a_module_runs_as_with_python_dash_m(tmp_path: Path) -> None:
+def test_a_module_runs_as_with_python_dash_m(tmp_path: Path, forks: Forks) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "train.py").write_text(TRAINING.format(steps=12, end=""))
-    outcome = diagnose("-m", "package.train", "--", "--epochs", "2", directory=tmp_path)
+    outcome = diagnose_forked(forks, "-m", "package.train", "--", "--epochs", "2", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
     assert "arguments ['--epochs', '2'] __main__" in outcome.stdout
 
 
-def test_fail_on_turns_a_fault_into_exit_status_1(tmp_path: Path) -> None:
+def test_fail_on_turns_a_fault_into_exit_status_1(tmp_path: Path, forks: Forks) -> None:
     loop = "for i in range(400):\n        total = total + loss.detach() * torch.ones(64)[i % 64]"
     body = TRAINING.replace("    print(step", f"    total = torch.zeros(())\n    {loop}\n    print(step")
     path = tmp_path / "slow.py"
     path.write_text(body.format(steps=12, end=""))
-    assert diagnose(str(path), "--fail-on", "high", directory=tmp_path).status == 1
+    assert diagnose_forked(forks, str(path), "--fail-on", "high", directory=tmp_path).status == 1

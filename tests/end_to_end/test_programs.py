@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.running import diagnose
+from tests.end_to_end.running import diagnose_forked
+from tests.forks import Forks
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*.py"))
 CLEAN = [path for path in PROGRAMS if path.name.startswith("clean_")]
@@ -17,13 +18,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("program", FAULTY, ids=lambda path: path.stem)
-def test_the_fault_is_the_first_one_reported_and_on_its_line(program: Path, tmp_path: Path) -> None:
+def test_the_fault_is_the_first_one_reported_and_on_its_line(program: Path, tmp_path: Path, forks: Forks) -> None:
     ((line, rule),) = [
         (number, match[1])
         for number, text in enumerate(program.read_text().splitlines(), 1)
         if (match := MARK.search(text))
     ]
-    outcome = diagnose(str(program), directory=tmp_path)
+    outcome = diagnose_forked(forks, str(program), directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
     assert rule in outcome.rules, outcome.stdout
     found = next(finding for finding in outcome.diagnosis["findings"] if finding["rule"] == rule)
@@ -33,8 +34,8 @@ def test_the_fault_is_the_first_one_reported_and_on_its_line(program: Path, tmp_
 
 
 @pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
-def test_a_clean_program_has_no_fault_of_medium_or_high_severity(program: Path, tmp_path: Path) -> None:
-    outcome = diagnose(str(program), directory=tmp_path)
+def test_a_clean_program_has_no_fault_of_medium_or_high_severity(program: Path, tmp_path: Path, forks: Forks) -> None:
+    outcome = diagnose_forked(forks, str(program), directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
     grave = [fault for fault in outcome.faults if fault["severity"] in ("high", "medium")]
     assert grave == [], outcome.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profkit.catalogue import Scenario, list_scenarios
-from tests.end_to_end.running import diagnose_scenario
+from tests.end_to_end.running import diagnose_forked
 from tests.forks import Forks
 
 CPU_SCENARIOS = [scenario for scenario in list_scenarios() if not scenario.needs_gpu]
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("scenario", CPU_SCENARIOS, ids=lambda scenario: scenario.name)
 def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, tmp_path: Path, forks: Forks) -> None:
-    outcome = diagnose_scenario(forks, scenario.name, "--device", "cpu", directory=tmp_path)
+    outcome = diagnose_forked(forks, scenario.name, "--device", "cpu", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
     first = outcome.diagnosis["findings"][0]
     assert first["rule"] in scenario.triggers, outcome.stdout
@@ -27,7 +27,7 @@ def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, tm
 
 @pytest.mark.parametrize("scenario", CPU_SCENARIOS, ids=lambda scenario: scenario.name)
 def test_the_fix_is_clean_of_it(scenario: Scenario, tmp_path: Path, forks: Forks) -> None:
-    outcome = diagnose_scenario(forks, scenario.name, "--variant", "fix", "--device", "cpu", directory=tmp_path)
+    outcome = diagnose_forked(forks, scenario.name, "--variant", "fix", "--device", "cpu", directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
     assert not set(outcome.rules) & set(scenario.triggers), outcome.stdout
     grave = [fault for fault in outcome.faults if fault["severity"] in ("high", "medium")]

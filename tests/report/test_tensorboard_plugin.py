@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from profkit.report.tensorboard import rewrite_trace
+from tests.forks import Forks
 from tests.report.gpu_trace import OVERVIEW_US, STEPS, gpu_trace
 
 pytestmark = pytest.mark.slow
@@ -76,10 +77,12 @@ def load(directory: Path, scratch: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recording(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Path:
     """A real recording on the CPU of a program with a DataLoader, and modules that have no backward."""
-    path = tmp_path_factory.mktemp("recorded") / "host_1.pt.trace.json"
-    subprocess.run([sys.executable, "-c", PROGRAM, path], capture_output=True, timeout=120, check=True)
+    program, path = (tmp_path_factory.mktemp(name) / name for name in ("program.py", "host_1.pt.trace.json"))
+    program.write_text(PROGRAM)
+    ended = forks.run("tests.forks:run_script", [str(program), str(path)], program.parent)
+    assert ended.returncode == 0, ended.stderr
     return path
 
 
