@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profkit.errors import UnreadableInput, UsageError
 
-_TRACE_ENDINGS = (".json", ".json.gz", ".gz")
+_TRACE_ENDINGS = (".json", ".gz", ".zst")
 _SNAPSHOT_ENDINGS = (".pickle", ".pkl")
 
 

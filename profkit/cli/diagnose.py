@@ -102,8 +102,10 @@ def _require_trace(directory: Path, program: str, status: int) -> None:
 
 def _read(path: Path, output: Path | None) -> tuple[Diagnosis, Path]:
     """Diagnose first, so that nothing is left behind for a file that cannot be read."""
+    from profkit.cli._numpy import import_numpy
     from profkit.run import create_directory, default_directory
 
+    import_numpy()
     diagnosis = _diagnose(path)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +21,9 @@ from profkit.derive.steps import Steps, find_steps
 from profkit.derive.tree import Tree, build_tree
 from profkit.derive.waits import Waits, find_waits
 from profkit.run import CallSite, LiveSample, LoadSample, Run
-from profkit.trace.events import Bools, Rows, Trace
+from profkit.trace.events import Bools, Rows, Trace, distinct
+
+Derived = TypeVar("Derived")
 
 
 class Facts:
@@ -38,6 +42,14 @@ class Facts:
         self.callsites = callsites
         self.live = live
         self.samples = samples
+        self._kept: dict[Callable[[Facts], Any], Any] = {}
+
+    def once(self, derive: Callable[[Facts], Derived]) -> Derived:
+        """What a function derives from these facts, computed when it is first asked for. Nobody may change it."""
+        if derive not in self._kept:
+            self._kept[derive] = derive(self)
+        found: Derived = self._kept[derive]
+        return found
 
     @cached_property
     def tree(self) -> Tree:
@@ -88,7 +100,7 @@ class Facts:
     def serial_lanes(self) -> Bools:
         """By lane code: the host threads that take turns, which are the main one and those of the backward pass."""
         lanes = np.zeros(len(self.trace.lanes), dtype=bool)
-        lanes[np.unique(self.trace.events.lane[self.lines.backward])] = True
+        lanes[distinct(self.trace.events.lane[self.lines.backward])] = True
         lanes[self.steps.main_lane] = True
         return lanes
 

@@ -6,7 +6,7 @@ the operator names that ``torch.profiler`` records.
 
 from __future__ import annotations
 
-import numpy as np
+from functools import lru_cache
 
 from profkit.trace.events import Bools, Category, Trace
 
@@ -43,6 +43,7 @@ VIEW = frozenset(_VIEWS.split())
 """They move no data, as a rule (``reshape``, ``flatten`` and ``contiguous`` sometimes do)."""
 
 
+@lru_cache(1 << 16)
 def base_name(name: str) -> str:
     """``'aten::add_'`` → ``'add'``; empty for what is not one of PyTorch's own operators."""
     if not name.startswith(_PREFIX):
@@ -54,6 +55,6 @@ def base_name(name: str) -> str:
 def operators_of(trace: Trace, *families: frozenset[str]) -> Bools:
     """A mask of the operators whose name, in place or not, is in one of the families."""
     wanted = frozenset[str]().union(*families)
-    named = np.isin(trace.events.name_code, trace.codes_where(lambda name: base_name(name) in wanted))
+    named = trace.with_codes(trace.codes_where(lambda name: base_name(name) in wanted))
     mask: Bools = named & (trace.events.category == Category.OPERATOR)
     return mask

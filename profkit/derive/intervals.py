@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.trace.events import Bools, Int64s
+from profkit.trace.events import Bools, Int64s, Rows, distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,16 @@ def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
 def intersection(left: Intervals, right: Intervals) -> Intervals:
     """What lies in both."""
     edges = np.concatenate([left.start_ns, left.end_ns, right.start_ns, right.end_ns])
-    edges = np.unique(edges)
+    edges = distinct(edges)
     if len(edges) < 2:
         return Intervals(edges[:0], edges[:0])
     start, end = edges[:-1], edges[1:]
     both = (left.covered_within(start, end) > 0) & (right.covered_within(start, end) > 0)
     return union(start[both], end[both])
+
+
+def stretches(ends: Rows, length: int, least: int = 1) -> Iterator[slice]:
+    """What lies between the places ``ends`` of a sequence of this length, where it has at least so many elements."""
+    first, last = np.append(0, ends), np.append(ends, length)
+    long = last - first >= least
+    yield from map(slice, first[long].tolist(), last[long].tolist())

@@ -23,7 +23,7 @@ _ITEM_BYTES = {
 }  # fmt: skip
 MOST_ELEMENTS = 2**62
 """A file may claim any shape; sizes are kept within 64 bits."""
-_TEXTS = 1 << 15
+TEXTS = 1 << 15
 """Texts remembered at most; several derivations ask for the same ones."""
 _shapes = msgspec.json.Decoder(list[list[int]])
 """What nearly all texts hold."""
@@ -50,7 +50,7 @@ def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> 
     return Operators(rows, sizes, elements, bool((events.dims_code >= 0).any()))
 
 
-@lru_cache(_TEXTS)
+@lru_cache(TEXTS)
 def parse_dims(text: str) -> Sequence[Sequence[int]]:
     """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are no tensors, or lists of tensors flattened."""
     with suppress(msgspec.DecodeError, RecursionError):
@@ -68,7 +68,7 @@ def parse_dims(text: str) -> Sequence[Sequence[int]]:
     return shapes
 
 
-@lru_cache(_TEXTS)
+@lru_cache(TEXTS)
 def parse_types(text: str) -> Sequence[str]:
     """``'["float", "Scalar"]'`` → one type per input."""
     try:

@@ -25,15 +25,21 @@ def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
     Its line is that of the ``def``: all that a recording made elsewhere can give.
     """
     events, names = facts.trace.events, facts.trace.names
-    user_codes = facts.trace.codes_where(_is_user_frame)
-    frames = (events.category == Category.PYTHON) & np.isin(events.name_code, user_codes)
-    around = facts.tree.nearest_ancestor(frames)[rows]
+    around = facts.once(_user_frames)[rows]
     around = around[around >= 0]
     if not around.size:
         return None
     codes, counts = np.unique(events.name_code[around], return_counts=True)
     match = _FRAME.match(names[codes[counts.argmax()]])
     return CallSite(match["file"], int(match["line"]), match["function"]) if match else None
+
+
+def _user_frames(facts: Facts) -> Rows:
+    """For each event the innermost frame of the user's code around it."""
+    frames = facts.trace.events.category == Category.PYTHON
+    if frames.any():
+        frames &= facts.trace.with_codes(facts.trace.codes_where(_is_user_frame))
+    return facts.tree.nearest_ancestor(frames)
 
 
 def _is_user_frame(name: str) -> bool:

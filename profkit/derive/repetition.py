@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.derive.intervals import stretches
 from profkit.trace.events import Int32s, Int64s
 
 _MIN_REPEATS = 3
@@ -22,8 +23,8 @@ def find_period(codes: Int32s, start_ns: Int64s, span_ns: int) -> Int64s | None:
     bounds = np.flatnonzero(np.diff(codes[order])) + 1
     best: tuple[int, int] | None = None
     starts: Int64s | None = None
-    for at in np.split(order, bounds):
-        if not _MIN_REPEATS <= len(at) <= len(codes) // 2 + 1:
+    for at in (order[one] for one in stretches(bounds, len(order), _MIN_REPEATS)):
+        if len(at) > len(codes) // 2 + 1:
             continue
         gaps = np.diff(at)
         period = int(np.median(gaps))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
-from profkit.derive.operators import MOST_ELEMENTS, item_bytes, parse_dims, parse_types
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.derive.operators import MOST_ELEMENTS, TEXTS, item_bytes, parse_dims, parse_types
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct_rows
 
 _PREDICATES = frozenset(("eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not",
                          "logical_or", "logical_xor", "lt", "ne"))  # fmt: skip
@@ -33,14 +34,15 @@ class Traffic:
 def measure_traffic(trace: Trace, rows: Rows) -> Traffic:
     """The traffic of these operators as if each were elementwise, computed once per distinct name and shapes."""
     events = trace.events
-    keys = np.stack([events.name_code[rows], events.dims_code[rows], events.types_code[rows]])
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-    columns = np.zeros((3, distinct.shape[1]), dtype=np.int64)
-    for i, (name, dims, types) in enumerate(distinct.T):
-        columns[:, i] = _traffic_of(base_name(trace.names[name]), trace.text_of(dims), trace.text_of(types))
-    return Traffic(*columns[:, inverse.reshape(-1)])
+    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows], events.types_code[rows])
+    columns = np.zeros((len(first), 3), dtype=np.int64)
+    for i, row in enumerate(rows[first].tolist()):
+        dims, types = trace.text_of(events.dims_code[row]), trace.text_of(events.types_code[row])
+        columns[i] = _traffic_of(base_name(trace.name_of(row)), dims, types)
+    return Traffic(*columns[inverse].T)
 
 
+@lru_cache(TEXTS)
 def _traffic_of(name: str, dims: str, types: str) -> tuple[int, int, int]:
     shapes, kinds = parse_dims(dims), parse_types(types)
     if len(kinds) != len(shapes):

@@ -36,7 +36,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.events import Category, Int64s, Rows, distinct
 from profkit.units import format_bytes
 
 _LARGE_BYTES = 256 << 20
@@ -137,7 +137,7 @@ def _lines(facts: Facts, peak: _Peak) -> Iterator[_Line]:
     rows, size, mark = peak.rows, peak.size, above[peak.rows]
     while (mark >= 0).any():
         rows, size, mark = rows[mark >= 0], size[mark >= 0], mark[mark >= 0]
-        for site in np.unique(events.site[mark]):
+        for site in distinct(events.site[mark]):
             here = events.site[mark] == site
             calls, index = np.unique(mark[here], return_inverse=True)
             if len(calls) > 1:

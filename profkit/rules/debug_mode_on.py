@@ -40,7 +40,7 @@ from profkit.findings import Kind
 from profkit.rules.base import Suspicion, rule
 from profkit.rules.evidence import locations_of, named_operators, works_under
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Bools, Category, Rows, distinct
 from profkit.units import format_count
 
 _ENGINE = "autograd::engine::evaluate_function"
@@ -93,7 +93,7 @@ def _nan_checks(facts: Facts) -> Rows:
     after = np.full(len(nodes), np.iinfo(np.int64).max)
     np.minimum.at(after, tree.parent[own], own)
     behind: Bools = inside & (np.arange(len(nodes)) > after[tree.parent])
-    checked = np.unique(tree.parent[behind & named_operators(facts, "aten::isnan")])
+    checked = distinct(tree.parent[behind & named_operators(facts, "aten::isnan")])
     if not checked.size or len(checked) < _MOST_NODES * nodes.sum():
         return own[:0]
     at_checked = np.isin(tree.parent, checked)

@@ -34,20 +34,20 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators import item_bytes, parse_types
-from profkit.derive.traffic import tell_elementwise
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
     backward_of,
     locations_of,
     named_operators,
+    program_elementwise,
     program_operators,
     scale_operators,
     share_of_steps,
     sites_by_time,
 )
 from profkit.savings.edits import combine
-from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Int64s, Rows, distinct_rows
 from profkit.units import format_bytes, format_count
 
 _MIN_ELEMENTS = 4096
@@ -83,7 +83,7 @@ def dtype_round_trip(facts: Facts) -> Iterator[Suspicion]:
     casts = _find_casts(facts)
     first = _first_of_each_trip(casts)
     kinds = np.stack([facts.lines.site[casts.rows[first]], casts.source[first], casts.target[first]])
-    for kind in np.unique(kinds, axis=1).T:
+    for kind in kinds[:, distinct_rows(*kinds)[0]].T:
         mine = first[(kinds == kind[:, None]).all(axis=0)]
         rows = np.concatenate([casts.rows[mine], casts.rows[mine + 1]])
         if share_of_steps(facts, rows) < 0.5:
@@ -118,7 +118,7 @@ def _find_casts(facts: Facts) -> _Casts:
     called = program_operators(facts)
     source, target, names = _types_of(facts, called)
     casts = (source != target) & (facts.operators.elements[called] >= _MIN_ELEMENTS)
-    at = np.flatnonzero(casts | ~tell_elementwise(facts, called)[1])
+    at = np.flatnonzero(casts | ~program_elementwise(facts)[1])
     here, after = at[:-1], at[1:]
     step = facts.steps.index_of(facts.trace.events.start_ns[called])
     elements = facts.operators.elements[called]
@@ -141,11 +141,11 @@ def _types_of(facts: Facts, called: Rows) -> tuple[Int64s, Int64s, tuple[str, ..
     wanted[called[named_operators(facts, *_CASTS)[called]]] = True
     owner = facts.tree.nearest_ancestor(wanted, include_self=True)[copies]
     copies, owner = copies[owner >= 0], owner[owner >= 0]
-    keys = np.stack([events.types_code[copies], events.concrete_code[copies]])
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-    told = np.array([_cast(facts.trace.text_of(a), facts.trace.text_of(b)) for a, b in distinct.T]).reshape(-1, 2)
+    types_code, concrete_code, text_of = events.types_code[copies], events.concrete_code[copies], facts.trace.text_of
+    first, inverse = distinct_rows(types_code, concrete_code)
+    told = np.array([_cast(text_of(types_code[i]), text_of(concrete_code[i])) for i in first]).reshape(-1, 2)
     types = np.full((2, len(events)), NONE, dtype=np.int64)
-    types[:, owner] = told[inverse.reshape(-1)].T
+    types[:, owner] = told[inverse].T
     return types[0, called], types[1, called], names
 
 

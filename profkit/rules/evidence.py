@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from profkit.derive.facts import Facts
 from profkit.derive.holding import held_by_name, is_steady
 from profkit.derive.places import call_site, enclosing_function
+from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.findings import Location
 from profkit.run import CallSite
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
 
 Floats = NDArray[np.float64]
 
@@ -38,7 +39,7 @@ def per_step(facts: Facts, rows: Rows) -> float:
 def share_of_steps(facts: Facts, rows: Rows) -> float:
     """In which share of the measured steps at least one of the rows lies."""
     index = facts.steps.index_of(facts.trace.events.start_ns[rows])
-    hit = np.unique(index[index >= 0])
+    hit = distinct(index[index >= 0])
     return float(facts.steps.measured[hit].sum() / max(facts.steps.measured_count, 1))
 
 
@@ -74,6 +75,28 @@ def works_under(facts: Facts, host: Bools) -> Rows:
 def program_operators(facts: Facts) -> Rows:
     """What the program itself called in the measured steps, in time order: the outermost operators of the main
     thread, without the backward pass, an optimizer's step and the DataLoader."""
+    return facts.once(_program_operators)
+
+
+def program_traffic(facts: Facts) -> Traffic:
+    """The traffic of `program_operators`."""
+    return facts.once(_program_traffic)
+
+
+def program_elementwise(facts: Facts) -> tuple[Bools, Bools]:
+    """Which of `program_operators` work element by element, and which of the others move no data at all."""
+    return facts.once(_program_elementwise)
+
+
+def _program_traffic(facts: Facts) -> Traffic:
+    return measure_traffic(facts.trace, program_operators(facts))
+
+
+def _program_elementwise(facts: Facts) -> tuple[Bools, Bools]:
+    return tell_elementwise(facts, program_operators(facts))
+
+
+def _program_operators(facts: Facts) -> Rows:
     rows = facts.operators.rows
     aside = facts.tree.under(facts.optimizing | facts.loading) | facts.lines.backward
     chosen: Rows = rows[facts.measured[rows] & ~aside[rows]]
@@ -148,12 +171,12 @@ def group_by_place(facts: Facts, runs: list[Rows], near_lines: int) -> Iterator[
     functions: dict[bytes, CallSite | None] = {}
     placed: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     for index, run in enumerate(runs):
-        site, operators = call_site(facts, busiest_site(facts, run)), np.unique(names[run]).tobytes()
+        site, operators = call_site(facts, busiest_site(facts, run)), distinct(names[run]).tobytes()
         if site is None and operators not in functions:
             functions[operators] = enclosing_function(facts, run)
         site = site or functions[operators]
         where = (site.file, site.function) if site else ("", operators.hex())
-        around = [call_site(facts, int(code)) for code in np.unique(facts.lines.site[run])]
+        around = [call_site(facts, int(code)) for code in distinct(facts.lines.site[run])]
         lines = [one.line for one in around if one and (one.file, one.function) == where] or [0]
         placed.setdefault(where, []).append((min(lines), max(lines), index))
     for found in placed.values():

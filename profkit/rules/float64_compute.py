@@ -51,7 +51,7 @@ from profkit.rules.evidence import (
 )
 from profkit.savings.edits import combine
 from profkit.savings.simulate import replay
-from profkit.trace.events import NONE, Bools, Category, Rows
+from profkit.trace.events import NONE, Bools, Category, Rows, distinct
 from profkit.units import format_count
 
 _MIN_ELEMENTS = 4096
@@ -148,7 +148,7 @@ def _where_doubles_enter(facts: Facts, rows: Rows) -> Iterator[int]:
 def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
     """Casts of a tensor to float64: the target type is their second argument."""
     codes = facts.trace.events.concrete_code[rows]
-    verdicts = {int(code): parse_types(facts.trace.text_of(int(code)))[1:2] == [_DOUBLE] for code in np.unique(codes)}
+    verdicts = {int(code): parse_types(facts.trace.text_of(int(code)))[1:2] == [_DOUBLE] for code in distinct(codes)}
     return np.array([verdicts[int(code)] for code in codes], dtype=bool)
 
 

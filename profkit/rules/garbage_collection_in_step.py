@@ -40,7 +40,7 @@ from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spen
 from profkit.run import GC_AUTOMATIC, GC_MARK
 from profkit.savings.edits import remove
 from profkit.savings.simulate import replay
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Bools, Category, Rows, distinct
 from profkit.units import format_count, format_time
 
 _WORTH_REMOVING = 0.005
@@ -81,7 +81,7 @@ def _collections(facts: Facts) -> Rows:
 def _frequent(facts: Facts, rows: Rows) -> Rows:
     """Those of the generations that are collected in most steps: a lone full collection says nothing of how often."""
     names = facts.trace.events.name_code[rows]
-    kinds = [rows[names == code] for code in np.unique(names)]
+    kinds = [rows[names == code] for code in distinct(names)]
     least = max(_MOST_STEPS, _LEAST_STEPS / max(facts.steps.measured_count, 1))
     return np.concatenate([kind for kind in kinds if share_of_steps(facts, kind) >= least] or [rows[:0]])
 

@@ -39,7 +39,7 @@ from profkit.derive.operators import parse_dims
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, scale_operators, share_of_steps
-from profkit.trace.events import Rows, Trace
+from profkit.trace.events import Rows, Trace, distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8
@@ -101,7 +101,7 @@ def _growing_runs(facts: Facts, rows: Rows, inputs: _InputSizes) -> Iterator[Row
     ]  # fmt: skip
     step = facts.steps.index_of(facts.trace.events.start_ns[rows])
     for part in np.split(np.arange(len(rows)), np.flatnonzero(~np.array(carried, dtype=bool)) + 1):
-        if len(part) >= _MIN_CALLS or len(np.unique(step[part])) >= _MIN_STEPS:
+        if len(part) >= _MIN_CALLS or len(distinct(step[part])) >= _MIN_STEPS:
             yield rows[part]
 
 

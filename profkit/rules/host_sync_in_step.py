@@ -45,7 +45,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns
 from profkit.savings.edits import remove, unblock
 from profkit.savings.simulate import replay
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows, distinct
 from profkit.units import format_count, format_share, format_time
 
 _READS = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
@@ -83,7 +83,7 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
     place, site = _places(facts, rows)
     names = facts.trace.events.name_code[place].astype(np.int64)
     groups = np.where(site >= 0, site, -1 - names)
-    for group in np.unique(groups):
+    for group in distinct(groups):
         chosen = groups == group
         yield from judge(facts, rows[chosen], place[chosen], group >= 0)
 
@@ -104,7 +104,7 @@ def _judge_reads(facts: Facts, rows: Rows, place: Rows, _: bool) -> Iterator[Sus
 
 
 def _judge_waits(facts: Facts, rows: Rows, place: Rows, located: bool) -> Iterator[Suspicion]:
-    steps, stops = facts.steps, np.unique(place)
+    steps, stops = facts.steps, distinct(place)
     count, most = per_step(facts, stops), _in_most_steps(facts, rows)
     reading = bool(_reads_number(facts)[stops].mean() > 0.5)
     if reading and count >= _ELEMENT_LOOP:
@@ -156,7 +156,7 @@ def _reads(facts: Facts) -> Rows:
 def _waits(facts: Facts) -> Rows:
     """The waits of the measured steps that are the program's own and no other rule's business."""
     waits, lane = facts.waits, facts.trace.events.lane
-    lanes = np.append(np.unique(lane[facts.lines.backward]), facts.steps.main_lane)
+    lanes = np.append(distinct(lane[facts.lines.backward]), facts.steps.main_lane)
     aside = facts.tree.under(named_operators(facts, *_DATA_DEPENDENT)) | _not_the_programs(facts)
     mine = np.isin(lane[waits.rows], lanes) & ~waits.own & ~aside[waits.rows] & facts.measured[waits.rows]
     real_data = (_copied(facts, "HtoD") > _SMALL_COPY_BYTES) | (_copied(facts, "DtoH") > _NUMBER_BYTES)

@@ -38,7 +38,7 @@ from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, per_step
 from profkit.savings.edits import shrink_spans
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
 from profkit.units import format_count, format_share, format_time
 
 _IDLE_SHARE = 0.3
@@ -105,7 +105,7 @@ def _launched_kernels(facts: Facts) -> _Kernels:
     if not (launches.call >= 0).any():
         raise CannotLook("the recording does not say which call launched which kernel")
     chosen = (launches.call >= 0) & (events.category[launches.work] == Category.KERNEL) & facts.measured[launches.call]
-    calls = np.unique(launches.call[chosen])
+    calls = distinct(launches.call[chosen])
     calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
     return _Kernels(launches.work[chosen], launches.call[chosen], calls, events.start_ns[calls])
 
@@ -121,7 +121,7 @@ def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
     """When the host is between two launches that follow each other closely, or at the edge of a step."""
     events, steps = facts.trace.events, facts.steps
     edges = np.concatenate([kernels.call_start_ns, steps.start_ns[steps.measured], steps.end_ns[steps.measured]])
-    edges = np.unique(edges)
+    edges = distinct(edges)
     close = np.diff(edges) < _OTHER_WORK_NS
     between = union(edges[:-1][close], edges[1:][close])
     pauses = events.category == Category.PAUSE

@@ -40,7 +40,7 @@ from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import backward_of, length_ns, locations_of, named_operators, program_operators, spent_ns
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.events import Category, Int64s, Rows, distinct
 
 _MIN_CALLS = 4
 """Two or three towers of one shape are an architecture (a Siamese network, two critics); from four on it is a loop."""
@@ -107,12 +107,12 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     around = mark[operators]
     while (around >= 0).any():
         known = around >= 0
-        for site in np.unique(events.site[around[known]]):
+        for site in distinct(events.site[around[known]]):
             mine = operators[known & (events.site[around] == site)]
             calls = around[known & (events.site[around] == site)]
             for run in _equal_runs(facts, mine, calls, mark):
                 if products[run].any():
-                    yield _Loop(int(site), np.unique(calls[np.isin(mine, run)]), run, _is_joined(facts, run, calls))
+                    yield _Loop(int(site), distinct(calls[np.isin(mine, run)]), run, _is_joined(facts, run, calls))
         around = np.where(known, mark[around], -1)
 
 
@@ -149,7 +149,7 @@ def _is_joined(facts: Facts, run: Rows, calls: Rows) -> bool:
         return False
     first = after[np.argmin(facts.trace.events.start_ns[after])]
     shapes = [tuple(shape) for shape in parse_dims(facts.trace.text_of(facts.trace.events.dims_code[first])) if shape]
-    return len(set(shapes)) == 1 and len(shapes) >= _MIN_CALLS and len(np.unique(calls)) % len(shapes) == 0
+    return len(set(shapes)) == 1 and len(shapes) >= _MIN_CALLS and len(distinct(calls)) % len(shapes) == 0
 
 
 def _shown_independent(facts: Facts, loop: _Loop) -> bool:
@@ -159,7 +159,7 @@ def _shown_independent(facts: Facts, loop: _Loop) -> bool:
     level = tree.nearest_ancestor(marks)
     first, last = loop.calls[0], loop.calls[-1]
     during = (events.start_ns >= events.start_ns[first]) & (events.start_ns <= events.start_ns[last])
-    body = np.unique(events.site[marks & during & (level == level[first]) & (events.lane == events.lane[first])])
+    body = distinct(events.site[marks & during & (level == level[first]) & (events.lane == events.lane[first])])
     sources = [place.source for site in body if (place := call_site(facts, int(site)))]
     called = call_site(facts, loop.site)
     return called is not None and calls_independent_modules(called.source, sources)
@@ -169,7 +169,7 @@ def _in_measured_steps(facts: Facts, loops: list[_Loop]) -> Rows:
     """The measured steps' operators of the loops: those of the lines that ran from the first call to the last."""
     rows, located = program_operators(facts), _located_operators(facts)
     during = [(located >= loop.operators[0]) & (located <= loop.operators[-1]) for loop in loops]
-    sites = np.unique(facts.lines.site[located[np.logical_or.reduce(during)]])
+    sites = distinct(facts.lines.site[located[np.logical_or.reduce(during)]])
     chosen: Rows = rows[np.isin(facts.lines.site[rows], sites[sites >= 0])]
     return chosen
 

@@ -37,7 +37,7 @@ from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, scale_operators, share_of_steps
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Int64s, Rows, distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_BYTES = 64 << 10
@@ -192,7 +192,7 @@ def _takes(facts: Facts, rows: Rows, shapes: list[Shape], kind: Int64s) -> tuple
 
 def _broadcast(facts: Facts, found: _Repeats, mine: Bools) -> Edit:
     """The repetitions vanish, and the operators that took their results read the small tensors."""
-    takers = np.unique(found.takers[mine])
+    takers = distinct(found.takers[mine])
     traffic = measure_traffic(facts.trace, takers)
     total = traffic.read_bytes + traffic.written_bytes
     less = np.zeros(len(takers), dtype=np.int64)

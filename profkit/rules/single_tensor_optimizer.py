@@ -38,7 +38,7 @@ from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, share_of_steps, spent_ns, works_under
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
-from profkit.trace.events import Bools, Rows
+from profkit.trace.events import Bools, Rows, distinct
 from profkit.units import format_count, format_time
 
 _FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
@@ -105,7 +105,7 @@ def _find_updates(facts: Facts) -> Iterator[_Updates]:
     """The optimizers that loop over their parameters in most steps."""
     rows = facts.measured_rows(facts.optimizing & (facts.trace.events.lane == facts.steps.main_lane))
     for site, _ in group_by_site(facts, rows):
-        for code in np.unique(facts.trace.events.name_code[rows]):
+        for code in distinct(facts.trace.events.name_code[rows]):
             steps = rows[(facts.lines.site[rows] == site) & (facts.trace.events.name_code[rows] == code)]
             name = _class_of(facts.trace.names[code])
             if not steps.size or name not in _FOREACH or share_of_steps(facts, steps) < 0.5:

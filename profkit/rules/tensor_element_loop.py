@@ -31,8 +31,8 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, base_name, operators_of
+from profkit.derive.intervals import stretches
 from profkit.derive.operators import parse_dims
-from profkit.derive.traffic import tell_elementwise
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
@@ -40,13 +40,14 @@ from profkit.rules.evidence import (
     group_by_place,
     length_ns,
     locations_of,
+    program_elementwise,
     program_operators,
     scale_operators,
     share_of_steps,
     sites_by_time,
 )
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
 from profkit.units import format_count, format_time
 
 _MIN_ACCESSES = 64
@@ -113,12 +114,12 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     events = facts.trace.events
     accesses = _count_accesses(facts, rows)
     large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
-    views = tell_elementwise(facts, rows)[1]
+    views = program_elementwise(facts)[1]
     small = (accesses > 0) | views | ((facts.operators.elements[rows] <= _TINY_ELEMENTS) & ~large)
     step = facts.steps.index_of(events.start_ns[rows])
     ends = np.flatnonzero((np.diff(step) != 0) | ~small[1:] | ~small[:-1]) + 1
-    for part in np.split(np.arange(len(rows)), ends):
-        if len(part) >= _MIN_RUN and small[part[0]]:
+    for part in stretches(ends, len(rows), _MIN_RUN):
+        if small[part.start]:
             loop = _trim(facts, rows[part], accesses[part])
             if loop is not None:
                 yield loop
@@ -140,10 +141,12 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
 def _count_accesses(facts: Facts, rows: Rows) -> Int64s:
     """How many elements or rows each operator takes out of a tensor: one for `x[i]`, all of them for `for v in x`."""
     events = facts.trace.events
-    keys = np.stack([events.name_code[rows], events.dims_code[rows]])
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-    counts = [_accesses_of(base_name(facts.trace.names[name]), facts.trace.text_of(dims)) for name, dims in distinct.T]
-    return np.array(counts, dtype=np.int64)[inverse.reshape(-1)]
+    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    counts = [
+        _accesses_of(base_name(facts.trace.name_of(row)), facts.trace.text_of(events.dims_code[row]))
+        for row in rows[first]
+    ]
+    return np.array(counts, dtype=np.int64)[inverse]
 
 
 def _accesses_of(name: str, dims: str) -> int:
@@ -157,8 +160,8 @@ def _accesses_of(name: str, dims: str) -> int:
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
     """Products of two vectors: `x[i] @ y[j]`, `torch.dot`."""
     events = facts.trace.events
-    distinct, inverse = np.unique(events.dims_code[rows], return_inverse=True)
-    flat = [all(len(shape) <= 1 for shape in parse_dims(facts.trace.text_of(code))) for code in distinct]
+    codes, inverse = np.unique(events.dims_code[rows], return_inverse=True)
+    flat = [all(len(shape) <= 1 for shape in parse_dims(facts.trace.text_of(code))) for code in codes]
     return np.array(flat, dtype=bool)[inverse.reshape(-1)]
 
 
@@ -169,7 +172,7 @@ def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s
     start, end = facts.trace.events.start_ns[rows], facts.tree.end_ns[rows]
     begins = np.concatenate([[0], np.cumsum([len(loop.rows) for loop in loops])[:-1]])
     pauses = np.flatnonzero(start[1:] - end[:-1] > _MAX_GAP_NS) + 1
-    first = np.unique(np.concatenate([begins, pauses]))
+    first = distinct(np.concatenate([begins, pauses]))
     last = np.concatenate([first[1:], [len(rows)]]) - 1
     return start[first], end[last], rounds[first]
 

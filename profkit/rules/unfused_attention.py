@@ -38,7 +38,6 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators import parse_dims
-from profkit.derive.traffic import measure_traffic
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
@@ -48,6 +47,7 @@ from profkit.rules.evidence import (
     locations_of,
     per_step,
     program_operators,
+    program_traffic,
     scale_operators,
     share_of_steps,
 )
@@ -106,7 +106,7 @@ def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
 def _find_attentions(facts: Facts) -> Iterator[_Attention]:
     """For each softmax the nearest product before it that makes its table, and the nearest after it that takes it."""
     rows = program_operators(facts)
-    elements = measure_traffic(facts.trace, rows).elements
+    elements = program_traffic(facts).elements
     step = facts.steps.index_of(facts.trace.events.start_ns[rows])
     matrix = operators_of(facts.trace, MATRIX)[rows]
     products = _Products(facts)

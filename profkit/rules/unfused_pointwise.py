@@ -34,21 +34,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.traffic import measure_traffic, tell_elementwise
+from profkit.derive.intervals import stretches
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
     backward_of,
     group_by_place,
     locations_of,
+    program_elementwise,
     program_operators,
+    program_traffic,
     scale_operators,
     share_of_steps,
     sites_by_time,
     spent_ns,
 )
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Int64s, Rows
+from profkit.trace.events import Int64s, Rows, distinct
 from profkit.units import format_bytes
 
 _MIN_OPERATORS = 3
@@ -107,25 +109,25 @@ def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
 def _find_chains(facts: Facts) -> Iterator[_Chain]:
     """Maximal runs of elementwise operators on one number of elements within a step."""
     rows = program_operators(facts)
-    traffic = measure_traffic(facts.trace, rows)
-    pointwise, transparent = tell_elementwise(facts, rows)
-    pointwise &= traffic.elements > 0
+    traffic = program_traffic(facts)
+    pointwise, transparent = program_elementwise(facts)
+    pointwise = pointwise & (traffic.elements > 0)
     large = pointwise & (traffic.elements >= _MIN_ELEMENTS)
-    transparent |= pointwise & (traffic.elements <= _TINY_ELEMENTS)
+    transparent = transparent | pointwise & (traffic.elements <= _TINY_ELEMENTS)
     kept = np.flatnonzero(large | ~transparent)
     start, end = facts.trace.events.start_ns[rows], facts.tree.end_ns[rows]
     step = facts.steps.index_of(start)
     here, after = kept[:-1], kept[1:]
     joined = large[here] & large[after] & (traffic.elements[here] == traffic.elements[after])
     joined &= (step[here] == step[after]) & (start[after] - end[after - 1] <= _MAX_GAP_NS)
-    for part in np.split(kept, np.flatnonzero(~joined) + 1):
-        if len(part) >= _MIN_OPERATORS and large[part].all() and not _updates_in_turn(facts, rows[part]):
+    for part in (kept[one] for one in stretches(np.flatnonzero(~joined) + 1, len(kept), _MIN_OPERATORS)):
+        if large[part].all() and not _updates_in_turn(facts, rows[part]):
             yield _price(rows[part], traffic.read_bytes[part], traffic.written_bytes[part])
 
 
 def _updates_in_turn(facts: Facts, rows: Rows) -> bool:
     """Whether one or two operators in place repeat: a loop over parameters (an average of weights), not a formula."""
-    codes = np.unique(facts.trace.events.name_code[rows])
+    codes = distinct(facts.trace.events.name_code[rows])
     return len(codes) < _MIN_OPERATORS and all(facts.trace.names[code].endswith("_") for code in codes)
 
 

@@ -51,7 +51,7 @@ from profkit.rules.evidence import (
     works_under,
 )
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
 
 _MIN_CALLS = 8
 """A stack of cells, a few steps of refinement or of message passing are shorter; sequences are longer."""
@@ -87,7 +87,7 @@ def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
         cells = np.concatenate([loop.cells for loop in loops])
         if share_of_steps(facts, cells) < 0.5:
             continue
-        names = np.unique(facts.trace.events.name_code[cells])
+        names = distinct(facts.trace.events.name_code[cells])
         kind = base_name(facts.trace.names[names[0]]).removesuffix("_cell").partition("_")[0].upper()
         places = locations_of(facts, sites_by_time(facts, cells))
         longest = max(len(loop.cells) for loop in loops)
@@ -135,12 +135,12 @@ def _between(facts: Facts, rows: Rows, cells: Rows) -> tuple[Bools, Bools]:
     A state can only be replaced by an operator that gives a tensor of its shape; products tell by their weights.
     """
     events = facts.trace.events
-    states = {state for code in np.unique(events.dims_code[rows[cells]]) if (state := _state_of(facts, int(code)))}
-    keys = np.stack([events.name_code[rows], events.dims_code[rows]])
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    states = {state for code in distinct(events.dims_code[rows[cells]]) if (state := _state_of(facts, int(code)))}
+    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
     replaces = np.array([
-        _gives_state(base_name(facts.trace.names[name]), _shapes(facts, int(dims)), states) for name, dims in distinct.T
-    ])[inverse.reshape(-1)]  # fmt: skip
+        _gives_state(base_name(facts.trace.name_of(row)), _shapes(facts, int(events.dims_code[row])), states)
+        for row in rows[first]
+    ])[inverse]  # fmt: skip
     passing = operators_of(facts.trace, VIEW, _PASSING, _CELLS)[rows]
     return replaces & ~passing, ~replaces & ~passing
 

@@ -41,7 +41,7 @@ from profkit.derive.places import call_site
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import growing_graphs, locations_of
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_NODES = 10
@@ -112,7 +112,7 @@ def _makes_nodes(facts: Facts, calls: Rows) -> Bools:
 
 
 def _whole_steps(facts: Facts, makers: Rows) -> _Unused:
-    index = np.unique(facts.steps.index_of(facts.trace.events.start_ns[makers]))
+    index = distinct(facts.steps.index_of(facts.trace.events.start_ns[makers]))
     index = index[facts.steps.measured[index]]
     return _Unused(makers, facts.steps.start_ns[index], facts.steps.end_ns[index])
 
@@ -130,7 +130,7 @@ def _passed_over(facts: Facts, makers: Rows) -> _Unused:
     np.maximum.at(last_backward, backward_step[known], events.start_ns[backward[known]])
     runs = [
         run
-        for number in np.unique(step)
+        for number in distinct(step)
         for run in [_longest_run(makers[step == number], ~run_by_backward[step == number])]
         if len(run) >= _MIN_NODES and events.start_ns[run[-1]] < last_backward[number]
     ]
@@ -209,7 +209,7 @@ class _LiveCurve:
 
 def _live_curve(facts: Facts) -> _LiveCurve:
     events = facts.trace.events
-    types = np.unique(events.device_type[facts.memory.rows])
+    types = distinct(events.device_type[facts.memory.rows])
     rows = np.flatnonzero((events.category == Category.MEMORY) & np.isin(events.device_type, types))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     return _LiveCurve(events.start_ns[rows], np.cumsum(events.size_bytes[rows]))

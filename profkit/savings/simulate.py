@@ -61,8 +61,8 @@ def step_time_ns(facts: Facts) -> int:
 
 def replay(facts: Facts, edit: Edit) -> Replay:
     """Replay the measured window without what the recording added to it, and then with ``edit`` applied too."""
-    start_ns, end_ns = facts.steps.window_ns
-    streams = _streams_in(facts, start_ns, end_ns)
+    end_ns = facts.steps.window_ns[1]
+    streams = facts.once(_streams_in)
     edited_ns = _replayed_ns(facts, edit, streams)
     if len(facts.overhead.start_ns):
         return Replay(_replayed_ns(facts, Edit(), streams), edited_ns)
@@ -74,7 +74,7 @@ def _replayed_ns(facts: Facts, edit: Edit, streams: Streams) -> int:
     start_ns, end_ns = facts.steps.window_ns
     edited, added = _removed_host_time(facts, edit), facts.overhead
     taken = union(np.concatenate([edited.start_ns, added.start_ns]), np.concatenate([edited.end_ns, added.end_ns]))
-    removed = taken.minus(_outside_measured(facts, start_ns, end_ns)).clipped_to(start_ns, end_ns)
+    removed = taken.minus(facts.once(_outside_measured)).clipped_to(start_ns, end_ns)
     advance_ns = _edited_advance(facts, edit, streams, start_ns)
     ends_ns = replay_streams(streams, removed, advance_ns, _ignored_waits(facts, edit, streams), end_ns)
     return max(0, max(ends_ns) - _origin(facts, streams))
@@ -82,7 +82,7 @@ def _replayed_ns(facts: Facts, edit: Edit, streams: Streams) -> int:
 
 def _origin(facts: Facts, streams: Streams) -> int:
     start_ns, end_ns = facts.steps.window_ns
-    return start_ns + _outside_measured(facts, start_ns, end_ns).total_ns + _standing_lag(streams, start_ns, end_ns)
+    return start_ns + facts.once(_outside_measured).total_ns + _standing_lag(streams, start_ns, end_ns)
 
 
 def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
@@ -98,9 +98,9 @@ def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     return union(np.minimum(np.where(kept > 0, until, start), end), end)
 
 
-def _outside_measured(facts: Facts, start_ns: int, end_ns: int) -> Intervals:
+def _outside_measured(facts: Facts) -> Intervals:
     """What of the window belongs to no measured step: profkit's pauses and steps that are left out."""
-    steps, events = facts.steps, facts.trace.events
+    steps, events, (start_ns, end_ns) = facts.steps, facts.trace.events, facts.steps.window_ns
     left_out = union(steps.start_ns[steps.measured], steps.end_ns[steps.measured]).gaps(start_ns, end_ns)
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == steps.main_lane))
     start = np.concatenate([left_out.start_ns, events.start_ns[pauses]])
@@ -108,10 +108,11 @@ def _outside_measured(facts: Facts, start_ns: int, end_ns: int) -> Intervals:
     return union(start, end).clipped_to(start_ns, end_ns)
 
 
-def _streams_in(facts: Facts, start_ns: int, end_ns: int) -> Streams:
+def _streams_in(facts: Facts) -> Streams:
     """The device's work that was launched in the window, or before it and still kept the device busy then; and the
     waits of the threads that take turns."""
     events, launches, waits = facts.trace.events, facts.launches, facts.waits
+    start_ns, end_ns = facts.steps.window_ns
     launched = np.where(launches.call >= 0, events.start_ns[launches.call], events.start_ns[launches.work])
     inside = (launched < end_ns) & ((launched >= start_ns) | (events.end_ns[launches.work] > start_ns))
     work = launches.work[inside]

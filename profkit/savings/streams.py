@@ -2,7 +2,8 @@
 
 Between two host waits every stream is a max-plus recurrence, ``end[i] = max(launched[i], end[i-1]) + advance[i]``. With
 ``A`` the running sum of the advances, ``end[i] - A[i] = max(launched[i] - A[i-1], end[i-1] - A[i-1])``, a running
-maximum: so a segment costs a few NumPy calls, and the only loop runs over the waits that really held the host up.
+maximum. How far it rises within a segment is known beforehand, so the only loop runs over the waits that really held
+the host up, in plain integers.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profkit.derive.crossing import greatest
 from profkit.derive.intervals import Intervals
-from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Events, Int64s, Rows, distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def monotonic_launches(
     A stream runs in order, so work that started before another was launched no later, whatever ids and clocks say.
     """
     fixed = launched_ns.copy()
-    for code in np.unique(stream):
+    for code in distinct(stream):
         rows = np.flatnonzero(stream == code)
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
         fixed[rows] = np.minimum.accumulate(fixed[rows][::-1])[::-1]
@@ -97,46 +99,69 @@ def replay_streams(
 ) -> tuple[int, int]:
     """End of the host's and of the device's part with the edit applied. A wait in ``removed`` holds nobody up."""
     launched = streams.launched_ns - removed.covered_before(streams.launched_ns)
-    new_end = np.full(len(streams.work), np.iinfo(np.int64).min // 2, dtype=np.int64)
-    stream_end = np.full(int(streams.stream.max(initial=-1)) + 1, streams.free_ns, dtype=np.int64)
     wait_start = streams.wait_start_ns - removed.covered_before(streams.wait_start_ns)
     wait_end = streams.wait_end_ns - removed.covered_before(streams.wait_end_ns)
     holding = np.flatnonzero(((streams.ended_by >= 0) & (wait_end > wait_start)) | ignored)
+    segments = _Segments(streams, launched, advance_ns, holding)
+    start, end, skipped = wait_start[holding].tolist(), wait_end[holding].tolist(), ignored[holding].tolist()
     shift = 0
-    done = 0
-    for wait in holding:
-        upto = max(done, int(np.searchsorted(streams.launched_ns, streams.wait_end_ns[wait])))
-        _run_segment(streams, slice(done, upto), launched, shift, advance_ns, new_end, stream_end)
-        done = upto
-        if ignored[wait]:
-            shift -= int(wait_end[wait] - wait_start[wait])
-            continue
-        culprit = streams.ended_by[wait]
-        rest = int(streams.wait_end_ns[wait] - streams.end_ns[culprit])
-        earliest = int(wait_start[wait]) + shift
-        shift = max(earliest, int(new_end[culprit]) + rest) - int(wait_end[wait])
-    _run_segment(streams, slice(done, None), launched, shift, advance_ns, new_end, stream_end)
+    for i in range(len(holding)):
+        segments.run(i, shift)
+        shift = shift - (end[i] - start[i]) if skipped[i] else max(start[i] + shift, segments.freed_ns(i)) - end[i]
+    segments.run(len(holding), shift)
     host = host_end_ns - int(removed.covered_before(np.array([host_end_ns]))[0]) + shift
-    return host, int(stream_end.max(initial=host))
+    return host, max([host, *segments.last_ends_ns()])
 
 
-def _run_segment(
-    streams: Streams,
-    part: slice,
-    launched_ns: Int64s,
-    shift_ns: int,
-    advance_ns: Int64s,
-    new_end_ns: Int64s,
-    stream_end_ns: Int64s,
-) -> None:
-    """Run one stretch of launches on all streams, updating the ends in place."""
-    lone = len(stream_end_ns) == 1  # the most frequent case by far, and then most segments are short
-    stream = streams.stream[part]
-    for code in (0,) * bool(len(stream)) if lone else np.unique(stream):
-        rows = part if lone else np.flatnonzero(stream == code) + part.start
-        total = np.cumsum(advance_ns[rows])
-        launched = launched_ns[rows] + shift_ns
-        launched[0] = max(int(launched[0]), int(stream_end_ns[code]))
-        end = np.maximum.accumulate(launched - (total - advance_ns[rows])) + total
-        new_end_ns[rows] = end - streams.early_ns[rows]
-        stream_end_ns[code] = end[-1]
+class _Segments:
+    """The stretches of launches between one holding wait and the next, on each stream.
+
+    Per stream ``highest`` is the running maximum's own part, the greatest ``launched - A`` of each segment, and
+    ``reached`` what the maximum was before each segment that was run.
+    """
+
+    def __init__(self, streams: Streams, launched_ns: Int64s, advance_ns: Int64s, holding: Rows) -> None:
+        launched_before = np.searchsorted(streams.launched_ns, streams.wait_end_ns[holding])
+        bounds = np.concatenate([[0], np.maximum.accumulate(launched_before), [len(streams.work)]])
+        culprit = streams.ended_by[holding]
+        culprit_at = culprit.clip(min=0)
+        segment = np.searchsorted(bounds, culprit_at, side="right") - 1
+        begun = np.zeros(len(holding), dtype=np.int64)
+        after = np.zeros(len(holding), dtype=np.int64)
+        self.highest: list[list[int]] = []
+        self._last_total: list[int] = []
+        for code in range(int(streams.stream.max(initial=-1)) + 1):
+            rows = np.flatnonzero(streams.stream == code)
+            total = np.cumsum(advance_ns[rows])
+            before = launched_ns[rows] - (total - advance_ns[rows])
+            inside = np.searchsorted(rows, bounds)
+            self.highest.append(greatest(before, inside[:-1], inside[1:]).tolist())
+            self._last_total.append(int(total[-1]))
+            mine = np.flatnonzero((culprit >= 0) & (streams.stream[culprit_at] == code)) if len(rows) else rows
+            place = np.searchsorted(rows, culprit[mine])
+            begun[mine] = greatest(before, inside[segment[mine]], place + 1)
+            late = streams.wait_end_ns[holding[mine]] - streams.end_ns[culprit[mine]]
+            after[mine] = total[place] - streams.early_ns[culprit[mine]] + late
+        columns = (_codes(streams, culprit_at), segment.tolist(), begun.tolist(), after.tolist())
+        self._culprits: list[tuple[int, int, int, int]] = list(zip(*columns, strict=True))
+        self._reached = [[streams.free_ns] for _ in self.highest]
+        self._shifts: list[int] = []
+
+    def run(self, segment: int, shift_ns: int) -> None:
+        """Run the next segment, with the host so much later."""
+        self._shifts.append(shift_ns)
+        for reached, highest in zip(self._reached, self.highest, strict=True):
+            reached.append(max(reached[segment], highest[segment] + shift_ns))
+
+    def freed_ns(self, wait: int) -> int:
+        """When what a wait ended with has ended, and the wait after it."""
+        stream, segment, begun, after = self._culprits[wait]
+        return max(self._reached[stream][segment], begun + self._shifts[segment]) + after
+
+    def last_ends_ns(self) -> list[int]:
+        return [reached[-1] + total for reached, total in zip(self._reached, self._last_total, strict=True)]
+
+
+def _codes(streams: Streams, work: Rows) -> list[int]:
+    """The stream of each piece of work; of none where nothing ran."""
+    return streams.stream[work].tolist() if len(streams.stream) else [0] * len(work)

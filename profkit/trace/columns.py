@@ -6,81 +6,76 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from profkit.run import GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK
-from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Events, Int64s, Lane, Recording, Trace, sort_events
-from profkit.trace.kineto_schema import MISSING, NO_TEXT, Arguments, Event
-from profkit.trace.times import durations_of, nanoseconds_of, plausible_starts
+from profkit.trace.convert import Codes, Part, TextCodes, codes_of, either, integers, narrow, text_codes
+from profkit.trace.events import NONE, Bools, Events, Int32s, Int64s, Lane, Recording, Rows, Trace, timeline_order
+from profkit.trace.kinds import MEMORY_EVENT, ON_DEVICE, classify
+from profkit.trace.kineto_schema import MISSING, Arguments, Event
+from profkit.trace.times import durations_of, nanoseconds_of, plausible_starts, too_coarse
 from profkit.units import format_count
 
-_CATEGORIES = {
-    "cpu_op": Category.OPERATOR,
-    "Operator": Category.OPERATOR,
-    "user_annotation": Category.ANNOTATION,
-    "python_function": Category.PYTHON,
-    "cuda_runtime": Category.RUNTIME,
-    "cuda_driver": Category.RUNTIME,
-    "xpu_runtime": Category.RUNTIME,
-    "xpu_driver": Category.RUNTIME,
-    "privateuse1_runtime": Category.RUNTIME,
-    "privateuse1_driver": Category.RUNTIME,
-    "Runtime": Category.RUNTIME,
-    "kernel": Category.KERNEL,
-    "Kernel": Category.KERNEL,
-    "gpu_memcpy": Category.MEMCPY,
-    "Memcpy": Category.MEMCPY,
-    "gpu_memset": Category.MEMSET,
-    "Memset": Category.MEMSET,
-    "gpu_user_annotation": Category.DEVICE_ANNOTATION,
-}
-_ON_DEVICE = {name for name, kind in _CATEGORIES.items() if kind in (*DEVICE_WORK, Category.DEVICE_ANNOTATION)}
-_MEMORY_EVENT = "[memory]"
 _NO_ARGUMENTS = Arguments()
-_READ_AS_ANNOTATION = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.")
-"""Until 2021 these carried the category of operators."""
-
-
-class _Codes(dict[Any, int]):
-    """Gives each new key the next code."""
-
-    def __missing__(self, key: Any) -> int:
-        code = self[key] = len(self)
-        return code
+_kind_of = attrgetter("cat", "name", "pid", "tid")
+_as_floats = msgspec.json.Decoder(list[Event])
+_as_text = msgspec.json.Decoder(list[Event], float_hook=str)
+_COLUMNS: dict[str, tuple[type[Any], int]] = {
+    "correlation": (np.int64, NONE),
+    "external": (np.int64, NONE),
+    "sequence": (np.int64, NONE),
+    "dims_code": (np.int32, NONE),
+    "types_code": (np.int32, NONE),
+    "concrete_code": (np.int32, NONE),
+    "size_bytes": (np.int64, 0),
+    "address": (np.int64, NONE),
+    "device_type": (np.int8, NONE),
+}
+"""Of what stands in the arguments of events: the type, and what a missing value reads as."""
 
 
 class ColumnBuilder:
-    """Collects decoded events and builds a `Trace` of them."""
+    """Collects events and builds a `Trace` of them. Until then they take about 40 bytes each."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self.rows = 0
-        self.seen = 0
         self._lost = 0
         self._impossible_durations = 0
-        self._kinds = _Codes()
-        self._lanes = _Codes()
-        self._texts = _Codes()
+        self._decoder = _as_floats
+        self._kinds = Codes()
+        self._lanes = Codes()
+        self._texts = TextCodes()
         self._thread_names: dict[tuple[Any, Any], str] = {}
-        self._parts: list[dict[str, np.ndarray[Any, Any]]] = []
+        self._lengths: list[int] = []
+        self._parts: list[dict[str, Part]] = []
 
     def note_lost(self, events: int) -> None:
         """Remember that this many events could not be read."""
         self._lost += events
 
+    def decode(self, text: bytes) -> None:
+        """Append the events of a JSON array.
+
+        Raises `msgspec.DecodeError`, `ValueError` or `RecursionError`, with nothing appended, for anything that strict
+        JSON forbids or that is no list of events.
+        """
+        events = self._decoder.decode(text)
+        if self._decoder is _as_floats and too_coarse([e.ts for e in events if e.ph == "X"]):
+            self._decoder = _as_text
+            events = self._decoder.decode(text)
+        self.add(events)
+
     def add(self, events: Sequence[Event]) -> None:
-        """Append a chunk of decoded events."""
-        self.seen += len(events)
+        """Append decoded events."""
         kept = [e for e in events if e.ph == "X"]
         if len(kept) < len(events):
-            kept = [e for e in events if e.ph == "X" or e.name == _MEMORY_EVENT]
+            kept = [e for e in events if e.ph == "X" or e.name == MEMORY_EVENT]
             for event in events:
                 if event.ph == "M" and event.name in ("thread_name", "process_name"):
                     self._name_lane(event)
         if kept:
             self.rows += len(kept)
+            self._lengths.append(len(kept))
             self._parts.append(self._columns(kept))
 
     def _name_lane(self, event: Event) -> None:
@@ -88,34 +83,31 @@ class ColumnBuilder:
             thread = event.tid if event.name == "thread_name" else None
             self._thread_names[event.pid, thread] = event.args.thread_name
 
-    def _columns(self, events: list[Event]) -> dict[str, np.ndarray[Any, Any]]:
-        arguments = [e.args or _NO_ARGUMENTS for e in events]
-        kinds, texts = self._kinds, self._texts
+    def _columns(self, events: list[Event]) -> dict[str, Part]:
         start_ns, known = nanoseconds_of([e.ts for e in events])
         duration_ns, impossible = durations_of([e.dur for e in events])
         self._impossible_durations += impossible
-
-        def column(field: str) -> Int64s:
-            return _integers(list(map(attrgetter(field), arguments)))
-
-        def codes_of(field: str) -> np.ndarray[Any, Any]:
-            raws = map(attrgetter(field), arguments)
-            return np.array([NONE if raw is NO_TEXT else texts[bytes(raw)] for raw in raws], dtype=np.int32)
-
+        fields = map(msgspec.structs.astuple, [e.args or _NO_ARGUMENTS for e in events])
+        columns: dict[str, Any] = dict(zip(Arguments.__struct_fields__, zip(*fields, strict=True), strict=True))
+        texts = {key: text_codes(self._texts, columns[key]) for key in ("dims", "dims_2021", "types", "concrete")}
+        device_type = integers(columns["device_type"])
+        parts = {
+            "correlation": integers(columns["correlation"]),
+            "external": either(integers(columns["external"]), integers(columns["external_2021"])),
+            "sequence": integers(columns["sequence"]),
+            "size_bytes": _without_missing(either(integers(columns["memory_bytes"]), integers(columns["bytes"]))),
+            "address": integers(columns["address"]),
+            "device_type": None if device_type is None else device_type.clip(NONE, 127).astype(np.int8),
+        }
         return {
-            "kind": np.array([kinds[e.cat, e.name, e.pid, e.tid] for e in events], dtype=np.int32),
+            "kind": codes_of(self._kinds, list(map(_kind_of, events))),
             "start_ns": start_ns,
-            "duration_ns": duration_ns,
+            "duration_ns": narrow(duration_ns),
             "known": known,
-            "correlation": column("correlation"),
-            "external": _either(column("external"), column("external_2021")),
-            "sequence": column("sequence"),
-            "dims_code": _either(codes_of("dims"), codes_of("dims_2021")),
-            "types_code": codes_of("types"),
-            "concrete_code": codes_of("concrete"),
-            "size_bytes": _either(column("memory_bytes"), column("bytes"), missing=0),
-            "address": column("address"),
-            "device_type": column("device_type").clip(NONE, 127).astype(np.int8),
+            "dims_code": either(texts["dims"], texts["dims_2021"]),
+            "types_code": texts["types"],
+            "concrete_code": texts["concrete"],
+            **{key: narrow(part) for key, part in parts.items()},
         }
 
     def build(self, recording: Recording, clock_base_ns: int = 0) -> Trace:
@@ -123,60 +115,57 @@ class ColumnBuilder:
 
         ``clock_base_ns`` is what the file's times count from.
         """
-        columns = {key: np.concatenate([part[key] for part in self._parts]) for key in self._parts[0]}
-        names = self._split_kinds(columns)
-        start_ns = columns["start_ns"]
-        usable = columns.pop("known") & ~self._never_ran(columns)
+        start_ns, duration_ns = self._join("start_ns", np.int64, 0), self._join("duration_ns", np.int64, 0)
+        of_kind, names = self._split_kinds()
+        kind = self._join("kind", np.int32, 0)
+        lane = of_kind["lane"][kind]
+        usable = self._join("known", np.bool_, 0) & ~self._never_ran(start_ns, duration_ns, lane)
         usable[usable] = plausible_starts(start_ns[usable])
         base_ns = int(start_ns[usable].min()) // 1000 * 1000 if usable.any() else 0
-        columns["start_ns"] = start_ns - base_ns
-        events = sort_events(Events(**columns).take(np.flatnonzero(usable)))
+        rows = np.flatnonzero(usable)
+        order = rows[timeline_order(lane[rows], start_ns[rows], duration_ns[rows])]
+        columns = {"start_ns": start_ns[order] - base_ns, "duration_ns": duration_ns[order]}
+        del start_ns, duration_ns, lane
+        columns |= {key: column[kind[order]] for key, column in of_kind.items()}
+        columns |= {key: self._join(key, *how, order) for key, how in _COLUMNS.items()}
         return Trace(
-            events=events,
+            events=Events(**columns),
             names=tuple(names),
             lanes=self._describe_lanes(),
-            texts=tuple(text.decode("utf-8", "replace") for text in self._texts),
+            texts=self._texts.texts(),
             base_ns=clock_base_ns + base_ns,
             recording=recording,
             health=self._health(self._lost + int((~usable).sum())),
         )
 
-    def _split_kinds(self, columns: dict[str, np.ndarray[Any, Any]]) -> _Codes:
-        """What each distinct kind of event says of its name, lane, category and call site; returns the names."""
-        kind, names = columns.pop("kind"), _Codes()
-        categories, sites = self._classify([(category, name) for category, name, _, _ in self._kinds])
+    def _join(self, key: str, kind: type[Any], missing: int, order: Rows | None = None) -> np.ndarray[Any, Any]:
+        """A whole column of its parts, which are given up, so that only one column at a time is held twice."""
+        joined = np.full(self.rows, missing, dtype=kind)
+        at = 0
+        for rows, parts in zip(self._lengths, self._parts, strict=True):
+            part = parts.pop(key)
+            if part is not None:
+                joined[at : at + rows] = part
+            at += rows
+        return joined if order is None else joined[order]
+
+    def _split_kinds(self) -> tuple[dict[str, np.ndarray[Any, Any]], Codes]:
+        """What each distinct kind of event says of its name, lane, category and call site; and the names."""
+        names = Codes()
+        categories, sites = classify([(category, name) for category, name, _, _ in self._kinds])
         name_codes = [names[name] for _, name, _, _ in self._kinds]
-        lane_codes = [self._lanes[pid, tid, category in _ON_DEVICE] for category, _, pid, tid in self._kinds]
-        columns["name_code"] = np.array(name_codes, dtype=np.int32)[kind]
-        columns["lane"] = np.array(lane_codes, dtype=np.int32)[kind]
-        columns["category"], columns["site"] = categories[kind], sites[kind]
-        return names
+        lane_codes = [self._lanes[pid, tid, category in ON_DEVICE] for category, _, pid, tid in self._kinds]
+        return {
+            "name_code": np.array(name_codes, dtype=np.int32),
+            "lane": np.array(lane_codes, dtype=np.int32),
+            "category": categories,
+            "site": sites,
+        }, names
 
-    @staticmethod
-    def _classify(pairs: list[tuple[str, str]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Category and, for line marks, call site of each distinct (category, name)."""
-        categories = np.zeros(len(pairs), dtype=np.uint8)
-        sites = np.full(len(pairs), NONE, dtype=np.int32)
-        for code, (category, name) in enumerate(pairs):
-            site = name.removeprefix(LINE_MARK)
-            if name == _MEMORY_EVENT:
-                categories[code] = Category.MEMORY
-            elif name.startswith(PAUSE_MARK):
-                categories[code] = Category.PAUSE
-            elif name.startswith((GC_MARK, SAVE_MARK)):
-                categories[code] = Category.HOST_MARK
-            elif site is not name and site.isascii() and site.isdigit() and len(site) < 8:
-                categories[code], sites[code] = Category.LINE_MARK, int(site)
-            elif category in ("cpu_op", "Operator") and name.startswith(_READ_AS_ANNOTATION):
-                categories[code] = Category.ANNOTATION
-            else:
-                categories[code] = _CATEGORIES.get(category, Category.OTHER)
-        return categories, sites
-
-    def _never_ran(self, columns: dict[str, np.ndarray[Any, Any]]) -> Bools:
+    def _never_ran(self, start_ns: Int64s, duration_ns: Int64s, lane: Int32s) -> Bools:
         """Device work at time zero of no length: what CUPTI leaves of records that it could not complete."""
         on_device = np.array([device for _, _, device in self._lanes], dtype=bool)
-        nothing: Bools = (columns["start_ns"] == 0) & (columns["duration_ns"] == 0) & on_device[columns["lane"]]
+        nothing: Bools = (start_ns == 0) & (duration_ns == 0) & on_device[lane]
         return nothing
 
     def _describe_lanes(self) -> tuple[Lane, ...]:
@@ -196,23 +185,6 @@ class ColumnBuilder:
         return tuple(notes)
 
 
-def _either(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], missing: int = NONE) -> np.ndarray[Any, Any]:
-    """What one era of traces calls so and another otherwise."""
-    found = np.where(first == MISSING, second, first)
-    return found if missing == NONE else np.where(found == MISSING, missing, found)
-
-
-def _integers(values: Sequence[Any]) -> Int64s:
-    """Integers, `NONE` for what does not fit 64 bits."""
-    try:
-        return np.array(values, dtype=np.int64)
-    except (TypeError, ValueError, OverflowError):
-        return np.array([_integer(value, NONE) for value in values], dtype=np.int64)
-
-
-def _integer(value: Any, missing: int) -> int:
-    try:
-        number = int(value, 16) if isinstance(value, str) and value[:2].lower() == "0x" else int(value)
-    except (TypeError, ValueError, OverflowError):
-        return missing
-    return int(number) if -(2**63) <= number < 2**63 else missing
+def _without_missing(sizes: Part) -> Part:
+    """Nothing allocated or moved where the event does not say."""
+    return None if sizes is None else np.where(sizes == MISSING, 0, sizes)

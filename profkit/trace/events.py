@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,16 +135,64 @@ class Trace:
         """Codes of the names for which ``accept(name)`` is true: a test per distinct name, not per event."""
         return np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
 
+    def with_codes(self, codes: Int32s) -> Bools:
+        """A mask of the events whose name has one of these codes."""
+        wanted = np.zeros(len(self.names), dtype=bool)
+        wanted[codes] = True
+        return wanted[self.events.name_code]
+
     def named(self, *names: str) -> Bools:
         """A mask of the events with one of these names."""
-        wanted = set(names)
-        mask: Bools = np.isin(self.events.name_code, self.codes_where(lambda name: name in wanted))
-        return mask
+        codes = [self.names.index(name) for name in names if name in self.names]
+        return self.with_codes(np.array(codes, dtype=np.int32))
 
     def with_health(self, *notes: str) -> Trace:
         return replace(self, health=(*self.health, *notes))
 
 
-def sort_events(events: Events) -> Events:
-    """Sort by lane, start, and falling duration, so that an enclosing event stands before what it encloses."""
-    return events.take(np.lexsort((-events.duration_ns, events.start_ns, events.lane)).astype(np.int64))
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The distinct values in rising order: on the short arrays of the rules several times faster than `numpy.unique`,
+    whose first call also imports masked arrays."""
+    ordered = np.sort(values, axis=None)
+    first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
+def distinct_rows(*columns: NDArray[Any]) -> tuple[Rows, Rows]:
+    """Where each distinct combination of the columns' values first stands, in rising order of the combinations, and
+    for each row the number of its own."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    greatest = 0
+    for column in columns:
+        least = int(column.min(initial=0))
+        span = int(column.max(initial=0)) - least + 1
+        if (greatest + 1) * span >= 2**62:
+            key = np.unique(key, return_inverse=True)[1]
+            column, least = np.unique(column, return_inverse=True)[1], 0  # noqa: PLW2901  # ranks in its place
+            greatest, span = len(key), len(key)
+        key = key * np.int64(span) + (column - least)
+        greatest = (greatest + 1) * span
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first, inverse
+
+
+def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:
+    """The order by lane, start and falling duration, so that an enclosing event stands before what it encloses.
+
+    Lane and start are sorted as one number, which is several times faster than one after the other; the durations
+    are looked at only where those are equal.
+    """
+    first_ns, last_ns = int(start_ns.min(initial=0)), int(start_ns.max(initial=0))
+    span_ns = last_ns - first_ns + 1
+    if not len(lane) or (int(lane.max()) + 1) * span_ns >= 2**63:
+        return np.lexsort((-duration_ns, start_ns, lane)).astype(np.int64)
+    key = lane * np.int64(span_ns) + (start_ns - first_ns)
+    order = np.argsort(key, kind="stable")  # fast on what is nearly sorted
+    key = key[order]
+    tied = np.zeros(len(key) + 1, dtype=bool)
+    np.equal(key[1:], key[:-1], out=tied[1:-1])
+    tied = tied[1:] | tied[:-1]
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((-duration_ns[rows], key[tied]))]
+    return order.astype(np.int64, copy=False)

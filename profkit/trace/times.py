@@ -20,9 +20,15 @@ _LARGEST_US = 4e15  # the year 2096; 1000 times that is the last power of ten in
 _COARSE_US = 2.0**43
 """From here on neighbouring float64 lie more than a nanosecond apart."""
 
+_MOST_FIXED = 20
+"""Characters of a time whose nanoseconds fit 64 bits without a sign: 19 digits and the point."""
+
 
 def nanoseconds_of(values_us: Sequence[Any]) -> tuple[Int64s, Bools]:
     """Whole nanoseconds, and which of the values are times at all; the others read 0."""
+    fixed_ns = _fixed_point(values_us)
+    if fixed_ns is not None:
+        return fixed_ns
     exact = _whole(values_us)
     if exact is not None:
         in_range = np.abs(exact) < _LARGEST_US
@@ -53,6 +59,36 @@ def plausible_starts(start_ns: Int64s) -> Bools:
     middle = (len(start_ns) - 1) // 2
     near: Bools = np.abs(start_ns - np.partition(start_ns, middle)[middle]) <= DAY_NS
     return near
+
+
+def too_coarse(values_us: Sequence[Any]) -> bool:
+    """Whether some of these decoded numbers may have lost digits that their text had: large floats, or who knows."""
+    try:
+        found = np.array(values_us)
+    except (ValueError, OverflowError):  # nested values
+        return True
+    exact = found.dtype == np.int64 or (found.dtype == np.float64 and np.abs(found).max(initial=0.0) < _COARSE_US)
+    return found.ndim != 1 or not exact
+
+
+def _fixed_point(values: Sequence[Any]) -> tuple[Int64s, Bools] | None:
+    """Nanoseconds, where every value is text of the same length with three decimals, as the profiler writes them."""
+    if not values or type(values[0]) is not str or len(values[0]) > _MOST_FIXED:
+        return None
+    try:
+        text = np.frombuffer("".join(values).encode("ascii"), dtype=np.uint8)
+    except (TypeError, UnicodeEncodeError):
+        return None
+    width = len(values[0])
+    if width < 5 or len(text) != width * len(values):
+        return None
+    table = text.reshape(-1, width)
+    digits = np.delete(table, width - 4, axis=1) - ord("0")
+    if (table[:, width - 4] != ord(".")).any() or (digits > 9).any():
+        return None
+    times_ns = digits.astype(np.uint64) @ (10 ** np.arange(width - 2, -1, -1, dtype=np.uint64))
+    known: Bools = times_ns < int(_LARGEST_US) * 1000
+    return np.where(known, times_ns, 0).astype(np.int64), known
 
 
 def _whole(values: Sequence[Any]) -> Int64s | None:

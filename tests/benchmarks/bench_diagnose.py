@@ -4,7 +4,8 @@
 
 TRACE is repeated in time up to MEGABYTES of uncompressed JSON (default 50) and diagnosed RUNS times (default 5) by a
 process of its own, after one run that does not count. Printed are the median, the least and the greatest wall time, the
-median CPU time and the peak memory.
+median CPU time and the peak memory; and the ratio to the floor, a process that decodes the same bytes into the same
+typed structs and throws them away (see `decode_only`).
 """
 
 from __future__ import annotations
@@ -16,21 +17,24 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 
-from repeat_trace import repeat
+def diagnosing(trace: Path, output: Path) -> list[str]:
+    return [sys.executable, "-m", "profkit", "diagnose", str(trace), "--output", str(output)]
 
 
-def measure(trace: Path, output: Path) -> tuple[float, float, float]:
+def decoding(trace: Path) -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("decode_only.py")), str(trace)]
+
+
+def measure(command: list[str]) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and peak megabytes of one whole process."""
     started = time.perf_counter()
-    command = [sys.executable, "-m", "profkit", "diagnose", str(trace), "--output", str(output)]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # as installed: compiled once, not at each start
     process = os.posix_spawn(sys.executable, command, environment, file_actions=_quiet())
     _, status, usage = os.wait4(process, 0)
     wall = time.perf_counter() - started
     if status:
-        raise SystemExit(f"profkit ended with status {status}")
+        raise SystemExit(f"{command} ended with status {status}")
     return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
 
 
@@ -41,14 +45,18 @@ def _quiet() -> list[tuple[int, int, str, int, int]]:
 def main(source: Path, megabytes: float = 50, runs: int = 5) -> None:
     with tempfile.TemporaryDirectory() as directory:
         trace = Path(directory) / "large.json.gz"
-        repeat(source, trace, int(megabytes * 1e6))
-        measure(trace, Path(directory) / "warm-up")
-        results = [measure(trace, Path(directory) / f"run-{i}") for i in range(runs)]
+        # in a process of its own: what this one held would count as its children's peak memory
+        repeating = [sys.executable, str(Path(__file__).with_name("repeat_trace.py")), str(source), str(trace)]
+        measure([*repeating, str(megabytes)])
+        measure(diagnosing(trace, Path(directory) / "warm-up"))
+        results = [measure(diagnosing(trace, Path(directory) / f"run-{i}")) for i in range(runs)]
+        floor = statistics.median(measure(decoding(trace))[0] for _ in range(runs))
     wall, cpu, peak = zip(*results, strict=True)
     print(f"{source.name} repeated to {megabytes:.0f} MB, {runs} runs")
     print(f"wall  median {statistics.median(wall):.2f} s, {min(wall):.2f} to {max(wall):.2f} s")
     print(f"CPU   median {statistics.median(cpu):.2f} s")
     print(f"peak  {max(peak):.0f} MB")
+    print(f"floor median {floor:.2f} s, ratio {statistics.median(wall) / floor:.1f}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from profkit.trace import kineto
+from profkit.trace import containers
+from profkit.trace.event_text import EventText
 from profkit.trace.events import NONE, Category
 from tests.traces import (
     annotation,
@@ -105,7 +106,7 @@ def test_the_names_of_2021_are_read():
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", " : ")])
 def test_any_layout_reads_the_same(indent, separators):
     content = json.dumps({"schemaVersion": 1, "traceEvents": EVENTS}, indent=indent, separators=separators).encode()
-    with patch.object(kineto, "_CHUNK_BYTES", 1):
+    with patch.object(containers, "PIECE_BYTES", 1):
         _assert_reads_events(content)
 
 
@@ -147,7 +148,7 @@ def test_keys_may_stand_before_and_after_the_events(chunk_bytes, separators):
         "traceName": "trace.json",
     }
     content = json.dumps(document, separators=separators).encode()
-    with patch.object(kineto, "_CHUNK_BYTES", chunk_bytes):
+    with patch.object(containers, "PIECE_BYTES", chunk_bytes):
         recording = trace_of_bytes(content).recording
         _assert_reads_events(content)
     assert recording.devices == ("NVIDIA A100", "NVIDIA A100")
@@ -251,8 +252,8 @@ def test_events_are_sorted_by_lane_start_and_falling_length():
 
 
 def test_plain_files_are_read_without_the_slow_way():
-    with patch.object(kineto, "_decode_tolerant", side_effect=AssertionError("the slow way")):
-        with patch.object(kineto, "_CHUNK_BYTES", 100):
-            _assert_reads_events(json_of(EVENTS))
+    with patch.object(EventText, "_read_singly", side_effect=AssertionError("the slow way")):
+        with patch.object(containers, "PIECE_BYTES", 100):
+            _assert_reads_events(gzip.compress(json_of(EVENTS)))
         _assert_reads_events(json.dumps({"traceEvents": EVENTS}, separators=(",", ":")).encode())
         _assert_reads_events(json.dumps(EVENTS, indent=1).encode())

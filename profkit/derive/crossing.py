@@ -1,0 +1,56 @@
+"""Which intervals of a lane overlap without one enclosing the other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.trace.events import Bools, Int64s, timeline_order
+
+LEAST = -(2**62)
+"""Before all times, and far enough from the end of 64 bits that a difference can be added."""
+
+
+def find_crossing(lane: Int64s, start: Int64s, end: Int64s) -> Bools:
+    """Which of the intervals cross another of their lane. They are sorted by lane, start and falling length."""
+    begins, ends = one_timeline(lane, start, end)
+    order = timeline_order(np.zeros(len(lane), dtype=np.int32), -ends, -begins)  # as if time ran backwards
+    crossing = _outlived(begins, ends)
+    crossing[order] |= _outlived(-ends[order], -begins[order])
+    return crossing
+
+
+def one_timeline(lane: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """The times of all lanes one lane after another, none reaching into the next; only their order is kept."""
+    if not len(lane):
+        return begins, ends
+    first, lanes = int(begins.min()), int(lane.max()) + 1
+    span = int(ends.max()) - first + 1
+    if lanes * span >= 2**63:
+        times, ranks = np.unique(np.concatenate([begins, ends]), return_inverse=True)
+        begins, ends = ranks[: len(lane)], ranks[len(lane) :]
+        first, span = 0, len(times)
+    offset = lane * np.int64(span) - first
+    return begins + offset, ends + offset
+
+
+def _outlived(begins: Int64s, ends: Int64s) -> Bools:
+    """Which intervals still run when another begins that ends after them. They are sorted by their begin."""
+    following = np.arange(1, len(begins) + 1)
+    latest = greatest(ends, following, np.maximum(np.searchsorted(begins, ends), following))
+    return latest > ends
+
+
+def greatest(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """The greatest of ``values[first:last]`` for each range, and for an empty one the least number there is.
+
+    A range is covered by two of the power of two below its length; the greatest of all ranges of such a length follow
+    from those of half of it.
+    """
+    found = np.full(len(first), LEAST, dtype=np.int64)
+    power = np.frexp((last - first).astype(np.float64))[1] - 1
+    of_length = values
+    for exponent in range(int(power.max(initial=-1)) + 1):
+        rows, length = np.flatnonzero(power == exponent), 1 << exponent
+        found[rows] = np.maximum(of_length[first[rows]], of_length[last[rows] - length])
+        of_length = np.maximum(of_length[:-length], of_length[length:])
+    return found

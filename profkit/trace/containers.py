@@ -1,0 +1,122 @@
+"""The content of a file, piece by piece: plain, gzip or zstd, told by its first bytes and not by its name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from isal import igzip_lib
+
+from profkit.errors import UnreadableInput
+
+MAX_BYTES = 4 << 30
+"""Largest content, uncompressed, that is read."""
+PIECE_BYTES = 512 << 10
+"""Of content at a time: with larger pieces the decoded events no longer fit the processor's caches."""
+
+_BLOCK_BYTES = 32 << 10
+"""Of a compressed file at a time: as what is left behind a member's end is copied, not much more."""
+_SALVAGED_BYTES = 64
+"""Of content at a time where the file is damaged."""
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
+
+
+class Content:
+    """The uncompressed content of a file.
+
+    Iterating reads it once. ``size_bytes`` is how much has been given out; ``damage`` says, once the end is reached,
+    why what was given out is not all.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self.damage: str | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces, none of them empty. Raises `UnreadableInput` for a file that cannot be read or is too large."""
+        try:
+            with self.path.open("rb") as file:
+                for piece in self._pieces(file):
+                    self.size_bytes += len(piece)
+                    if self.size_bytes > MAX_BYTES:
+                        raise UnreadableInput(self.path, f"is larger than {MAX_BYTES / 2**30:g} GiB uncompressed")
+                    if piece:
+                        yield piece
+        except FileNotFoundError:
+            raise UnreadableInput(self.path, "no such file") from None
+        except OSError as error:
+            raise UnreadableInput(self.path, f"cannot be read: {error.strerror or error}") from error
+
+    def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
+        head = file.read(_BLOCK_BYTES)
+        if head.startswith(_GZIP_MAGIC):
+            yield from self._unpack(file, head, _GZIP_MAGIC, "gzip")
+        elif head.startswith(_ZSTD_MAGIC):
+            yield from self._unpack(file, head, _ZSTD_MAGIC, "zstd")
+        else:
+            while head:
+                yield head
+                head = file.read(PIECE_BYTES)
+
+    def _unpack(
+        self, file: BinaryIO, block: bytes, magic: bytes, kind: str, known_bytes: int | None = None
+    ) -> Iterator[bytes]:
+        """All members (frames); what follows the last and is none, such as padding, is not looked at.
+
+        Of a piece with damage in it a decompressor gives out nothing. The file is then unpacked again: without the
+        ``known_bytes`` that were given out before, and from there in pieces so small that hardly anything is missing.
+        """
+        (start, errors), unpacked = _unpacker_of(kind), 0
+        while block.startswith(magic):
+            member = start()
+            while not member.eof:
+                if member.needs_input and not block:
+                    block = file.read(_BLOCK_BYTES)
+                    if not block:
+                        self.damage = f"is a {kind} file cut off after {self.size_bytes:,} bytes of content"
+                        return
+                again = known_bytes is not None and unpacked >= known_bytes
+                try:
+                    piece = member.decompress(block, _SALVAGED_BYTES if again else PIECE_BYTES)
+                except errors as error:
+                    self.damage = f"is a damaged {kind} file: {error}, after {self.size_bytes:,} bytes of content"
+                    if known_bytes is None and file.seekable():
+                        file.seek(0)
+                        yield from self._unpack(file, file.read(_BLOCK_BYTES), magic, kind, self.size_bytes)
+                    return
+                block = b""
+                unpacked += len(piece)
+                if known_bytes is None or again:
+                    yield piece
+            block = member.unused_data
+            if len(block) < len(magic):
+                block += file.read(_BLOCK_BYTES)
+
+
+def _unpacker_of(kind: str) -> tuple[Callable[[], _Decompressor], tuple[type[Exception], ...]]:
+    """What makes a decompressor for one member, and what that raises for damaged bytes."""
+    if kind == "gzip":
+        return _start_gzip, (igzip_lib.IsalError,)  # type: ignore[return-value]  # isal's stubs declare the class as a value
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd.ZstdDecompressor, (zstd.ZstdError,)
+
+
+def _start_gzip() -> _Decompressor:
+    return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)

@@ -1,0 +1,129 @@
+"""A window on the content of a file that only moves forwards: what lies behind it is forgotten."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+MOST_HELD_BYTES = 64 << 20
+"""What is before or behind the events, or one event, is at most this long: more is held to be damage."""
+
+
+class Window:
+    """``text`` is what is held of the content, and ``offset`` where in the content that begins."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self.text = b""
+        self.offset = 0
+        self.ended = False
+
+    def extend(self, until_bytes: int = 0) -> bool:
+        """Hold one more piece, or as many as it takes to hold so many bytes. False where no more is to come."""
+        parts, size = [self.text], len(self.text)
+        for piece in self._pieces:
+            parts.append(piece)
+            size += len(piece)
+            if size >= until_bytes:
+                break
+        else:
+            self.ended = True
+        self.text = b"".join(parts) if len(parts) > 1 else self.text
+        return len(parts) > 1
+
+    def next_piece(self) -> bytes:
+        """The next piece, not yet held; empty where no more is to come. It is for the caller to hold what is needed."""
+        piece = next(self._pieces, b"")
+        self.ended = not piece
+        return piece
+
+    def hold(self, piece: bytes) -> None:
+        self.text += piece
+
+    def replace(self, piece: bytes, start: int) -> None:
+        """Forget all that is held, and hold this piece from a place on in its stead."""
+        self.offset += len(self.text) + start
+        self.text = piece[start:]
+
+    def forget(self, count: int) -> None:
+        self.text = self.text[count:]
+        self.offset += count
+
+    def strip(self) -> None:
+        """Forget the blanks that come first, and hold something after them if there is anything."""
+        while True:
+            blank = len(self.text) - len(self.text.lstrip())
+            if blank:
+                self.forget(blank)
+            if self.text or not self.extend():
+                return
+
+
+@dataclass
+class Losses:
+    """What of the content could not be read."""
+
+    places: int = 0
+    size_bytes: int = 0
+    first_byte: int = 0
+    cause: str = ""
+    nothing_after: int | None = None
+
+    def add(self, start: int, end: int, cause: str) -> None:
+        """Remember the range that cannot be read."""
+        if not self.places:
+            self.first_byte, self.cause = start, cause
+        self.places += 1
+        self.size_bytes += end - start
+
+    def add_end(self, start: int, cause: str) -> None:
+        """Remember that nothing from there to the end can be read."""
+        if not self.cause:
+            self.first_byte, self.cause = start, cause
+        self.nothing_after = start
+
+
+def _bounded_integer(digits: str) -> int | str:
+    """Numbers of thousands of digits are refused by `int`; as text they count as missing wherever they stand."""
+    return int(digits) if len(digits) < 40 else digits
+
+
+_scanner = json.JSONDecoder(strict=False, parse_int=_bounded_integer, parse_float=str)
+_between = re.compile(r"[\s,]*")
+
+
+class Unparsable(Exception):
+    """No JSON value begins here; ``unfinished`` where one may, that ends after the text does."""
+
+    def __init__(self, cause: str, unfinished: bool) -> None:
+        super().__init__(cause)
+        self.unfinished = unfinished
+
+
+def skip_between(text: str, at: int) -> int:
+    """Where after blanks and commas the next value begins."""
+    match = _between.match(text, at)
+    return match.end() if match else at
+
+
+def scan_value(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that begins at a place, read as loosely as can be, and where it ends."""
+    try:
+        return _scanner.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        unfinished = error.pos >= len(text) - 16 or error.msg.startswith("Unterminated string")
+        raise Unparsable(error.msg, unfinished) from None
+    except (RecursionError, ValueError) as error:
+        raise Unparsable("nested too deeply" if isinstance(error, RecursionError) else str(error), False) from None
+
+
+def parse_loosely(text: bytes) -> Any:
+    """A whole JSON text. Raises `Unparsable`."""
+    decoded = text.decode("utf-8", "replace")
+    value, end = scan_value(decoded, skip_between(decoded, 0))
+    if decoded[end:].strip():
+        raise Unparsable("Extra data", False)
+    return value
