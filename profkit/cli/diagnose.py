@@ -53,7 +53,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
 ) -> None:
     """Say what to change in TARGET, on which line, and what it gives back.
 
-    TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, *.json.gz) or a run
+    TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd) or a run
     directory. Arguments for a script stand after --. diagnosis.json and report.html are written to the run
     directory; the report goes to stdout.
 
