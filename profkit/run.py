@@ -131,7 +131,9 @@ class OptimizerUse:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What ``run.json`` says. ``reference_step_ns`` are the steps that passed with no profiler on."""
+    """What ``run.json`` says. ``reference_step_ns`` are the steps that passed with no profiler on, and
+    ``reference_step_faults`` the page faults in each; ``measured_step_faults`` those of the measured steps;
+    ``page_fault_ns`` is what one takes."""
 
     command: tuple[str, ...] = ()
     python: str | None = None
@@ -146,6 +148,9 @@ class Run:
     optimizers: tuple[OptimizerUse, ...] = ()
     step_signal: str | None = None
     reference_step_ns: tuple[int, ...] = ()
+    reference_step_faults: tuple[int, ...] = ()
+    measured_step_faults: tuple[int, ...] = ()
+    page_fault_ns: int | None = None
     trace: str | None = None
     exit_status: int | None = None
     notes: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from profkit.collect import environment
 from profkit.collect.bounds import Bounds
+from profkit.collect.faults import count_faults, measure_fault_ns
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
 from profkit.collect.interrupts import MainThreadCall
@@ -122,7 +123,7 @@ class Recorder:
     def write(self) -> None:
         """Write the side files as of now."""
         notes = tuple(dict.fromkeys((*self.notes, *self._tracer.notes)))
-        self._files.set(reference_step_ns=tuple(self._schedule.reference_step_ns), notes=notes)
+        self._files.set(**self._schedule.counted, notes=notes)
         self._files.write(self._tracer.callsites, self._census.samples, self._sampler.samples)
 
     def hears(self) -> bool:
@@ -135,11 +136,11 @@ class Recorder:
     def end_step(self, is_first: bool) -> None:
         self._busy = True
         try:
-            self._turn(time.perf_counter_ns(), is_first)
+            self._turn(time.perf_counter_ns(), count_faults(), is_first)
         finally:
             self._busy = False
 
-    def _turn(self, now_ns: int, is_first: bool) -> None:
+    def _turn(self, now_ns: int, faults: int, is_first: bool) -> None:
         """From the end of one step to the beginning of the next."""
         ended = self._schedule.phase
         self._tracer.pause()
@@ -151,13 +152,14 @@ class Recorder:
             self._stop_tracing()
         if is_first:
             self._drop_false_start(ended)
-        following = self._schedule.restart(self._tape.cut_operators_off) if is_first else self._schedule.advance(now_ns)
+        schedule, must_wait = self._schedule, self._tape.cut_operators_off
+        following = schedule.restart(must_wait) if is_first else schedule.advance(now_ns, faults)
         if ended is Phase.LOCATED and following is not Phase.LOCATED:
             following = self._end_located()
         if self._on_progress is not None:
             self._on_progress(ended.value, *self._schedule.progress)
         self._enter(following)
-        self._schedule.begin(time.perf_counter_ns())
+        self._schedule.begin(time.perf_counter_ns(), count_faults())
 
     def _observe(self, ended: Phase) -> None:
         """What the names hold and which settings are on is seen here, between two steps."""
@@ -222,6 +224,7 @@ class Recorder:
             loaders=self._signals.loaders,
             optimizers=self._signals.optimizers,
             step_signal=self._signals.name,
+            page_fault_ns=measure_fault_ns(),
         )
         self.write()
 

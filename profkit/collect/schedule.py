@@ -54,12 +54,15 @@ class Plan:
 
 
 class Schedule:
-    """The state: the phase of the current step, its number from 0, and how long the unprofiled steps took."""
+    """The state: the phase of the current step, its number from 0, how long the unprofiled steps took, and how many
+    page faults those and the measured ones had."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._most = plan.warmup + plan.active
         self.reference_step_ns: list[int] = []
+        self.reference_step_faults: list[int] = []
+        self.measured_step_faults: list[int] = []
         self.restart()
         if plan.opening:
             self.phase = Phase.OPENING
@@ -80,6 +83,12 @@ class Schedule:
         return self.phase in (Phase.AFTER, Phase.DONE) and self._active < self._plan.active
 
     @property
+    def counted(self) -> dict[str, tuple[int, ...]]:
+        """What was counted per step, by its name in the run's file."""
+        names = ("reference_step_ns", "reference_step_faults", "measured_step_faults")
+        return {name: tuple(getattr(self, name)) for name in names}
+
+    @property
     def progress(self) -> tuple[int, int]:
         """Steps over and steps planned, up to the end of the recording."""
         planned = self._before + self._plan.warmup + self._between + self._plan.active
@@ -89,13 +98,13 @@ class Schedule:
         """Record no more than that many steps, if one of each kind could be."""
         self._most = steps
 
-    def begin(self, now_ns: int) -> None:
-        """The program goes on: the current step's time runs from here."""
-        self._begun_ns = now_ns
+    def begin(self, now_ns: int, faults: int = 0) -> None:
+        """The program goes on: the current step's time and page faults are counted from here."""
+        self._begun_ns, self._begun_faults = now_ns, faults
 
-    def advance(self, now_ns: int) -> Phase:
+    def advance(self, now_ns: int, faults: int = 0) -> Phase:
         """The current step ended; returns the phase of the next one."""
-        self._count(now_ns - self._begun_ns)
+        self._count(now_ns - self._begun_ns, faults - self._begun_faults)
         self.step += 1
         self.phase = self._next()
         return self.phase
@@ -108,8 +117,9 @@ class Schedule:
         self._between = min(self._plan.wait, 1) if self._plan.warmup else 0
         self._before = max(self._plan.wait - self._between, int(must_wait))
         self.reference_step_ns.clear()
+        self.reference_step_faults.clear()
         self.step = self._located = self._settled = self._active = self._after = 0
-        self._recorded_ns = self._begun_ns = 0
+        self._recorded_ns = self._begun_ns = self._begun_faults = 0
         self.phase = self._next()
         return self.phase
 
@@ -119,11 +129,14 @@ class Schedule:
         self.phase = self._next()
         return self.phase
 
-    def _count(self, took_ns: int) -> None:
+    def _count(self, took_ns: int, faults: int) -> None:
         if self.phase.recorded:
             self._recorded_ns += took_ns
         else:
             self.reference_step_ns.append(took_ns)
+            self.reference_step_faults.append(faults)
+        if self.phase is Phase.ACTIVE:
+            self.measured_step_faults.append(faults)
         self._settled += self.is_settling
         self._located += self.phase is Phase.LOCATED
         self._active += self.phase is Phase.ACTIVE

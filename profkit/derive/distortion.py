@@ -6,6 +6,11 @@ between the starts and ends of events. How much it is in all is known where step
 is shared out evenly: each start and each end took up to the same time from the stretch beside it, and that time is such
 that all of it adds up to the difference. So a step of a thousand small operators is put right by more than one of ten
 large ones.
+
+Part of the difference is no such work: what the profiler keeps lies between the program's tensors, so that the C
+library gives large results new memory instead of the last ones', and the system fills it page by page. How many pages
+more the recorded steps were given was counted, and what one takes was measured. That part is shared out first, by the
+bytes that each outermost operator allocates.
 """
 
 from __future__ import annotations
@@ -15,25 +20,51 @@ import numpy as np
 from profkit.derive.intervals import Intervals, union
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
+from profkit.run import Run
 from profkit.trace.events import Bools, Category, Int64s, Trace
 
 
-def find_overhead(
-    trace: Trace, tree: Tree, steps: Steps, lanes: Bools, reference_step_ns: tuple[int, ...]
-) -> Intervals:
+def find_overhead(trace: Trace, tree: Tree, steps: Steps, lanes: Bools, run: Run) -> Intervals:
     """What the recording added to the measured steps on ``lanes``; nothing where no step was timed without it.
 
     ``lanes`` are the host threads that take turns, by code.
     """
     events = trace.events
-    of_program = (tree.depth >= 0) & (events.category != Category.PAUSE)
-    rows = np.flatnonzero(of_program & lanes[events.lane] & steps.in_measured(events.start_ns))
-    if not reference_step_ns or not rows.size:
+    in_steps = lanes[events.lane] & steps.in_measured(events.start_ns)
+    rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
+    if not run.reference_step_ns or not rows.size:
         return union(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    excess_ns = (steps.median_ns - float(np.median(reference_step_ns))) * steps.measured_count
+    excess_ns = (steps.median_ns - float(np.median(run.reference_step_ns))) * steps.measured_count
+    pages = _new_pages(trace, tree, in_steps, min(excess_ns, _page_faults_ns(run) * steps.measured_count))
     start_ns, end_ns, weight = _stretches(events.start_ns[rows], tree.end_ns[rows], events.lane[rows].astype(np.int64))
-    each_ns = _water_level(end_ns - start_ns, weight, excess_ns)
-    return union(end_ns - np.minimum(end_ns - start_ns, weight * each_ns), end_ns)
+    each_ns = _water_level(end_ns - start_ns, weight, excess_ns - pages.total_ns)
+    taken_ns = np.minimum(end_ns - start_ns, (weight * each_ns).astype(np.int64))
+    return union(np.concatenate([pages.start_ns, end_ns - taken_ns]), np.concatenate([pages.end_ns, end_ns]))
+
+
+def _page_faults_ns(run: Run) -> float:
+    """What the pages took that a measured step was given beyond those of a step without the profiler."""
+    if not (run.page_fault_ns and run.reference_step_faults and run.measured_step_faults):
+        return 0.0
+    more = float(np.mean(run.measured_step_faults)) - float(np.median(run.reference_step_faults))
+    return max(0.0, more) * run.page_fault_ns
+
+
+def _new_pages(trace: Trace, tree: Tree, wanted: Bools, total_ns: float) -> Intervals:
+    """The end of each outermost operator that allocates memory, so long that all take ``total_ns``, by the bytes."""
+    events = trace.events
+    rows = np.flatnonzero(wanted & (events.category == Category.MEMORY) & (events.size_bytes > 0))
+    outermost = tree.outermost(events.category == Category.OPERATOR)
+    owner = tree.nearest_ancestor(outermost)[rows] if rows.size else rows
+    rows, owner = rows[owner >= 0], owner[owner >= 0]
+    owners, index = np.unique(owner, return_inverse=True)
+    size = np.bincount(index, events.size_bytes[rows], len(owners))
+    first_ns = tree.end_ns[owners]
+    np.minimum.at(first_ns, index, events.start_ns[rows])
+    end_ns = tree.end_ns[owners]
+    room_ns = end_ns - first_ns
+    taken_ns = np.minimum(room_ns, (size * _water_level(room_ns, size, total_ns)).astype(np.int64))
+    return union(end_ns - taken_ns, end_ns)
 
 
 def _stretches(start_ns: Int64s, end_ns: Int64s, lane: Int64s) -> tuple[Int64s, Int64s, Int64s]:
@@ -49,10 +80,10 @@ def _stretches(start_ns: Int64s, end_ns: Int64s, lane: Int64s) -> tuple[Int64s, 
     return times[:-1][between], times[1:][between], weight[between]
 
 
-def _water_level(room_ns: Int64s, weight: Int64s, wanted_ns: float) -> int:
+def _water_level(room_ns: Int64s, weight: np.ndarray, wanted_ns: float) -> float:
     """The level at which ``minimum(room, weight * level)`` adds up to what is wanted; where that is too little, all."""
     if wanted_ns <= 0 or not len(room_ns):
-        return 0
+        return 0.0
     order = np.argsort(room_ns / weight)
     room, weight = room_ns[order], weight[order]
     full_at = room / weight
@@ -60,5 +91,5 @@ def _water_level(room_ns: Int64s, weight: Int64s, wanted_ns: float) -> int:
     open_weight = np.cumsum(weight[::-1])[::-1]
     at = int(np.searchsorted(filled_before + full_at * open_weight, wanted_ns))
     if at == len(room):
-        return int(np.ceil(full_at[-1]))
-    return int((wanted_ns - float(filled_before[at])) / float(open_weight[at]))
+        return float(full_at[-1])
+    return (wanted_ns - float(filled_before[at])) / float(open_weight[at])

@@ -107,8 +107,7 @@ class Facts:
     @cached_property
     def overhead(self) -> Intervals:
         """What the recording itself added to the host's time in the measured steps."""
-        reference_ns = self.run.reference_step_ns
-        return find_overhead(self.trace, self.tree, self.steps, self.serial_lanes, reference_ns)
+        return find_overhead(self.trace, self.tree, self.steps, self.serial_lanes, self.run)
 
     @cached_property
     def loading(self) -> Bools:

@@ -36,6 +36,20 @@ def test_unprofiled_steps_before_and_after_are_timed_without_the_pauses_between_
     assert schedule.reference_step_ns == [7] * 4
 
 
+def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
+    schedule = Schedule(Plan(wait=1, warmup=1, active=2, after=1, opening=False))
+    at = 100
+    for faults in (1, 2, 3, 4, 5):  # located, settling, two measured, after
+        schedule.begin(0, at)
+        schedule.advance(10, at + faults)
+        at += 1000
+    assert schedule.counted == {
+        "reference_step_ns": (10, 10),
+        "reference_step_faults": (2, 5),
+        "measured_step_faults": (3, 4),
+    }
+
+
 @pytest.mark.parametrize(
     ("plan", "first"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 from profkit.derive.distortion import _water_level
 from profkit.run import Run
-from tests.traces import facts_of, op, pause, step
+from tests.traces import facts_of, memory, op, pause, step
 
 
 def _overhead(events, *reference_us: int) -> list[tuple[int, int]]:
@@ -44,6 +44,39 @@ def test_without_a_difference_nothing_was_added(reference_us):
 def test_steps_that_are_not_measured_and_pauses_have_no_part_in_it():
     events = [step(0, 0, 100), op("aten::a", 20, 10), pause(40, 50)]
     assert _overhead(events, 40) == [(15_000, 20_000), (95_000, 100_000)]
+
+
+def _with_faults(events, reference_us, **counted) -> list[tuple[int, int]]:
+    facts = facts_of(events, run=Run(reference_step_ns=(1000 * reference_us,), **counted))
+    return [(int(s), int(e)) for s, e in zip(facts.overhead.start_ns, facts.overhead.end_ns, strict=True)]
+
+
+GROWING = [step(0, 0, 100), op("aten::a", 20, 30), memory(25, 3000, 64), op("aten::b", 60, 30), memory(61, 1000, 128)]
+
+
+def test_pages_that_only_the_recording_needed_are_taken_from_what_allocates():
+    """Ten pages at 800 ns by the bytes, and nothing for the edges: the difference is 8 us."""
+    counted = {"reference_step_faults": (2,), "measured_step_faults": (12,), "page_fault_ns": 800}
+    assert _with_faults(GROWING, 92, **counted) == [(44_000, 50_000), (88_000, 90_000)]
+
+
+def test_pages_cost_no_more_than_the_difference_and_no_more_than_what_allocates_took():
+    counted = {"reference_step_faults": (0,), "measured_step_faults": (1000,), "page_fault_ns": 1000}
+    assert _with_faults(GROWING, 96, **counted) == [(47_000, 50_000), (89_000, 90_000)]
+    assert _with_faults(GROWING, 1, **counted) == [(0, 20_000), (25_000, 60_000), (61_000, 100_000)]
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        {"reference_step_faults": (12,), "measured_step_faults": (12,), "page_fault_ns": 800},
+        {"reference_step_faults": (12,), "measured_step_faults": (2,), "page_fault_ns": 800},
+        {"reference_step_faults": (2,), "measured_step_faults": (12,)},
+        {"page_fault_ns": 800},
+    ],
+)
+def test_without_more_pages_or_without_their_price_the_edges_take_all(counted):
+    assert _with_faults(GROWING, 92, **counted) == _with_faults(GROWING, 92)
 
 
 @pytest.mark.parametrize("wanted", [0.0, 1.0, 7.5, 30.0, 59.0, 60.0, 1000.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.input_bound import input_bound
 from profkit.run import Host, LoaderUse, Run
 from profkit.savings.simulate import predict_saving
-from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
+from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, rows_named, runtime, step
 
 Json = dict[str, Any]
 SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -97,6 +98,23 @@ def test_few_cpus_bound_what_workers_can_do():
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == 0.5
     assert found.evidence["workers_needed"] == 2
+
+
+def test_a_batch_from_a_worker_is_given_page_by_page():
+    """Two samples of 64 KiB: 32 pages at 250 ns are 8 us of the 40, or at what a page was measured to take."""
+    samples = [op("aten::stack", 1, 5, dims=[[[64, 256], [64, 256]], []], types=["TensorList", "Scalar"])]
+    (found,) = find(facts_of(batches([40] * 4, extra=samples), run=run_on(cpus=8)))
+    facts = facts_of(batches([40] * 4, extra=samples), run=replace(run_on(cpus=8), page_fault_ns=500))
+    assert predict_saving(facts, found.edit).fraction == 0.32
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == 0.24
+
+
+def test_what_is_sent_to_the_device_tells_the_size_of_a_batch():
+    sent = [memcpy("Memcpy HtoD (Pageable -> Device)", 41, 2, size_bytes=4 * 4096, correlation=7)]
+    facts = facts_of([*batches([40] * 4, extra=[runtime("cudaMemcpyAsync", 40, 1, correlation=7)]), *sent])
+    (found,) = find(facts)
+    assert found.edit.kept_ns.tolist() == [250] * 4  # one of the four batches was sent: a page a step
 
 
 def test_an_unknown_host_bounds_nothing():
