@@ -22,8 +22,10 @@ Use instead
 How the saving is estimated
 The chain takes the share of its time that one fused kernel has of its memory traffic: the distinct inputs read once
 and the result written once, over the inputs and outputs of all operators. How many of the inputs are the same tensor
-is not recorded: one and a quarter of the others are taken to be distinct. Python's time between the operators vanishes,
-and their backward nodes shrink by the same share. The time to compile is not in it.
+is not recorded: one and a quarter of the others are taken to be distinct. On a CPU the arithmetic of `exp`, `tanh` and
+their like stays: what they take beyond the time in which the slowest other operator of the chains moves as many bytes.
+Python's time between the operators vanishes, and their backward nodes shrink by the same share as the traffic. The time
+to compile is not in it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.families import base_name
 from profkit.derive.intervals import stretches
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
@@ -50,7 +53,7 @@ from profkit.rules.evidence import (
     spent_ns,
 )
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Int64s, Rows, distinct
+from profkit.trace.events import Int64s, Rows, distinct, distinct_rows
 from profkit.units import format_bytes
 
 _MIN_OPERATORS = 3
@@ -64,17 +67,28 @@ _MAX_GAP_NS = 200_000
 """Python takes microseconds between two operators of a formula; a longer gap is other work, which fusion would keep."""
 _NEAR_LINES = 3
 """Chains so many lines apart in one function are parts of one formula."""
+_TRANSCENDENTAL = frozenset((
+    "acos", "asin", "atan", "atan2", "celu", "cos", "cosh", "elu", "erf", "erfc", "exp", "exp2", "expm1", "gelu", "log",
+    "log10", "log1p", "log2", "logaddexp", "mish", "pow", "selu", "sigmoid", "silu", "sin", "sinh", "softplus", "tan",
+    "tanh",
+))  # fmt: skip
+"""Computed by polynomials of ten and more terms, which on a CPU takes longer than the moving of the data."""
 _UNCERTAINTY = 0.25
 """How far the extremes, one distinct input or all of them, lie from the estimate for chains of three to ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """One run of a chain: its elementwise operators and the share of their traffic that a fused kernel keeps."""
+    """One run of a chain: its elementwise operators, the bytes that each moves, and the share of this traffic that a
+    fused kernel keeps."""
 
     rows: Rows
     kept: float
-    moved_bytes: int
+    moves_bytes: Int64s
+
+    @property
+    def moved_bytes(self) -> int:
+        return int(self.moves_bytes.sum())
 
 
 @rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.SHAPES)
@@ -137,11 +151,30 @@ def _price(rows: Rows, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:
     Which of the reads from outside are of one tensor is not recorded. Formulas name their few variables over and over,
     so a quarter of what may be distinct counts as such.
     """
-    moved = int(read_bytes.sum() + written_bytes.sum())
+    moves = read_bytes + written_bytes
     least = int(written_bytes.max())
     most = max(int(read_bytes.sum() - written_bytes[:-1].sum()), least)
     fused = least + (most - least) / 4 + int(written_bytes[-1])
-    return _Chain(rows, fused / moved, moved)
+    return _Chain(rows, fused / int(moves.sum()), moves)
+
+
+def _fused_ns(facts: Facts, chains: list[_Chain]) -> Int64s:
+    """What each chain takes in one pass on a CPU: the share of the traffic that is left, and all arithmetic."""
+    rows = np.concatenate([chain.rows for chain in chains])
+    moves = np.concatenate([chain.moves_bytes for chain in chains])
+    spent = spent_ns(facts, rows)
+    names = facts.trace.events.name_code[rows]
+    first, kind = distinct_rows(names, moves)
+    best_ns = np.full(len(first), np.iinfo(np.int64).max)
+    np.minimum.at(best_ns, kind, spent)  # of equal operators the fastest: the others waited for memory
+    slow = np.isin(names[first], facts.trace.codes_where(lambda name: base_name(name) in _TRANSCENDENTAL))
+    per_byte = (best_ns / moves[first])[~slow].max(initial=0.0)
+    arithmetic = np.where(slow & (per_byte > 0), best_ns - per_byte * moves[first], 0.0).clip(min=0)[kind]
+    at = np.cumsum([0, *(len(chain.rows) for chain in chains[:-1])])
+    stays = np.minimum(arithmetic, spent)
+    share = np.array([chain.kept for chain in chains])
+    fused_ns: Int64s = (np.add.reduceat(spent - stays, at) * share + np.add.reduceat(stays, at)).astype(np.int64)
+    return fused_ns
 
 
 def _fuse(facts: Facts, chains: list[_Chain]) -> Edit:
@@ -151,10 +184,8 @@ def _fuse(facts: Facts, chains: list[_Chain]) -> Edit:
         shrink_spans(
             np.array([facts.trace.events.start_ns[chain.rows[0]] for chain in chains]),
             np.array([facts.tree.end_ns[chain.rows[-1]] for chain in chains]),
-            np.array([
-                spent_ns(facts, chain.rows).sum() * (1 / len(chain.rows) if on_device else chain.kept)
-                for chain in chains
-            ]),
+            np.array([spent_ns(facts, chain.rows).sum() // len(chain.rows) for chain in chains])
+            if on_device else _fused_ns(facts, chains),
             _UNCERTAINTY,
         )
     ]  # fmt: skip

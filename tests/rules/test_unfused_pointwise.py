@@ -129,6 +129,19 @@ def test_an_optimizer_and_a_loader_are_silent(around):
     assert find(facts_of(steps_of(lambda at: [annotation(around, at + 1, 90), *formula(at + 10)]))) == []
 
 
+def test_the_arithmetic_of_what_takes_longer_than_moving_the_data_stays():
+    """`tanh` takes 50 us, of which 20 are what `mul` takes to move as many bytes; once it also waits for memory."""
+
+    def part(at: float) -> list[Json]:
+        slow = {**tanh(at + 32), "dur": 50 if at else 56}
+        return [scale(at + 10), slow, add(at + 90)]
+
+    facts = facts_of(steps_of(part, length=200))
+    (found,) = find(facts)
+    kept = (4 * (60 * SHARE + 30) + 6 * SHARE) / 4
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((100 - kept) / 200, abs=1e-3)
+
+
 def test_an_average_of_weights_kept_in_place_is_silent():
     """`average.mul_(d).add_(weight)` for one parameter after another: nothing of it can be fused into one pass."""
 
