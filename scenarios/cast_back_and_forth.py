@@ -39,7 +39,8 @@ def limit(x: Tensor) -> Tensor:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    recordings = [torch.randn(64, 16000, device=device) for _ in range(30)]
+    sessions = [0.1 * torch.randn(6, 64, 16000, device=device) for _ in range(5)]
+    recordings = [recording for session in sessions for recording in session]
     return State([remove_offset, scale_to_peak, soften, limit, remove_offset], recordings)
 
 

@@ -27,7 +27,7 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    red, green, blue = torch.rand(3, 2048, 1024, device=device).unbind(0)
+    red, green, blue = torch.rand(3, 2048, 1024, device=device).square().unbind(0)
     return State([(red, green, blue)] * 20)
 
 

@@ -24,8 +24,8 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    batches = [[torch.randn(96, 48, device=device) for _ in range(10)] for _ in range(30)]
-    return State(batches, torch.randn(128, 48, device=device))
+    batches = 0.5 * torch.randn(30, 10, 96, 48, device=device)
+    return State([list(clouds) for clouds in batches], torch.randn(128, 48, device=device))
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
