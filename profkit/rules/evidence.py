@@ -63,6 +63,29 @@ def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
     return np.diff(before, prepend=0) > 0
 
 
+PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
+"""Operators by which a dataset picks a sample out of a tensor."""
+_MIN_PICKS = 64
+"""Fewer calls, at some microseconds each, take less than most steps can tell."""
+_LEAST_PICKING = 0.25
+"""Of the time of a dataset that only picks, operators take half and more; the rest is Python's call of each."""
+
+
+def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
+    """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
+    little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python."""
+    events, tree = facts.trace.events, facts.tree
+    wanted = np.zeros(len(events), dtype=bool)
+    wanted[requests] = True
+    request = tree.nearest_ancestor(wanted)
+    # What an operator calls itself is no pick of the program's.
+    called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
+    picks = np.bincount(request[called[named_operators(facts, *PICKS)[called]]], minlength=len(events))[requests]
+    operating = np.bincount(request[called], spent_ns(facts, called), len(events))[requests]
+    chosen: Bools = (picks >= _MIN_PICKS) & (operating >= _LEAST_PICKING * spent_ns(facts, requests))
+    return chosen
+
+
 def works_under(facts: Facts, host: Bools) -> Rows:
     """The device work launched by the given host events or anything below them."""
     inside = facts.tree.under(host)

@@ -43,7 +43,7 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import begins_an_iterator, named_operators, share_of_steps
+from profkit.rules.evidence import begins_an_iterator, named_operators, picked_one_by_one, share_of_steps
 from profkit.savings.edits import remove, shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Category, Rows
@@ -53,10 +53,6 @@ _WORTH = 0.03
 """The least gain for which worker processes, with their memory and start-up time, are worth it: severity medium."""
 _HICCUP = 0.8
 """One wait that makes up so much of all is a hiccup, not the rate at which batches come."""
-_IN_MEMORY_NS = 50_000
-"""Less time than this for each row that is picked: nothing is read or decoded, samples are only indexed one by one.
-Handing a batch over from another process costs about as much; per-sample-fetch has the remedy."""
-_MANY_PICKS = 64
 _PAGE_BYTES = 4096
 _PAGE_FAULT_NS = 250
 """Of a page that is in memory already: lmbench's ``lat_pagefault`` gives 0.1 to 0.5 us on x86 servers under Linux."""
@@ -140,12 +136,8 @@ def _is_hiccup(facts: Facts, rows: Rows) -> bool:
 
 
 def _is_in_memory(facts: Facts, rows: Rows) -> bool:
-    """Whether the requests only pick samples, one at a time, out of tensors that lie in memory."""
-    requests = np.zeros(len(facts.trace.events), dtype=bool)
-    requests[rows] = True
-    picks = int((named_operators(facts, "aten::select") & facts.tree.under(requests)).sum())
-    spent = float(facts.trace.events.duration_ns[rows].sum())
-    return picks >= _MANY_PICKS * len(rows) and spent / picks < _IN_MEMORY_NS
+    """Whether most requests only pick samples, one at a time, out of tensors that lie in memory."""
+    return 2 * int(picked_one_by_one(facts, rows).sum()) > len(rows)
 
 
 def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:

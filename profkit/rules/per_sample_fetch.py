@@ -2,8 +2,9 @@
 
 What it detects
 Requests for a batch, in most steps, in which the main process picks 64 samples or more out of tensors one by one
-(`select`, `index`, `slice`) and stacks them, where that takes less than 50 us a pick: nothing is read, decoded or
-augmented, so the samples could be picked all at once. Only where it would make the step at least 3 % shorter.
+(`select`, `index`, `slice`) and stacks them, where operators take a quarter of the time or more: nothing is read,
+decoded or made in Python, so the samples could be picked all at once. Only where it would make the step at least 3 %
+shorter.
 
 Why is this bad?
 Each pick is a call of Python, a view of its own and an entry in a list, for a few hundred bytes. One indexing operator
@@ -34,17 +35,12 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import named_operators, share_of_steps, spent_ns
+from profkit.rules.evidence import PICKS, named_operators, picked_one_by_one, share_of_steps, spent_ns
 from profkit.savings.edits import shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.units import format_count, format_time
 
-_PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
-_MIN_PICKS = 64
-"""Fewer calls, at some microseconds each, take less than most steps can tell."""
-_MAX_PICK_NS = 50_000
-"""More time for each pick is spent on reading, decoding or augmenting: what input-bound is about."""
 _WORTH = 0.03
 """Severity medium: the loop has to be written anew for it."""
 _MOST_STEPS = 0.5
@@ -71,8 +67,7 @@ class _Fetches:
 def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
     """One finding: the loop that asks for batches."""
     fetches = _fetches(facts)
-    fetches = fetches.where((fetches.picks >= _MIN_PICKS) & (fetches.stacks > 0))
-    fetches = fetches.where(fetches.spent_ns < _MAX_PICK_NS * fetches.picks)
+    fetches = fetches.where(picked_one_by_one(facts, fetches.rows) & (fetches.stacks > 0))
     edit = shrink(fetches.rows, fetches.stacking_ns, _UNCERTAINTY)
     if share_of_steps(facts, fetches.rows) < _MOST_STEPS or replay(facts, edit).fraction < _WORTH:
         return
@@ -104,7 +99,7 @@ def _fetches(facts: Facts) -> _Fetches:
     request = tree.nearest_ancestor(outermost)
     # What an operator calls itself is no pick of the program's.
     called = tree.outermost(events.category == Category.OPERATOR) & (request >= 0)
-    operators = np.flatnonzero(called & named_operators(facts, *_PICKS, "aten::stack"))
+    operators = np.flatnonzero(called & named_operators(facts, *PICKS, "aten::stack"))
     stacked = named_operators(facts, "aten::stack")[operators]
     size, picks, stacks = len(events), operators[~stacked], operators[stacked]
     inside = np.flatnonzero(named_operators(facts, "aten::cat") & tree.under(named_operators(facts, "aten::stack")))
