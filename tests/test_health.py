@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from profkit.health import check_recording
 from profkit.run import Run
-from tests.traces import facts_of, kernel, mark, op, runtime, step
+from tests.traces import facts_of, kernel, mark, op, python, runtime, step
 
 
 def test_a_whole_recording_has_no_notes():
@@ -43,3 +45,181 @@ def test_recording_that_slowed_the_steps_by_a_quarter_says_how_much():
 def test_the_recorders_own_notes_come_first():
     notes = check_recording(facts_of([op("aten::mul", 0, 50)], run=Run(notes=("the disk was full",))))
     assert notes[0] == "the disk was full"
+
+
+def launched(count: int, *, shift: float = 0, without: range = range(0), every: float = 100) -> list:
+    """Launches every 100 us, each with a kernel of 50 us that starts 10 us later, ``shift`` us off by its own clock."""
+    events = []
+    for n in range(count):
+        events.append(runtime("cudaLaunchKernel", every * n, 5, correlation=n + 1))
+        if n not in without:
+            events.append(kernel("k", every * n + 10 + shift, 50, correlation=n + 1))
+    return events
+
+
+def notes_of(*events: dict, lasting: float = 10_000) -> tuple[str, ...]:
+    """What is said of two steps with these events in the first."""
+    half = lasting / 2
+    return check_recording(facts_of([step(0, 0, half), step(1, half, half), op("aten::mul", 0, 1), *events]))
+
+
+# The device's side
+
+
+def test_the_kernels_of_the_first_launches_may_be_missing():
+    (note,) = notes_of(*launched(50, without=range(10)))
+    assert note == (
+        "the kernels of the first 10 of 50 kernel launches are missing: for 1.00 ms the GPU seems to do nothing, and "
+        "need not have been idle"
+    )
+
+
+def test_the_kernels_of_the_last_launches_may_be_missing():
+    (note,) = notes_of(*launched(50, without=range(45, 50)))
+    assert note == (
+        "the kernels of the last 5 of 50 kernel launches are missing: the recording ended before they ran, and what "
+        "they take is in no figure"
+    )
+
+
+def test_the_kernels_of_launches_in_between_may_be_missing():
+    (note,) = notes_of(*launched(50, without=range(20, 30)))
+    assert note == "10 of 50 kernel launches have no kernel: records of the GPU were lost, and its work is understated"
+
+
+def test_less_than_a_hundredth_of_the_kernels_may_be_missing_in_silence():
+    assert notes_of(*launched(101, without=range(1)), lasting=30_000) == ()
+    assert notes_of(*launched(101, without=range(50, 51)), lasting=30_000) == ()
+    assert len(notes_of(*launched(100, without=range(50, 51)), lasting=30_000)) == 1
+
+
+def test_launches_that_a_graph_captures_have_no_kernels_and_need_none():
+    capture = [runtime("cudaStreamBeginCapture_v10000", 2001, 1), runtime("cudaStreamEndCapture", 2990, 1)]
+    assert notes_of(*launched(50, without=range(21, 30)), *capture) == ()
+    assert len(notes_of(*launched(50, without=range(21, 31)), *capture)) == 1
+
+
+def test_launches_that_give_no_correlation_tell_nothing():
+    events = [runtime("cudaLaunchKernel", 10 * n, 5) for n in range(9)]
+    assert notes_of(*events, kernel("k", 10, 50)) == notes_of(kernel("k", 10, 50))
+
+
+def test_rocms_launches_count_like_cudas():
+    events = [{**event, "name": event["name"].replace("cudaLaunchKernel", "hipExtModuleLaunchKernel")}
+              for event in launched(50, without=range(10))]  # fmt: skip
+    assert notes_of(*events)[0].startswith("the kernels of the first 10 of 50 kernel launches are missing")
+
+
+def test_a_kernel_that_lasts_into_the_later_ones_of_its_stream_is_named():
+    (note,) = notes_of(*launched(40), kernel("long", 11, 3000, correlation=900),
+                       runtime("cudaLaunchKernel", 6, 1, correlation=900))  # fmt: skip
+    assert note.startswith("1 GPU event cannot have lasted as long as recorded, by up to 2.90 ms: later work")
+
+
+def test_kernels_of_one_graph_launch_and_of_other_streams_may_run_side_by_side():
+    graph = [runtime("cudaGraphLaunch", 0, 5, correlation=1), kernel("a", 10, 5000, correlation=1),
+             kernel("b", 20, 5000, correlation=1)]  # fmt: skip
+    assert notes_of(*graph) == ()
+    streams = [*launched(40), runtime("cudaLaunchKernel", 6, 1, correlation=900),
+               kernel("long", 11, 3000, correlation=900, stream=9)]  # fmt: skip
+    assert notes_of(*streams) == ()
+
+
+def test_an_early_start_of_the_next_kernel_is_no_flaw():
+    events = [event for n in range(9) for event in (runtime("cudaLaunchKernel", 100 * n, 1, correlation=n + 1),
+                                                    kernel("k", 100 * n + 10, 110, correlation=n + 1))]  # fmt: skip
+    assert notes_of(*events) == ()
+
+
+# The window
+
+
+def test_a_wait_for_work_that_was_not_recorded_is_told():
+    (note,) = notes_of(runtime("cudaStreamSynchronize", 20, 900), *[
+        {**event, "ts": event["ts"] + 1000} for event in launched(5)
+    ])  # fmt: skip
+    assert note == (
+        "the host waits 1 time, 900 us in all and first 20.0 us into the recording, for work of the GPU that was not "
+        "recorded: the GPU seems idle meanwhile, and need not have been"
+    )
+
+
+def test_a_wait_for_recorded_work_or_a_short_one_is_no_flaw():
+    work = [runtime("cudaLaunchKernel", 0, 5, correlation=1), kernel("k", 10, 900, correlation=1)]
+    assert notes_of(*work, runtime("cudaStreamSynchronize", 20, 895)) == ()
+    assert notes_of(*work, runtime("cudaStreamSynchronize", 2000, 99)) == ()
+    assert notes_of(*work, runtime("cudaStreamSynchronize", 2000, 101), lasting=10_200) == ()  # below a hundredth
+
+
+def test_work_from_before_the_recording_is_told():
+    late = [runtime("cudaLaunchKernel", 0, 5, correlation=1), kernel("k", 3005, 900, correlation=1)]
+    (note,) = notes_of(*late)
+    assert note.startswith("for the first 3.00 ms of the GPU's time it was at work that was launched before")
+
+
+# The clocks
+
+
+def test_kernels_that_start_before_their_launch_are_counted_with_when_and_by_how_much():
+    (note,) = notes_of(*launched(50, shift=-40))
+    assert note == (
+        "50 of 50 GPU events start before the call that launches them, by up to 30.0 us, from 30.0 us to 4.93 ms into "
+        "the recording: the clocks of host and GPU disagree, and waits and idle times are wrong by as much"
+    )
+    assert notes_of(*launched(50, shift=-10)) == ()
+
+
+def test_a_clock_that_was_set_shows_from_when_on():
+    events = [{**event, "ts": event["ts"] - 40} if event["cat"] == "kernel" and event["ts"] > 3000 else event
+              for event in launched(50)]  # fmt: skip
+    (note,) = notes_of(*events)
+    assert "20 of 50 GPU events start before the call" in note
+    assert "from 3.00 ms to 4.90 ms into the recording" in note
+
+
+@pytest.mark.parametrize("shift", [0, 300])
+def test_waits_that_return_before_the_work_is_done_show_a_clock_that_was_set_forwards(shift):
+    waits = [runtime("cudaDeviceSynchronize", 100 * n + 20, 50) for n in range(20)]
+    notes = [note for note in notes_of(*launched(20, shift=shift), *waits) if "return before" in note]
+    assert len(notes) == (shift > 0)
+    if notes:
+        assert notes[0].startswith("20 of 20 waits for the GPU return before its work is done, by up to 290 us")
+
+
+def test_a_wait_for_one_of_several_streams_tells_nothing_of_the_others():
+    events = [runtime("cudaLaunchKernel", 0, 5, correlation=1), kernel("k", 10, 5000, correlation=1, stream=9),
+              runtime("cudaLaunchKernel", 10, 5, correlation=2), kernel("k", 20, 100, correlation=2),
+              runtime("cudaStreamSynchronize", 16, 110)]  # fmt: skip
+    assert notes_of(*events) == ()
+
+
+def test_a_stretch_without_anything_that_is_longer_than_all_the_rest_is_told():
+    events = [op("aten::mul", at, 10) for at in (0, 100, 60_000_000, 60_000_100)]
+    notes = check_recording(facts_of([*events, python("train.py(1): main", 0, 60_000_200)]))
+    assert (
+        "nothing was recorded for 60.0 s, 100 % of the recording, from 110 us on: the clock was set or the machine "
+        "slept, and the step around it is too long" in notes
+    )
+
+
+def test_a_long_wait_within_an_event_and_a_short_recording_have_no_hole():
+    within = [step(0, 0, 60_000_000), step(1, 60_000_000, 9), op("aten::mul", 60_000_000, 1)]
+    assert check_recording(facts_of(within)) == ()
+    short = [op("aten::mul", at, 10) for at in (0, 100, 9_000_000, 9_000_100)]
+    assert not any("nothing was recorded" in note for note in check_recording(facts_of(short)))
+
+
+# The cost
+
+
+def overhead(name: str, start: float, duration: float) -> dict:
+    return {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": start, "dur": duration, "args": {}}
+
+
+def test_the_profilers_own_work_is_told_from_a_twentieth_on():
+    (note,) = notes_of(overhead("Buffer Flush", 100, 300), overhead("Instrumentation", 1000, 200))
+    assert note == (
+        "the profiler itself was at work for 5.0 % of the time (Buffer Flush, Instrumentation): steps are too long"
+    )
+    assert notes_of(overhead("Buffer Flush", 100, 490)) == ()
+    assert notes_of(overhead("Command Buffer Full", 100, 5000)) == ()

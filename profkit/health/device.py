@@ -1,0 +1,120 @@
+"""Is the device's side of the recording whole: is there a kernel for each launch, and a launch for each kernel?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.intervals import union
+from profkit.trace.events import Bools, Category, Rows
+from profkit.units import format_count, format_time
+
+_LAUNCH_CALLS = ("LaunchKernel", "GraphLaunch", "ExtModuleLaunch")
+_NOTABLE = 0.01
+_LONG_OVERLAP_NS = 1_000_000
+"""Kernels of a stream run one after another; where one may begin early, they overlap by microseconds."""
+
+
+def check_kernels_present(facts: Facts) -> str | None:
+    launches = len(_launches(facts))
+    if not launches or facts.device.present:
+        return None
+    return f"{_count_launches(launches)} but no kernels: the GPU's side was not recorded"
+
+
+def check_leading_kernels(facts: Facts) -> str | None:
+    """What the profiler drops while its buffers are not ready yet."""
+    calls, fruitless = facts.once(find_fruitless_launches)
+    first = int((~fruitless).argmax()) if calls.size else 0
+    if first < _NOTABLE * len(calls) or not first:
+        return None
+    begin_ns, end_ns = facts.trace.events.start_ns[calls[[0, first]]].tolist()
+    lost = format_time(end_ns - begin_ns)
+    return (
+        f"the kernels of the first {first:,} of {_count_launches(len(calls))} are missing: for {lost} the GPU seems to "
+        "do nothing, and need not have been idle"
+    )
+
+
+def check_missing_kernels(facts: Facts) -> str | None:
+    calls, fruitless = facts.once(find_fruitless_launches)
+    fruitful = np.flatnonzero(~fruitless)
+    count = int(fruitless[fruitful[0] : fruitful[-1]].sum()) if fruitful.size else 0
+    if count < _NOTABLE * len(calls) or not count:
+        return None
+    return (
+        f"{count:,} of {_count_launches(len(calls))} have no kernel: records of the GPU were lost, and its work is "
+        "understated"
+    )
+
+
+def check_trailing_kernels(facts: Facts) -> str | None:
+    calls, fruitless = facts.once(find_fruitless_launches)
+    last = int((~fruitless[::-1]).argmax()) if calls.size else 0
+    if last < _NOTABLE * len(calls) or not last:
+        return None
+    return (
+        f"the kernels of the last {last:,} of {_count_launches(len(calls))} are missing: the recording ended before "
+        "they ran, and what they take is in no figure"
+    )
+
+
+def check_launch_records(facts: Facts) -> str | None:
+    missing, total = facts.launches.unlaunched, len(facts.launches.work)
+    if missing < _NOTABLE * total or not missing:
+        return None
+    return f"{missing:,} of {total:,} GPU events have no launch record: they cannot be traced back to a line"
+
+
+def check_durations(facts: Facts) -> str | None:
+    """Work that seems to last far into the next of its stream; branches of one graph may run side by side."""
+    events, work = facts.trace.events, facts.launches.work
+    later, earlier = work[1:], work[:-1]  # in the trace's order, by lane and start
+    overlap_ns = events.end_ns[earlier] - events.start_ns[later]
+    alone = (events.correlation[earlier] != events.correlation[later]) | (events.correlation[later] < 0)
+    wrong = (
+        (events.lane[earlier] == events.lane[later]) & alone
+        & (overlap_ns >= _LONG_OVERLAP_NS) & (overlap_ns > 0.5 * events.duration_ns[earlier])
+    )  # fmt: skip
+    if not wrong.any():
+        return None
+    return (
+        f"{format_count(int(wrong.sum()), 'GPU event')} cannot have lasted as long as recorded, by up to "
+        f"{format_time(int(overlap_ns[wrong].max()))}: later work of the same stream begins before the end; the GPU's "
+        "busy time is overstated"
+    )
+
+
+def find_fruitless_launches(facts: Facts) -> tuple[Rows, Bools]:
+    """The calls that launch something, in the order of time, and which of them have no work in the recording.
+
+    Left out are calls while a graph is captured, which launch nothing, and those that say nothing to tell it by.
+    """
+    events = facts.trace.events
+    calls = _launches(facts)
+    calls = calls[events.correlation[calls] > 0]
+    calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
+    calls = calls[~_while_capturing(facts, calls)]
+    linked = events.correlation[facts.launches.work]
+    if not (linked > 0).any():
+        return calls[:0], np.zeros(0, dtype=bool)
+    return calls, ~np.isin(events.correlation[calls], linked)
+
+
+def _launches(facts: Facts) -> Rows:
+    codes = facts.trace.codes_where(lambda name: any(call in name for call in _LAUNCH_CALLS))
+    return np.flatnonzero(facts.trace.with_codes(codes) & (facts.trace.events.category == Category.RUNTIME))
+
+
+def _while_capturing(facts: Facts, calls: Rows) -> Bools:
+    events, trace = facts.trace.events, facts.trace
+    begin = trace.with_codes(trace.codes_where(lambda name: "StreamBeginCapture" in name))
+    end = trace.with_codes(trace.codes_where(lambda name: "StreamEndCapture" in name))
+    begins, ends = np.sort(events.start_ns[begin]), np.sort(events.start_ns[end])
+    after = np.append(ends, events.end_ns.max())[np.searchsorted(ends, begins)]
+    capturing: Bools = union(begins, after).covered_within(events.start_ns[calls], events.start_ns[calls] + 1) > 0
+    return capturing
+
+
+def _count_launches(count: int) -> str:
+    return f"{count:,} kernel {'launch' if count == 1 else 'launches'}"

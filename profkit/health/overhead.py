@@ -1,0 +1,37 @@
+"""What the recording itself cost."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.intervals import union
+from profkit.health.window import window_ns
+from profkit.trace.events import Category, distinct
+from profkit.units import format_share
+
+_NOTABLE_SLOWDOWN = 0.25
+_NOTABLE_WORK = 0.05
+_OWN_WORK = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
+"""How CUPTI's overhead shows (``CUpti_ActivityOverheadKind``); the other kinds are the driver's doing."""
+
+
+def check_slowdown(facts: Facts) -> str | None:
+    reference = facts.run.reference_step_ns
+    if not reference:
+        return None
+    overhead = facts.steps.median_ns / float(np.median(reference)) - 1
+    if overhead < _NOTABLE_SLOWDOWN:
+        return None
+    return f"recording made the steps {format_share(overhead)} slower: times of many small operators are overstated"
+
+
+def check_own_work(facts: Facts) -> str | None:
+    """The time in which the profiler says that it was at work itself, on whichever thread."""
+    events = facts.trace.events
+    rows = np.flatnonzero(facts.trace.named(*_OWN_WORK) & (events.category == Category.OTHER) & facts.measured)
+    share = union(events.start_ns[rows], events.end_ns[rows]).total_ns / window_ns(facts)
+    if share < _NOTABLE_WORK:
+        return None
+    names = ", ".join(sorted({facts.trace.names[code] for code in distinct(events.name_code[rows]).tolist()}))
+    return f"the profiler itself was at work for {format_share(share)} of the time ({names}): steps are too long"

@@ -1,0 +1,65 @@
+"""Is the recording the window that it seems to be: are there steps, and does it hold the causes of what it shows?"""
+
+from __future__ import annotations
+
+from profkit.derive.facts import Facts
+from profkit.units import format_count, format_time
+
+_NOTABLE = 0.01
+_LONG_WAIT_NS = 100_000
+"""A wait on an idle device takes some 10 us."""
+_COVERED = 0.1
+"""A wait for recorded work lies under that work; what is covered less was for something else."""
+
+
+def check_steps(facts: Facts) -> str | None:
+    if len(facts.steps) > 1 or facts.steps.source.startswith("the profiler"):
+        return None
+    return "no steps were found: the whole recording is treated as one step"
+
+
+def check_located(facts: Facts) -> str | None:
+    if not facts.steps.located.all():
+        return None
+    return "every recorded step was traced line by line, which slows Python down: times are too long, shares less so"
+
+
+def check_inherited_work(facts: Facts) -> str | None:
+    """The recording begins while the device still works on what was launched before."""
+    inherited_ns = facts.device.inherited.total_ns
+    if inherited_ns < _NOTABLE * window_ns(facts):
+        return None
+    return (
+        f"for the first {format_time(inherited_ns)} of the GPU's time it was at work that was launched before the "
+        "recording began: nothing is known of that work"
+    )
+
+
+def check_waits(facts: Facts) -> str | None:
+    """Waits for the device without recorded work that they could be for: their cause lies outside the window."""
+    if not facts.device.present:
+        return None
+    waits, start_ns = facts.waits, facts.trace.events.start_ns[facts.waits.rows]
+    covered_ns = facts.device.occupied.covered_within(start_ns, start_ns + waits.duration_ns)
+    unexplained = ~waits.own & (waits.duration_ns >= _LONG_WAIT_NS) & (covered_ns < _COVERED * waits.duration_ns)
+    lost_ns = int(waits.duration_ns[unexplained].sum())
+    if not unexplained.any() or lost_ns < _NOTABLE * window_ns(facts):
+        return None
+    times, first = format_count(int(unexplained.sum()), "time"), int(start_ns[unexplained].min())
+    return (
+        f"the host waits {times}, {format_time(lost_ns)} in all and first {format_time(first)} into the recording, for "
+        "work of the GPU that was not recorded: the GPU seems idle meanwhile, and need not have been"
+    )
+
+
+def check_nesting(facts: Facts) -> str | None:
+    count = facts.tree.overlapping
+    if count < _NOTABLE * len(facts.trace.events):
+        return None
+    return f"{count:,} host events overlap without nesting: their ends are cut to the event that they begin in"
+
+
+def window_ns(facts: Facts) -> int:
+    """The measured time."""
+    start_ns, end_ns = facts.steps.window_ns
+    return max(end_ns - start_ns, 1)

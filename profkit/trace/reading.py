@@ -1,0 +1,38 @@
+"""Reading a recording of any kind; which kind it is its first bytes tell, not its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from profkit.errors import UnreadableInput
+from profkit.trace.cache import read_through_cache
+from profkit.trace.events import Trace
+
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_UNEXPORTED = (".nsys-rep", ".qdrep")
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a Kineto trace or an Nsight Systems export.
+
+    Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
+    """
+    if _first_bytes(path, len(_SQLITE_MAGIC)) == _SQLITE_MAGIC:
+        try:
+            from profkit.trace.nsys import read_nsys
+        except ImportError as error:  # Python can be built without SQLite
+            raise UnreadableInput(path, f"is an SQLite file, which this Python cannot read: {error}") from error
+        return read_nsys(path)
+    if path.name.endswith(_UNEXPORTED):
+        raise UnreadableInput(path, "is Nsight Systems' own format: `nsys export --type sqlite` makes one to diagnose")
+    from profkit.trace.kineto import read_kineto
+
+    return read_through_cache(path, read_kineto)
+
+
+def _first_bytes(path: Path, count: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError:  # the reader says what is wrong
+        return b""
