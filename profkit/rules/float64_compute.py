@@ -19,11 +19,12 @@ Use instead
     y = model(x)
 
 How the saving is estimated
-The operators on doubles, and their backward nodes, take half their time. A float32 has half the bytes of a float64 and
-a vector register holds twice as many of them (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
-chapter 14: eight floats or four doubles in 256 bits), so both the memory's and the arithmetic's part halve. On a GPU
-doubles have a half to a sixty-fourth of the arithmetic rate of floats (NVIDIA CUDA C++ Programming Guide, arithmetic
-instructions), so half is the least to expect there.
+Each operator on doubles, and its backward nodes, keep the share that the roofline model gives: the longer of its
+arithmetic and the moving of its data, in float32 over that in float64 (Williams, Waterman and Patterson, CACM 52(4),
+2009). The rates are those of the GPU's data sheet, or of the CPU where profkit had measured it (`profkit doctor`).
+Without rates, half: a float32 has half the bytes of a float64 and a vector register holds twice as many of them (Intel
+64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 14: eight floats or four doubles in 256 bits).
+With `--measure` the operators are run in both types instead.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ from profkit.derive.families import MATRIX, VIEW, base_name, operators_of
 from profkit.derive.located import in_located_step, marks_before, model_call
 from profkit.derive.operators import parse_dims, parse_types
 from profkit.derive.places import call_site
+from profkit.experiment import Experiment
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
+    Floats,
     backward_of,
     locations_of,
     named_operators,
@@ -49,9 +52,13 @@ from profkit.rules.evidence import (
     scale_operators,
     share_of_steps,
 )
-from profkit.savings.edits import combine
+from profkit.run import Rates
+from profkit.savings.cases import cases_of
+from profkit.savings.devices import rates_of
+from profkit.savings.edits import Edit, combine
+from profkit.savings.roofline import is_convolution, work_of
 from profkit.savings.simulate import replay
-from profkit.trace.events import NONE, Bools, Category, Rows, distinct
+from profkit.trace.events import NONE, Bools, Category, Rows, distinct, distinct_rows
 from profkit.units import format_count
 
 _MIN_ELEMENTS = 4096
@@ -72,6 +79,9 @@ _DEFAULT_FIX = (
 _MIN_FRACTION = 0.01
 """Less than one per cent of the step is a detail (an index, a mask, a metric), not a type that runs through it."""
 _KEPT = 0.5
+"""Without rates: both the bytes and, with vector units, the arithmetic halve."""
+_TF32 = ("high", "medium")
+"""What `torch.set_float32_matmul_precision` calls the settings that let products use TF32 or less."""
 _UNCERTAINTY = 0.3
 """Dispatch does not halve, and code that is bound by arithmetic without vector units gains less; caches can add."""
 
@@ -84,11 +94,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
     if not rows.size or share_of_steps(facts, rows) < 0.5:
         return
-    halves = [
-        scale_operators(facts, part, np.full(len(part), _KEPT), _UNCERTAINTY)
-        for part in (rows, backward_of(facts, rows))
-    ]
-    edit = combine(halves)
+    edit = _compute_in_floats(facts, rows, _kept_shares(facts, rows))
     if replay(facts, edit).fraction < _MIN_FRACTION:
         return
     count = round(per_step(facts, rows))
@@ -103,7 +109,59 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
         location=places[0] if places else None,
         also=places[1:],
         evidence={"operators_per_step": count},
+        trial=_run_in_both(facts, rows),
     )
+
+
+def _compute_in_floats(facts: Facts, rows: Rows, kept: Floats) -> Edit:
+    """The operators keep these shares of their time, one each, and their backward nodes the same."""
+    share = np.ones(len(facts.trace.events))
+    share[rows] = kept
+    mine = np.zeros(len(share), dtype=bool)
+    mine[rows] = True
+    nodes = backward_of(facts, rows)
+    owner = facts.tree.nearest_ancestor(mine, include_self=True)[facts.lines.forward[nodes]]
+    parts = ((rows, kept), (nodes, share[owner]))
+    return combine([scale_operators(facts, part, of_part, _UNCERTAINTY) for part, of_part in parts])
+
+
+def _kept_shares(facts: Facts, rows: Rows) -> Floats:
+    """For each operator its roofline in float32 over that in float64; `_KEPT` where its work or the rates are unknown.
+
+    What the device's rate for float32 is depends on whether the program lets products, or convolutions, use TF32.
+    """
+    rates, events = rates_of(facts), facts.trace.events
+    shares = np.full(len(rows), _KEPT)
+    if rates is None:
+        return shares
+    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows], events.concrete_code[rows])
+    for i, row in enumerate(rows[first].tolist()):
+        name = facts.trace.name_of(row)
+        work = work_of(name, facts.trace.text_of(events.dims_code[row]), facts.trace.text_of(events.concrete_code[row]))
+        before = work.least_ns(rates, "float64") if work else None
+        after = work.least_ns(rates, "float32", _single_rate(facts, rates, name)) if work else None
+        if before and after:
+            shares[inverse == i] = min(1.0, after / before)
+    return shares
+
+
+def _single_rate(facts: Facts, rates: Rates, name: str) -> str:
+    """PyTorch's defaults: convolutions of cuDNN may use TF32, products may not."""
+    if "tf32" not in rates.products or rates.device.startswith("AMD"):
+        return "float32"
+    flags = facts.run.flags
+    allowed = flags.get("cudnn_tf32", True) if is_convolution(name) else flags.get("matmul_precision") in _TF32
+    return "tf32" if allowed else "float32"
+
+
+def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
+    """Run the costliest of the operators in both types, with their backward pass where it was recorded."""
+    cases = cases_of(facts, rows, "float64")
+    if not cases:
+        return None
+    backward = backward_of(facts, rows).size > 0
+    experiment = Experiment("narrower-type", cases, to="float32", backward=backward)
+    return Trial(experiment, lambda factor: _compute_in_floats(facts, rows, np.full(len(rows), factor)))
 
 
 def _matters(facts: Facts, rows: Rows) -> Bools:

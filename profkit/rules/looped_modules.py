@@ -20,7 +20,8 @@ Use instead
 How the saving is estimated
 The operators' own work stays; of what all calls spend on dispatch and in Python between the operators, the share of all
 calls but one vanishes, and likewise in the backward pass. The dispatch of an operator is taken to be the time of the
-cheapest of its name in the recording, and at most 15 us. Where a batched product is also faster, the gain is larger.
+cheapest of its name in the recording, and at most 15 us. Where a batched product is also faster, the gain is larger:
+with `--measure` the operators of the calls are run one by one and in one batch, and take what that leaves.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import MATRIX, operators_of
+from profkit.derive.families import MATRIX, VIEW, operators_of
 from profkit.derive.located import in_located_step
 from profkit.derive.loop_source import calls_independent_modules
 from profkit.derive.operators import parse_dims
 from profkit.derive.places import call_site
+from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
 from profkit.rules.evidence import backward_of, length_ns, locations_of, named_operators, program_operators, spent_ns
+from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Category, Int64s, Rows, distinct
 
@@ -47,6 +50,8 @@ _MIN_CALLS = 4
 _MAX_DISPATCH_NS = 15_000
 """A product of tiny matrices, the dearest operator to start, takes 5 us on a CPU and up to 15 us while recorded with
 its shapes and the operators inside it; what it takes beyond that is arithmetic, also where all are of one size."""
+_BATCHABLE = RUNNABLE_UNARY | RUNNABLE_BINARY | {"linear", "mm", "addmm", "matmul", "bmm"}
+"""Operators that an experiment knows with a dimension more."""
 _UNCERTAINTY = 0.5
 """The dispatch cost is an estimate, and a batched product may be faster or, with few cores, as slow as the loop."""
 
@@ -87,6 +92,7 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
             count=sum(len(loop.calls) for loop in loops),
             location=places[0] if places else None,
             evidence={"calls": calls, "operators_per_call": len(loops[0].operators) // len(loops[0].calls)},
+            trial=_run_batched(facts, loops[0], rows, calls),
         )
 
 
@@ -174,14 +180,30 @@ def _in_measured_steps(facts: Facts, loops: list[_Loop]) -> Rows:
     return chosen
 
 
-def _batch(facts: Facts, rows: Rows, calls: int) -> Edit:
-    """The loop and its backward pass keep their operators' work; the rest of their time is paid for one call only."""
+def _run_batched(facts: Facts, loop: _Loop, rows: Rows, calls: int) -> Trial | None:
+    """Run the operators of one call as often as the loop does, and in one batch; none where one of them cannot be."""
+    one_call = loop.operators[: len(loop.operators) // len(loop.calls)]
+    moving = one_call[~operators_of(facts.trace, VIEW)[one_call]]
+    cases = [case_of(facts, int(row)) for row in moving]
+    known = tuple(case for case in cases if case is not None and case.operator in _BATCHABLE)
+    if not facts.operators.has_shapes or len(known) < len(cases):
+        return None
+    backward = bool(_backward_nodes(facts, rows)[0].size)
+    experiment = Experiment("batched-products", known, count=calls, backward=backward)
+    return Trial(experiment, lambda factor: _batch(facts, rows, calls, factor))
+
+
+def _batch(facts: Facts, rows: Rows, calls: int, factor: float | None = None) -> Edit:
+    """The loop and its backward pass keep their operators' work; the rest of their time is paid for one call only.
+
+    With a measured ``factor`` the operators keep that share of their time.
+    """
     nodes, all_nodes = _backward_nodes(facts, rows)
     stretches = [(rows, program_operators(facts)), (nodes, all_nodes)]
-    return combine([_pay_once(facts, mine, among, calls) for mine, among in stretches if mine.size])
+    return combine([_pay_once(facts, mine, among, calls, factor) for mine, among in stretches if mine.size])
 
 
-def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int) -> Edit:
+def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int, factor: float | None) -> Edit:
     """Dispatch and Python between the operators ``rows`` vanish for all calls but one.
 
     A stretch ends where others of ``among`` run, as between two loops at one line.
@@ -192,10 +214,14 @@ def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int) -> Edit:
     last = np.concatenate([first[1:], [len(rows)]]) - 1
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
     length = length_ns(facts, start, end)
-    between = length - np.add.reduceat(spent_ns(facts, rows), first)
-    dispatch = np.add.reduceat(_dispatch_ns(facts, rows, among), first)
-    repeated = (dispatch + between) * (calls - 1) / calls
-    return shrink_spans(start, end, (length - repeated).astype(np.int64), _UNCERTAINTY)
+    computing = np.add.reduceat(spent_ns(facts, rows), first)
+    once = (calls - 1) / calls
+    if factor is None:
+        faster = np.add.reduceat(_dispatch_ns(facts, rows, among), first) * once
+    else:
+        faster = computing * (1 - factor)
+    saved = faster + (length - computing) * once
+    return shrink_spans(start, end, (length - saved).astype(np.int64), _UNCERTAINTY)
 
 
 def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:

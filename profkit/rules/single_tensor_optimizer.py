@@ -21,7 +21,8 @@ The operators are counted by name, which gives the number k of operators per par
 takes is the cost of any call; that, and Python's time between the operators, is paid once instead of k times. The rest
 is the moving of data: a fused update reads parameter, gradient and state once and writes parameter and state once (for
 s tensors of state 2s + 3 passes; Adam has two, SGD with momentum one), where the operators make as many passes as their
-inputs and outputs. Optimizers that know only `foreach` keep that rest.
+inputs and outputs. Optimizers that know only `foreach` keep that rest. With `--measure` both forms of the optimizer are
+run on the recorded shapes instead.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
+from profkit.derive.operators import parse_dims
 from profkit.derive.traffic import measure_traffic
+from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import group_by_site, share_of_steps, spent_ns, works_under
+from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.trace.events import Bools, Rows, distinct
 from profkit.units import format_count, format_time
@@ -98,6 +102,7 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
             count=round(per_step),
             kind=Kind.FAULT if asked or work.size else Kind.OPPORTUNITY,
             evidence={"operators_per_parameter": round(updates.per_parameter, 1), "parameters": updates.parameters},
+            trial=_run_together(facts, updates, work),
         )
 
 
@@ -169,6 +174,29 @@ def _update_together(facts: Facts, updates: _Updates, work: Rows) -> Edit:
     duration = facts.trace.events.duration_ns[work]
     shortest = duration.min(initial=0)
     return combine([host, shrink_work(work, (kept_passes * (duration - shortest)).astype(np.int64), _UNCERTAINTY)])
+
+
+def _run_together(facts: Facts, updates: _Updates, work: Rows) -> Trial | None:
+    """Run the optimizer in both forms on parameters of the recorded shapes: what the rarest operator of its first
+    step updates, as `_operators_per_parameter` counts."""
+    operators, events = updates.operators, facts.trace.events
+    mine = operators[(operators > updates.steps[0]) & (operators < facts.tree.stop[updates.steps[0]])]
+    if not facts.operators.has_shapes or not mine.size:
+        return None
+    codes, counts = np.unique(events.name_code[mine], return_counts=True)
+    rarest = codes[np.where(counts * 4 > counts.max(), counts, len(mine) + 1).argmin()]
+    chosen = mine[events.name_code[mine] == rarest]
+    shapes = tuple(tuple(parse_dims(facts.trace.text_of(code))[0]) for code in events.dims_code[chosen])
+    calls = len(updates.steps) / max(facts.steps.measured_count, 1)
+    case = Case(updates.name, shapes, dtype_of(facts, int(chosen[0])), calls)
+    experiment = Experiment("fused-optimizer", (case,), to="fused" if updates.name in _FUSED else "foreach")
+
+    def edit_of(factor: float) -> Edit:
+        host = shrink(updates.steps, (factor * spent_ns(facts, updates.steps)).astype(np.int64), _UNCERTAINTY)
+        kept = (factor * events.duration_ns[work]).astype(np.int64)
+        return combine([host, shrink_work(work, kept, _UNCERTAINTY)])
+
+    return Trial(experiment, edit_of)
 
 
 def _kept_passes(facts: Facts, updates: _Updates) -> float:

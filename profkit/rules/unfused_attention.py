@@ -25,7 +25,7 @@ The operators on the table between the two products vanish, with their backward 
 of the cheaper of the two: both do the same arithmetic, and what the other takes on top is the writing of the table.
 (Where keys and values differ in width, the dearer one: the fused kernel wants them padded.) The backward pass of a
 fused kernel makes five such products for the two of the forward pass, one of them to compute the table again (Dao et
-al., FlashAttention, 2022, algorithms 1 and 4).
+al., FlashAttention, 2022, algorithms 1 and 4). With `--measure` both forms are run on the recorded shapes instead.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators import parse_dims
+from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
     backward_of,
     computing_ns,
@@ -51,6 +52,7 @@ from profkit.rules.evidence import (
     scale_operators,
     share_of_steps,
 )
+from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Category, Rows
 from profkit.units import format_count
@@ -69,13 +71,15 @@ _UNCERTAINTY = 0.3
 @dataclass(frozen=True, slots=True)
 class _Attention:
     """Operators of one written-out attention: its two products, the softmax, and all on the table of scores.
-    ``same_width``: keys and values have as many elements."""
+    ``same_width``: keys and values have as many elements. ``attended``: the shapes of queries, keys and values, with
+    all dimensions but the last two as one; None where they are not of one batch."""
 
     scores: int
     softmax: int
     mix: int
     passes: Rows
     same_width: bool
+    attended: tuple[tuple[int, ...], ...] | None
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
@@ -100,6 +104,7 @@ def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
             confidence=0.9,
             also=locations_of(facts, sites),
             evidence={"scores": elements, "passes_over_the_scores": len(attentions[0].passes)},
+            trial=_run_fused(facts, attentions),
         )
 
 
@@ -120,7 +125,8 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
             passes = rows[between[(elements[between] == elements[at]) & ~matrix[between]]]
             same_width = products.keys_of(rows[first[-1]]) == products.values_of(rows[last[0]], table)
             if facts.device.present or not _drops(facts, passes):
-                yield _Attention(int(rows[first[-1]]), int(rows[at]), int(rows[last[0]]), passes, same_width)
+                attended = products.attended(rows[first[-1]], rows[last[0]], table)
+                yield _Attention(int(rows[first[-1]]), int(rows[at]), int(rows[last[0]]), passes, same_width, attended)
 
 
 def _drops(facts: Facts, passes: Rows) -> bool:
@@ -167,6 +173,21 @@ class _Products:
         others = (one for factors in self._factors(row) for one in factors if not _is_same(one, table))
         return max((np.prod(one, dtype=float) for one in others), default=0.0)
 
+    def attended(self, scores: int, mix: int, table: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
+        """The shapes of queries, keys and values, each as batch, length and width."""
+        query, key = next(iter(self._factors(scores)), [(), ()])
+        others = [one for factors in self._factors(mix) for one in factors if not _is_same(one, table)]
+        if not others or min(map(len, (query, key, others[0]))) < 2:
+            return None
+        value = others[0]
+        width, keys = key[-2:]
+        value = value if value[-2] == keys else [*value[:-2], value[-1], value[-2]]
+        batches = {int(np.prod(shape[:-2], dtype=float)) for shape in (query, key, value)}
+        if len(batches) != 1 or query[-1] != width or value[-2] != keys:
+            return None
+        batch = batches.pop()
+        return (batch, query[-2], width), (batch, keys, width), (batch, keys, value[-1])
+
     def _factors(self, row: int) -> Iterator[list[Sequence[int]]]:
         """The last two tensors that a product takes (`baddbmm` adds to its first), where they are matrices."""
         for one in [row] if self._plain[row] else self._inside[self._around[self._inside] == row]:
@@ -195,6 +216,26 @@ def _fuse(facts: Facts, attentions: list[_Attention]) -> Edit:
             *(_cap(facts, rows, 0) for rows in (attention.passes, backward_of(facts, attention.passes))),
         ]
     return combine(parts)
+
+
+def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
+    """Run the costliest of the attentions in both forms; what they leave is left of each of these operators."""
+    slowest = max(attentions, key=lambda one: int(facts.trace.events.duration_ns[[one.scores, one.mix]].sum()))
+    if slowest.attended is None:
+        return None
+    calls = per_step(facts, np.array([one.softmax for one in attentions]))
+    case = Case("scaled_dot_product_attention", slowest.attended, dtype_of(facts, slowest.scores), calls)
+    products = np.array([row for one in attentions for row in (one.scores, one.mix)])
+    passes = np.concatenate([one.passes for one in attentions])
+    nodes = [backward_of(facts, rows) for rows in (products, passes)]
+
+    def edit_of(factor: float) -> Edit:
+        kept = [(products, 1.0), (passes, 0.0), (nodes[0], 1.0), (nodes[1], 0.0)]
+        return combine([scale_operators(facts, rows, np.full(len(rows), factor), _UNCERTAINTY, launch_kept)
+                        for rows, launch_kept in kept])  # fmt: skip
+
+    backward = bool(nodes[0].size)
+    return Trial(Experiment("fused-attention", (case,), count=len(slowest.passes), backward=backward), edit_of)
 
 
 def _cap(facts: Facts, rows: Rows, kept_ns: float) -> Edit:

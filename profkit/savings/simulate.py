@@ -39,11 +39,8 @@ def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
 
     The time is on the scale of the unprofiled steps where those were measured.
     """
-    steps = facts.steps
     fraction = replay(facts, edit).fraction
-    durations = steps.duration_ns[steps.measured]
-    spread = float(np.median(np.abs(durations - np.median(durations))) / max(np.median(durations), 1))
-    margin = min(1.0, edit.uncertainty + spread)
+    margin = min(1.0, edit.uncertainty + _spread_of_steps(facts))
     return Saving(
         time_ns_per_step=int(fraction * step_time_ns(facts)),
         fraction=round(fraction, 6),
@@ -51,6 +48,26 @@ def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
         high=round(min(1.0, fraction * (1 + margin)), 6),
         bytes=size_bytes,
     )
+
+
+def measured_saving(facts: Facts, edits: tuple[Edit, Edit, Edit], size_bytes: int = 0) -> Saving:
+    """What an edit gives back whose kept times were measured: for their median, and for the ends of their range, of
+    which the first keeps least. The spread of the steps widens it; no model's uncertainty is left."""
+    high, middle, low = (replay(facts, edit).fraction for edit in edits)
+    margin = min(1.0, _spread_of_steps(facts))
+    return Saving(
+        time_ns_per_step=int(middle * step_time_ns(facts)),
+        fraction=round(middle, 6),
+        low=round(low * (1 - margin), 6),
+        high=round(min(1.0, high * (1 + margin)), 6),
+        bytes=size_bytes,
+    )
+
+
+def _spread_of_steps(facts: Facts) -> float:
+    """The median absolute deviation of the steps' durations from their median, as a share of it."""
+    durations = facts.steps.duration_ns[facts.steps.measured]
+    return float(np.median(np.abs(durations - np.median(durations))) / max(np.median(durations), 1))
 
 
 def step_time_ns(facts: Facts) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,7 @@ def test_doctor_names_the_versions_that_matter(tmp_path: Path) -> None:
     shown = profkit("doctor", cwd=tmp_path)
     assert "torch " in shown
     assert "GPU kernels" in shown
+    assert re.search(r"memory +[\d.,]+ GB/s\nproducts +float64 [\d,]+, float32 [\d,]+.* GFLOP/s", shown)
 
 
 def test_a_trace_is_diagnosed_without_importing_torch_or_rich_for_json(tmp_path: Path) -> None:

@@ -1,0 +1,142 @@
+"""Memory bandwidth and rates of products of this machine: measured once, kept in the user's cache, one file a device.
+
+The cache is nobody's contract: where it cannot be written nothing is kept, and what is read back is believed only as
+far as it is plausible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import msgspec
+import torch
+
+from profkit.collect.environment import processor_name
+from profkit.run import Rates
+
+_MOST_BYTES = 1 << 16
+_COPY_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
+"""More than caches hold, so that it is the memory that is measured (STREAM's rule: four times the cache at least)."""
+_SIDE = {"cpu": 512, "cuda": 4096}
+"""Products of such matrices are bound by arithmetic: a twelfth of the side in operations a byte, in doubles."""
+_TURNS = 20
+"""A turn takes milliseconds, so that some of them come through undisturbed also on a busy machine."""
+_LONG_S = 0.2
+"""A type that takes longer for one product has no units of its own here; one measurement says as much."""
+_AGREE = 1.2
+"""Two measurements that differ by more were disturbed: such figures may serve now, and are not kept."""
+_PLAUSIBLE = (1e6, 1e18)
+"""From far below any device to far above: a figure outside is a damaged file."""
+
+
+def read_rates(device: str) -> Rates | None:
+    """What is kept for this device, None where nothing usable is."""
+    with suppress(OSError, ValueError, msgspec.MsgspecError):
+        path = cache_file(device)
+        if path.is_file() and path.stat().st_size <= _MOST_BYTES:
+            rates = msgspec.json.decode(path.read_bytes(), type=Rates)
+            figures = (rates.bandwidth, *rates.products.values())
+            if rates.device == _name(device) and all(_PLAUSIBLE[0] < one < _PLAUSIBLE[1] for one in figures):
+                return rates
+    return None
+
+
+def keep_rates(device: str) -> Rates:
+    """The kept rates of ``cpu`` or ``cuda``; where there are none they are measured now, and written if possible."""
+    kept = read_rates(device)
+    if kept is not None:
+        return kept
+    first, second = measure_rates(device), measure_rates(device)
+    rates = _best_of(first, second)
+    if not _agree(first, second):
+        return rates
+    with suppress(OSError):
+        _write(cache_file(device), msgspec.json.encode(rates))
+    return rates
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put the file there at once: nobody reads half of one. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    try:
+        os.replace(file.name, path)
+    except OSError:
+        os.unlink(file.name)
+        raise
+
+
+def _best_of(first: Rates, second: Rates) -> Rates:
+    kinds = [kind for kind in first.products if kind in second.products]
+    products = {kind: max(first.products[kind], second.products[kind]) for kind in kinds}
+    return Rates(first.device, max(first.bandwidth, second.bandwidth), products)
+
+
+def _agree(first: Rates, second: Rates) -> bool:
+    """Whether two measurements of one device say the same."""
+    pairs = [(first.bandwidth, second.bandwidth)]
+    pairs += [(first.products.get(kind, 0.0), second.products.get(kind, 0.0))
+              for kind in {*first.products, *second.products}]  # fmt: skip
+    return all(max(pair) <= _AGREE * min(pair) for pair in pairs)
+
+
+def cache_file(device: str) -> Path:
+    """``$XDG_CACHE_HOME/profkit/rates-….json``, by default below ``~/.cache`` (XDG Base Directory Specification).
+
+    Raises `OSError` for a user without a home.
+    """
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(home) if os.path.isabs(home) else Path(os.path.expanduser("~"), ".cache")
+    if not root.is_absolute():
+        raise FileNotFoundError(root)
+    key = f"{_name(device)}|{torch.get_num_threads()}|{torch.__version__}"
+    return root / "profkit" / f"rates-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+
+
+def measure_rates(device: str) -> Rates:
+    """Take the best of many turns, the types by turns too: rates are what a device can do, and all else only adds to
+    the time, but not to that of every turn."""
+    count = _COPY_BYTES[device] // 4
+    source, target = torch.ones(count, device=device), torch.zeros(count, device=device)
+    calls: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(source)}
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, *([torch.float16] if device == "cuda" else [])):
+        matrix = torch.ones(_SIDE[device], _SIDE[device], dtype=dtype, device=device)
+        calls[str(dtype).removeprefix("torch.")] = partial(torch.mm, matrix, matrix)
+    best = _best_s(calls, device)
+    bandwidth = 2.0 * 4 * count / best.pop("copy")
+    return Rates(_name(device), bandwidth, {kind: 2.0 * _SIDE[device] ** 3 / took for kind, took in best.items()})
+
+
+def _best_s(calls: Mapping[str, Callable[[], object]], device: str) -> dict[str, float]:
+    """The shortest time that each call took, in seconds; a first turn does not count, a call that fails is left out."""
+    best: dict[str, float] = {}
+    slow: set[str] = set()
+    for turn in range(_TURNS + 1):
+        for name, call in calls.items():
+            if name in slow:
+                continue
+            start = time.perf_counter()
+            try:
+                call()
+            except RuntimeError:  # a type that this device or build has no product for
+                slow.add(name)
+                continue
+            if device == "cuda":
+                torch.cuda.synchronize()
+            took = max(time.perf_counter() - start, 1e-9)
+            best[name] = took if turn <= 1 else min(best[name], took)
+            if took > _LONG_S:
+                slow.add(name)
+    return best
+
+
+def _name(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else processor_name()

@@ -1,0 +1,78 @@
+"""An experiment: what a program does and what it could do instead, small enough to be run side by side.
+
+A rule describes one in shapes and types, as far as the recording tells; `profkit.collect.experiments` runs it with
+random numbers on the machine of the recording. These are plain values that go through JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RUNNABLE_PRODUCTS = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d",
+                               "scaled_dot_product_attention"))  # fmt: skip
+RUNNABLE_UNARY = frozenset(("abs", "cos", "erf", "exp", "gelu", "log", "mean", "neg", "reciprocal", "relu", "rsqrt",
+                            "sigmoid", "silu", "sin", "sqrt", "square", "sum", "tanh"))  # fmt: skip
+RUNNABLE_BINARY = frozenset(("add", "div", "maximum", "minimum", "mul", "sub"))
+RUNNABLE = RUNNABLE_PRODUCTS | RUNNABLE_UNARY | RUNNABLE_BINARY
+"""The operators that an experiment may name: a recording may come from anybody, and only these are ever looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of call. ``operator`` is one of `RUNNABLE` or, for an optimizer, its class; ``arguments`` are the
+    values that the profiler wrote of its inputs that are no tensors; ``calls`` how many a step makes."""
+
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str = "float32"
+    calls: float = 1.0
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """The cases as they are against the cases as they could be::
+
+        narrower-type      each operator in its type        | in the type ``to``
+        fused-attention    written out, ``count`` passes    | scaled_dot_product_attention (shapes: query, key, value)
+        fused-optimizer    one parameter after the other    | ``to``: "fused" or "foreach" (shapes: the parameters)
+        batched-products   ``count`` times one by one       | once with a batch dimension
+
+    ``backward`` also runs the backward pass of each.
+    """
+
+    kind: str
+    cases: tuple[Case, ...]
+    to: str = ""
+    count: int = 1
+    backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What is left of the time of the first form in the second: the median, and a range from the rounds' spread.
+    ``first_ns`` and ``second_ns`` are what the calls of one step took."""
+
+    factor: float
+    low: float
+    high: float
+    first_ns: int
+    second_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the measuring process is asked: only a machine with this device, or processor, may answer."""
+
+    device: str
+    processor: str
+    threads: int
+    experiments: tuple[Experiment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one experiment: a measurement, or why there is none."""
+
+    measurement: Measurement | None = None
+    failed: str = ""

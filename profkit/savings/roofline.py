@@ -1,0 +1,140 @@
+"""How long an operator takes at least on a device: the roofline model.
+
+    time = max(operations / peak rate, bytes / memory bandwidth)
+
+S. Williams, A. Waterman, D. Patterson, Roofline: An Insightful Visual Performance Model for Multicore Architectures,
+Communications of the ACM 52(4), 2009. Both terms assume perfect overlap and every operand moved once, so what an
+operator really takes is a multiple of it; the model is used for ratios alone, in which that multiple cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+
+from profkit.derive.families import ELEMENTWISE, base_name
+from profkit.derive.operators import MOST_ELEMENTS, TEXTS, parse_dims, parse_types
+from profkit.run import Rates
+
+ITEM_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+_MATMULS = frozenset(("matmul", "mm", "bmm", "linear", "addmm", "baddbmm", "inner"))
+_CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"))
+_ATTENTION = frozenset(("scaled_dot_product_attention",))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Floating-point operations, and elements moved: each input read once, the result written once. ``is_product``:
+    the arithmetic is that of products of matrices, else it is that of one operation an element, which is never what
+    limits it on any device known here."""
+
+    operations: float
+    elements: float
+    is_product: bool
+
+    def least_ns(self, rates: Rates, kind: str, rate: str | None = None) -> float | None:
+        """The roofline in nanoseconds for elements of type ``kind``; ``rate`` names another rate of arithmetic than
+        the type's own, such as ``tf32``. None where that rate is not known."""
+        moving = self.elements * ITEM_BYTES[kind] / rates.bandwidth
+        if not self.is_product:
+            return moving * 1e9
+        peak = rates.products.get(rate or kind)
+        return None if not peak else max(self.operations / peak, moving) * 1e9
+
+
+def is_convolution(name: str) -> bool:
+    return base_name(name) in _CONVOLUTIONS
+
+
+@lru_cache(TEXTS)
+def work_of(name: str, dims: str, concrete: str = "") -> Work | None:
+    """What one call of an operator with inputs of these shapes works; None where there is no model for it.
+
+    ``dims`` and ``concrete`` are the texts that the profiler wrote: shapes, and values of inputs that are no tensors.
+    """
+    plain = base_name(name)
+    shapes = [shape for shape in parse_dims(dims) if shape]
+    if not shapes or any(math.prod(shape) > MOST_ELEMENTS or min(shape) < 0 for shape in shapes):
+        return None
+    if plain in _MATMULS:
+        return _matmul(plain, shapes)
+    if plain in _CONVOLUTIONS:
+        return _convolution(plain, shapes, parse_types(concrete))
+    if plain in _ATTENTION:
+        return _attention(shapes)
+    return _elementwise(shapes) if plain in ELEMENTWISE else None
+
+
+def _matmul(name: str, shapes: Sequence[Sequence[int]]) -> Work | None:
+    """2 m n k for each product of an m x k and a k x n matrix (Golub and Van Loan, Matrix Computations, 1.1)."""
+    factors = shapes[-2:] if name in ("addmm", "baddbmm") else shapes[:2]
+    if len(factors) != 2 or (name == "linear" and len(factors[1]) != 2):
+        return None
+    left, right = factors
+    if name in ("linear", "inner"):
+        right = [*right[:-2], right[-1], right[-2] if len(right) > 1 else 1]
+    rows, inner = (left[-2] if len(left) > 1 else 1), left[-1]
+    columns = right[-1] if len(right) > 1 else 1
+    if inner != right[-2 if len(right) > 1 else -1]:
+        return None
+    try:
+        batch = math.prod(np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2])))
+    except ValueError:
+        return None
+    moved = sum(math.prod(shape) for shape in shapes) + batch * rows * columns
+    return Work(2.0 * batch * rows * columns * inner, float(moved), True)
+
+
+def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[str]) -> Work | None:
+    """2 operations for each element of the result and each weight that it takes; the result's size from stride,
+    padding and dilation as PyTorch's documentation of ``Conv2d`` gives it."""
+    image, weight = shapes[0], shapes[1] if len(shapes) > 1 else []
+    spatial = len(weight) - 2
+    settings = [_numbers(value, spatial) for value in values[3:6]]
+    transposed = name not in ("conv1d", "conv2d", "conv3d") and "true" in [value.lower() for value in values[6:7]]
+    if spatial < 1 or len(image) != len(weight) or len(settings) != 3 or transposed:
+        return None
+    stride, padding, dilation = settings
+    if not (stride and padding and dilation and min(stride) > 0):
+        return None
+    result = [(size + 2 * pad - gap * (kernel - 1) - 1) // step + 1 for size, pad, gap, kernel, step
+              in zip(image[2:], padding, dilation, weight[2:], stride, strict=True)]  # fmt: skip
+    if min(result) < 1:
+        return None
+    produced = image[0] * weight[0] * math.prod(result)
+    moved = sum(math.prod(shape) for shape in shapes) + produced
+    return Work(2.0 * produced * math.prod(weight[1:]), float(moved), True)
+
+
+def _attention(shapes: Sequence[Sequence[int]]) -> Work | None:
+    """Two products, queries by keys and weights by values; the scores stay in the cache (Dao et al., FlashAttention,
+    2022, theorem 1), so that only the inputs and the result are moved."""
+    if len(shapes) < 3 or min(map(len, shapes[:3])) < 2:
+        return None
+    query, key, value = shapes[:3]
+    batch, length = math.prod(query[:-2]), query[-2]
+    produced = batch * length * value[-1]
+    operations = 2.0 * batch * length * key[-2] * (query[-1] + value[-1])
+    return Work(operations, float(sum(math.prod(shape) for shape in shapes[:3]) + produced), True)
+
+
+def _elementwise(shapes: Sequence[Sequence[int]]) -> Work | None:
+    try:
+        result = math.prod(np.broadcast_shapes(*map(tuple, shapes)))
+    except ValueError:
+        return None
+    return Work(float(result), float(sum(math.prod(shape) for shape in shapes) + result), False)
+
+
+def _numbers(text: str, count: int) -> list[int] | None:
+    """``'[2, 2]'`` → two numbers, one for all where there is one; None for anything else, such as ``'same'``."""
+    try:
+        found = msgspec.json.decode(text, type=list[int])
+    except msgspec.DecodeError:
+        return None
+    return found * count if len(found) == 1 else (found if len(found) == count else None)

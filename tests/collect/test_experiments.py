@@ -1,0 +1,149 @@
+"""Experiments: both forms compute the same, they are timed by turns, and what cannot be run says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from profkit.collect import experiments, forms
+from profkit.collect.environment import processor_name
+from profkit.collect.experiments import answer, choose_device, run, take_turns
+from profkit.collect.forms import CannotRun, forms_of
+from profkit.experiment import RUNNABLE, RUNNABLE_BINARY, RUNNABLE_PRODUCTS, Case, Experiment, Request
+
+LINEAR = Case("linear", ((4, 8), (6, 8), (6,)), "float64", 2.0)
+ATTENTION = Case("scaled_dot_product_attention", ((2, 8, 4), (2, 8, 4), (2, 8, 4)))
+CONV = Case("conv2d", ((1, 2, 6, 6), (3, 2, 3, 3)), "float64", 1.0, ("", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"))
+ADAM = Case("Adam", ((4, 4), (4,)))
+ALL = {
+    "narrower-type": Experiment("narrower-type", (LINEAR, CONV), to="float32"),
+    "fused-attention": Experiment("fused-attention", (ATTENTION,), count=1),
+    "fused-optimizer": Experiment("fused-optimizer", (ADAM,), to="fused"),
+    "batched-products": Experiment("batched-products", (replace(LINEAR, dtype="float32"),), count=3),
+}
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("kind", ALL)
+def test_every_kind_gives_a_factor_between_its_bounds(kind: str, backward: bool) -> None:
+    found = run(replace(ALL[kind], backward=backward), "cpu", budget_s=0.02)
+    assert 0 < found.low <= found.factor <= found.high
+    assert found.factor == pytest.approx(found.second_ns / found.first_ns, rel=0.01)
+
+
+def test_the_operators_run_in_both_types() -> None:
+    wide, narrow = forms_of(ALL["narrower-type"], LINEAR, "cpu")
+    assert (wide().dtype, narrow().dtype) == (torch.float64, torch.float32)
+    torch.testing.assert_close(wide().float(), narrow())
+
+
+def test_both_forms_of_attention_compute_the_same() -> None:
+    written_out, fused = forms_of(ALL["fused-attention"], replace(ATTENTION, shapes=((2, 8, 4),) * 3), "cpu")
+    query, key, value = torch.randn(3, 2, 8, 4).unbind(0)
+    apart, together = (form.__closure__ for form in (written_out, fused))
+    functions = [next(cell.cell_contents for cell in cells if callable(cell.cell_contents)) for cells in
+                 (apart, together)]  # fmt: skip
+    # One pass besides the products, the softmax: the scores are not scaled, as `scale=1` says elsewhere.
+    torch.testing.assert_close(
+        functions[0](query / 2, key, value), functions[1](query, key, value)[0], rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case("linear", ((4, 8), (6, 8), (6,))), Case("linear", ((2, 4, 8), (6, 8))), Case("linear", ((8,), (6, 8))),
+     Case("mm", ((4, 8), (8, 6))), Case("addmm", ((6,), (4, 8), (8, 6))), Case("addmm", ((1, 6), (4, 8), (8, 6))),
+     Case("matmul", ((2, 4, 8), (2, 8, 6))), Case("relu", ((4, 8),)), Case("add", ((4, 8), (4, 8)))],
+)  # fmt: skip
+def test_a_batch_computes_what_its_members_compute(case: Case) -> None:
+    operator, batched = forms._operator(case), forms._batched_operator(case)
+    members = [[torch.randn(shape) for shape in case.shapes] for _ in range(3)]
+    together = batched(*(torch.stack(column) for column in zip(*members, strict=True)))
+    apart = torch.stack([operator(*tensors) for tensors in members])
+    torch.testing.assert_close(together.reshape(apart.shape), apart, rtol=1e-4, atol=1e-5)
+
+
+def test_every_operator_that_a_rule_may_name_can_be_looked_up() -> None:
+    for name in RUNNABLE - {"conv1d", "conv2d", "conv3d"}:
+        assert callable(forms._operator(Case(name, ((4, 4),))))
+    for name in RUNNABLE - RUNNABLE_PRODUCTS:
+        shapes = ((4, 4),) * (2 if name in RUNNABLE_BINARY else 1)
+        forms_of(ALL["narrower-type"], Case(name, shapes, "float64"), "cpu")[0]()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "reason"),
+    [
+        (Experiment("format-the-disk", (LINEAR,)), "no experiment is called"),
+        (Experiment("narrower-type", (), to="float32"), "nothing to run"),
+        (Experiment("narrower-type", (LINEAR,), to="float8"), "no type is called"),
+        (Experiment("narrower-type", (Case("load", ((4,),)),), to="float32"), "no experiment knows 'load'"),
+        (Experiment("narrower-type", (Case("relu", ()),), to="float32"), "not complete"),
+        (Experiment("narrower-type", (Case("relu", ((-1,),)),), to="float32"), "not complete"),
+        (Experiment("narrower-type", (Case("relu", ((1 << 40, 1 << 40),)),), to="float32"), "more memory"),
+        (Experiment("narrower-type", (Case("conv2d", CONV.shapes),), to="float32"), "not recorded"),
+        (Experiment("fused-attention", (Case("x", ((2, 1 << 20, 4),) * 3),), count=2), "more memory"),
+        (Experiment("fused-attention", (Case("x", ((8, 4),) * 3),)), "not complete"),
+        (Experiment("fused-optimizer", (Case("LBFGS", ((4,),)),), to="fused"), "no experiment knows the optimizer"),
+        (Experiment("batched-products", (replace(LINEAR, dtype="float32"),), count=10**9), "not complete"),
+        (Experiment("batched-products", (CONV,), count=3), "with a batch dimension"),
+        (Experiment("narrower-type", (Case("mm", ((4, 8), (4, 8))),), to="float64"), "shapes cannot be multiplied"),
+    ],
+)
+def test_what_cannot_be_run_says_why(experiment: Experiment, reason: str) -> None:
+    found = answer(experiment, "cpu")
+    assert found.measurement is None
+    assert reason in found.failed
+
+
+def test_turns_are_interleaved_after_the_warm_up_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(experiments, "_time", lambda call, repeats, device: call() or 1e9)
+    turns = take_turns(lambda: calls.append("A"), lambda: calls.append("B"), 0.0, "cpu")
+    assert "".join(calls) == "AB" * (2 + 5)
+    assert turns.medians() == (1e9, 1e9)
+
+
+def test_turns_of_a_shorter_call_repeat_it_until_they_are_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def clock(call: str, repeats: int, device: str) -> float:
+        asked.append((call, repeats))
+        return {"long": 20e6, "short": 4e6}[call]
+
+    monkeypatch.setattr(experiments, "_time", clock)
+    take_turns("long", "short", 0.0, "cpu")  # type: ignore[arg-type]  # the clock runs nothing
+    assert asked[:4] == [("long", 1), ("short", 1)] * 2
+    assert asked[4:] == [("long", 1), ("short", 5)] * 5
+
+
+def test_calls_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "_LONGEST_S", -1.0)
+    assert "too long" in answer(ALL["narrower-type"], "cpu").failed
+
+
+def test_the_range_is_that_of_the_rounds_without_the_outermost(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = experiments.Turns([10.0] * 11, [float(n) for n in range(11)])
+    assert turns.ratios() == (0.1, 0.9)
+    assert turns.medians() == (10.0, 5.0)
+
+
+def test_cases_weigh_by_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice 10 to 5, and once 100 to 90: 110 of 120 would be without the calls, 100 of 120 it is."""
+    both = iter([experiments.Turns([10.0], [5.0]), experiments.Turns([100.0], [90.0])])
+    monkeypatch.setattr(experiments, "take_turns", lambda *_: next(both))
+    found = run(ALL["narrower-type"], "cpu")
+    assert (found.factor, found.first_ns, found.second_ns) == (100 / 120, 120, 100)
+
+
+def test_only_the_machine_of_the_recording_answers() -> None:
+    here = Request("cpu", processor_name(), 1, ())
+    assert choose_device(here) == "cpu"
+    for other, reason in [(replace(here, processor="Z80"), "another processor, Z80"),
+                          (replace(here, processor=""), "does not say"),
+                          (replace(here, device="Tesla T4"), "no Tesla T4 in this machine"),
+                          (replace(here, device=""), "no such GPU")]:  # fmt: skip
+        with pytest.raises(CannotRun, match=reason):
+            choose_device(other)

@@ -1,0 +1,132 @@
+"""What this machine does at most: measured once, kept, and never believed or needed more than that deserves."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from profkit.collect import rates as module
+from profkit.collect.environment import processor_name
+from profkit.collect.rates import cache_file, keep_rates, measure_rates, read_rates
+from profkit.run import Rates
+
+KEPT = Rates(processor_name(), 1e10, {"float64": 1e10, "float32": 2e10})
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The devices that were measured, each in no time."""
+    measured: list[str] = []
+
+    def measure(device: str) -> Rates:
+        measured.append(device)
+        return KEPT
+
+    monkeypatch.setattr(module, "measure_rates", measure)
+    return measured
+
+
+def test_rates_are_measured_once_and_kept(cache: Path, measurements: list[str]) -> None:
+    assert read_rates("cpu") is None
+    assert [keep_rates("cpu"), keep_rates("cpu"), read_rates("cpu")] == [KEPT] * 3
+    assert measurements == ["cpu", "cpu"]  # of one, two that must agree
+    assert [path.name for path in (cache / "profkit").iterdir()] == [cache_file("cpu").name]
+
+
+def test_without_the_variable_they_lie_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_file("cpu").parent == tmp_path / ".cache" / "profkit"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[1, 2]", b'{"device": "another", "bandwidth": 1e10, "products": {}}',
+     msgspec.json.encode(Rates(KEPT.device, -1.0, {})), msgspec.json.encode(Rates(KEPT.device, 1e10, {"float32": 0.0})),
+     msgspec.json.encode(Rates(KEPT.device, 1e30, {})), b'{"device": 1, "bandwidth": "x", "products": []}',
+     msgspec.json.encode(KEPT) + b" " * (1 << 17)],
+    ids=["empty", "cut", "no text", "a list", "of another device", "negative", "zero", "implausible", "other types",
+         "too large"],
+)  # fmt: skip
+def test_a_damaged_file_is_measured_anew_and_replaced(content: bytes, measurements: list[str]) -> None:
+    cache_file("cpu").parent.mkdir()
+    cache_file("cpu").write_bytes(content)
+    assert read_rates("cpu") is None
+    assert keep_rates("cpu") == KEPT
+    assert measurements == ["cpu", "cpu"]
+    assert read_rates("cpu") == KEPT
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing(cache: Path, measurements: list[str]) -> None:
+    (cache / "profkit").write_text("a file where the directory should be")
+    assert [keep_rates("cpu"), keep_rates("cpu")] == [KEPT] * 2
+    assert measurements == ["cpu"] * 4
+    assert read_rates("cpu") is None
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(cache: Path, measurements: list[str]) -> None:
+    cache_file("cpu").mkdir(parents=True)
+    assert keep_rates("cpu") == KEPT
+    assert list((cache / "profkit").iterdir()) == [cache_file("cpu")]
+    cache_file("cpu").rmdir()
+    os.mkfifo(cache_file("cpu"))
+    assert read_rates("cpu") is None  # and nobody waits for a writer
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch, measurements: list[str]) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(module.os.path, "expanduser", lambda path: path)
+    assert keep_rates("cpu") == KEPT
+    assert read_rates("cpu") is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_directory_without_permission_costs_nothing(cache: Path, measurements: list[str]) -> None:
+    cache.chmod(0o500)
+    assert keep_rates("cpu") == KEPT
+    cache.chmod(0o700)
+    assert measurements == ["cpu", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("second", "kept"),
+    [(Rates(KEPT.device, 1.2e10, {"float64": 1e10, "float32": 1.7e10}), True),
+     (Rates(KEPT.device, 1.21e10, {"float64": 1e10, "float32": 2e10}), False),
+     (Rates(KEPT.device, 1e10, {"float64": 1e10, "float32": 1.6e10}), False),
+     (Rates(KEPT.device, 1e10, {"float64": 1e10}), False)],
+    ids=["within a fifth", "another bandwidth", "another rate", "a type is missing"],
+)  # fmt: skip
+def test_only_what_two_measurements_say_is_kept(second: Rates, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = iter([KEPT, second])
+    monkeypatch.setattr(module, "measure_rates", lambda _: next(both))
+    best = keep_rates("cpu")
+    assert best.bandwidth == max(KEPT.bandwidth, second.bandwidth)
+    assert best.products["float64"] == 1e10
+    assert read_rates("cpu") == (best if kept else None)
+
+
+def test_another_number_of_threads_has_rates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = cache_file("cpu")
+    monkeypatch.setattr(module.torch, "get_num_threads", lambda: 99)
+    assert cache_file("cpu") != one
+
+
+def test_this_machine_is_measured_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SIDE", {"cpu": 128})
+    monkeypatch.setattr(module, "_COPY_BYTES", {"cpu": 1 << 22})
+    rates = measure_rates("cpu")
+    assert rates.device == processor_name()
+    assert rates.bandwidth > 1e8
+    assert {"float64", "float32"} <= set(rates.products)
+    assert min(rates.products.values()) > 1e6
+    assert msgspec.json.decode(json.dumps(msgspec.to_builtins(rates)), type=Rates) == rates

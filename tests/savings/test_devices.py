@@ -1,0 +1,73 @@
+"""The table of data sheets: which names it knows, and which it must not take for another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.run import Rates, Run
+from profkit.savings.devices import find_rates, rates_of
+from tests.traces import facts_of, kernel, op, runtime
+
+
+@pytest.mark.parametrize(
+    ("name", "bandwidth", "float64", "float32"),
+    [
+        ("Tesla V100-SXM2-16GB", 900e9, 7.8e12, 15.7e12),
+        ("Tesla V100-SXM2-32GB", 900e9, 7.8e12, 15.7e12),
+        ("Tesla V100-PCIE-16GB", 900e9, 7.0e12, 14.0e12),
+        ("Tesla T4", 320e9, 0.253e12, 8.1e12),
+        ("NVIDIA GeForce RTX 2080 Ti", 616e9, 0.42e12, 13.4e12),
+        ("GeForce RTX 2080 Ti", 616e9, 0.42e12, 13.4e12),
+        ("NVIDIA A10", 600e9, 0.488e12, 31.2e12),
+        ("NVIDIA A100-SXM4-40GB", 1555e9, 19.5e12, 19.5e12),
+        ("NVIDIA A100 80GB PCIe", 1935e9, 19.5e12, 19.5e12),
+        ("NVIDIA L4", 300e9, 0.473e12, 30.3e12),
+        ("NVIDIA GeForce RTX 3090", 936e9, 0.556e12, 35.6e12),
+        ("NVIDIA GeForce RTX 4090", 1008e9, 1.29e12, 82.6e12),
+        ("NVIDIA H100 80GB HBM3", 3350e9, 67e12, 67e12),
+        ("NVIDIA H100 PCIe", 2000e9, 51e12, 51e12),
+        ("NVIDIA H200", 4800e9, 67e12, 67e12),
+        ("AMD Instinct MI250X / MI250", 1638e9, 47.85e12, 47.85e12),
+        ("AMD Instinct MI300X", 5300e9, 163.4e12, 163.4e12),
+        ("AMD Instinct MI300X VF", 5300e9, 163.4e12, 163.4e12),
+    ],
+)
+def test_names_of_traces_are_known(name, bandwidth, float64, float32):
+    rates = find_rates(name)
+    assert rates is not None
+    assert (rates.device, rates.bandwidth) == (name, bandwidth)
+    assert (rates.products["float64"], rates.products["float32"]) == (float64, float32)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "NVIDIA A10G", "NVIDIA L40", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 Laptop GPU",
+     "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA GH200 480GB", "Tesla P100-PCIE-16GB", "NVIDIA A100-PG509-200"],
+)  # fmt: skip
+def test_a_chip_of_a_similar_name_is_not_taken_for_another(name):
+    assert find_rates(name) is None
+
+
+def test_a_type_without_units_of_its_own_has_no_rate():
+    rates = find_rates("Tesla V100-SXM2-16GB")
+    assert rates is not None
+    assert set(rates.products) == {"float64", "float32", "float16"}
+
+
+def _facts(*names: str, on_device: bool = True, run: Run | None = None):
+    work = [runtime("cudaLaunchKernel", 1, 1, correlation=1), kernel("k", 3, 5, correlation=1)] * on_device
+    return facts_of([op("aten::mm", 0, 10), *work], run=run, deviceProperties=[{"name": name} for name in names])
+
+
+def test_a_recording_with_kernels_has_the_rates_of_the_gpu_that_it_names():
+    t4, measured = "Tesla T4", Rates("cpu", 1e10, {})
+    assert rates_of(_facts(t4, t4)) == find_rates(t4)
+    assert rates_of(_facts(t4, run=Run(rates=measured))) == find_rates(t4)
+    assert rates_of(_facts(t4, "NVIDIA A10")) is None
+    assert rates_of(_facts("")) is None
+
+
+def test_a_recording_of_the_host_alone_has_what_was_measured_there():
+    measured = Rates("cpu", 1e10, {"float32": 1e11})
+    assert rates_of(_facts(on_device=False, run=Run(rates=measured))) == measured
+    assert rates_of(_facts("Tesla T4", on_device=False)) is None
