@@ -38,6 +38,7 @@ def test_crossing_is_to_begin_inside_another_and_end_after_it_or_the_other_way_r
 @given(_INTERVALS)
 def test_nesting_equals_looking_at_one_after_another(batch, intervals):
     lane, start, end = _columns(intervals)
+    whole = end.copy()
     expected: list[tuple[int, int, int]] = []
     for i in range(len(lane)):
         ends = [found[2] for found in expected]
@@ -46,7 +47,8 @@ def test_nesting_equals_looking_at_one_after_another(batch, intervals):
         crosses = opened and start[i] < ends[parent] < end[i]
         expected.append((len(opened), parent, ends[parent] if crosses else int(end[i])))
     with patch.object(tree, "_BATCH", batch):
-        depth, parents = tree._nest_all(lane, start, end)
+        cut, depth, parents = tree._nest_all(lane, start, end)
+    assert cut == sum(after < before for (*_, after), before in zip(expected, whole.tolist(), strict=True))
     assert list(zip(depth.tolist(), parents.tolist(), end.tolist(), strict=True)) == expected
 
 

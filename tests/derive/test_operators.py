@@ -47,8 +47,10 @@ def test_the_bytes_of_an_element_are_known_by_the_profilers_type_names():
         ("[[0, 5]]", '["float"]', 0, 0),
         ("[[-3, 5]]", '["float"]', 0, 0),
         (None, None, 0, 0),
-        (str([[2**40, 2**40]]), '["double"]', 2**62, 2**62),
-        (str([[10**30] * 20] * 3), '["double", "double", "double"]', 2**62, 2**62),
+        (str([[2**20, 2**20]]), '["double"]', 2**43, 2**40),
+        (str([[2**20, 2**20 + 1], [2]]), '["double", "double"]', 16, 2),  # no tensor is that large
+        (str([[10**30] * 20] * 3), '["double", "double", "double"]', 0, 0),
+        (str([[-3, -5]]), '["float"]', 0, 0),
     ],
 )
 def test_input_sizes_follow_from_shapes_and_types(dims, types, size, elements):

@@ -51,6 +51,41 @@ def test_steps_lie_between_the_ends_of_the_optimizers_steps():
     assert steps.source == "the optimizer's steps"
 
 
+@pytest.mark.parametrize("name", ["step {}", "train_iter_{}", "Iteration: {}", "batch[{}]"])
+def test_ranges_that_the_program_numbers_are_steps(name):
+    events = [annotation(name.format(n), 20 * n, 15) for n in (3, 4)]
+    steps = _steps([annotation("forward 1", 60, 9), op("aten::mul", 61, 1), *events])
+    assert _windows(steps) == [(0, 15), (20, 35)]
+    assert steps.source == "the program's numbered ranges"
+
+
+def test_the_numbers_may_begin_anew_with_an_epoch():
+    steps = _steps([annotation(f"batch {n % 6}", 20 * n, 15) for n in range(12)])
+    assert (len(steps), steps.source) == (12, "the program's numbered ranges")
+
+
+@pytest.mark.parametrize("numbers", [(4, 4, 4), (5, 4, 3)])
+def test_numbers_that_do_not_rise_are_sizes_and_no_steps(numbers):
+    events = [annotation(f"batch {n}", 20 * i, 15) for i, n in enumerate(numbers)]
+    assert _steps([*events, op("aten::mul", 90, 1)]).source != "the program's numbered ranges"
+
+
+def test_of_numbered_ranges_those_with_most_time_are_the_steps_and_none_that_overlap():
+    inner = [annotation(f"microbatch {n}", 5 * n, 4) for n in range(8)]
+    outer = [annotation(f"step {n}", 20 * n, 20) for n in range(2)]
+    crossing = [annotation(f"iter {n}", 30 * n, 100) for n in range(3)]
+    assert _windows(_steps([*inner, *outer])) == [(0, 20), (20, 40)]
+    assert _steps([*crossing, op("aten::mul", 90, 1)]).source != "the program's numbered ranges"
+
+
+def test_a_range_that_repeats_and_takes_most_of_the_time_is_the_step():
+    steps = _steps([annotation("train", 20 * n, 15) for n in range(4)])
+    assert _windows(steps) == [(0, 20), (20, 40), (40, 60)]
+    assert steps.source == "a range that repeats"
+    assert _steps([annotation("train", 20 * n, 15) for n in range(2)]).source.startswith("the whole recording")
+    assert _steps([annotation("save", 20 * n, 10) for n in range(4)]).source.startswith("the whole recording")
+
+
 def test_of_two_optimizers_the_first_one_counts():
     names = ("Optimizer.step#Adam.step", "Optimizer.step#SGD.step")
     steps = _steps([annotation(name, at + 3 * i, 1) for at in (0, 10, 20) for i, name in enumerate(names)])
@@ -68,6 +103,20 @@ def test_steps_lie_between_the_starts_of_the_loaders_batches():
     steps = _steps([annotation(name, at, 2) for at in (40, 0, 10, 25)])
     assert _windows(steps) == [(0, 10), (10, 25), (25, 40)]
     assert steps.source == "the DataLoader's batches"
+
+
+@pytest.mark.parametrize(
+    ("repeats", "length", "source"),
+    [
+        (66, 999, "the whole recording, as one step"),
+        (66, 1000, "a pattern that repeats"),
+        (64, 999, "a pattern that repeats"),
+    ],
+)
+def test_a_short_pattern_that_repeats_many_times_is_a_loop_inside_of_a_step(repeats, length, source):
+    events = [event for i in range(repeats) for event in (
+        op("aten::mm", length * i, 400), op("aten::relu", length * i + 500, 400))]  # fmt: skip
+    assert _steps(events).source == source
 
 
 def test_a_pattern_of_operators_that_repeats_gives_steps():

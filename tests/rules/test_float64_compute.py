@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from profkit.experiment import Case, Experiment
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.float64_compute import float64_compute
-from profkit.run import CallSite, Run
+from profkit.run import CallSite, Rates, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 
@@ -49,14 +50,82 @@ def test_the_backward_pass_halves_with_its_forward_operators():
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.35)
 
 
-def test_on_a_device_the_kernels_count_and_not_the_launching():
-    def events(at: float) -> list[Json]:
-        id_ = int(at) + 1
-        return [linear(at + 1, 4), runtime("cudaLaunchKernel", at + 2, 1, correlation=id_),
-                kernel("dgemm", at + 3, 90, correlation=id_), runtime("cudaStreamSynchronize", at + 6, 87)]  # fmt: skip
+def on_device(at: float) -> list[Json]:
+    id_ = int(at) + 1
+    return [linear(at + 1, 4), runtime("cudaLaunchKernel", at + 2, 1, correlation=id_),
+            kernel("dgemm", at + 3, 90, correlation=id_), runtime("cudaStreamSynchronize", at + 6, 87)]  # fmt: skip
 
-    facts = facts_of(steps_of(events))
+
+def test_on_a_device_the_kernels_count_and_not_the_launching():
+    facts = facts_of(steps_of(on_device))
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.45)
+
+
+OPERATIONS, ELEMENTS = 2 * 64**3, 3 * 64**2
+"""Of a product of two 64 x 64 matrices."""
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        # 1/32 of the arithmetic in doubles; in floats the memory is slower than the arithmetic.
+        ("Tesla T4", (4 * ELEMENTS / 320e9) / (OPERATIONS / 0.253e12)),
+        # Both bound by memory: half of the bytes.
+        ("Tesla V100-SXM2-16GB", 0.5),
+        ("NVIDIA GeForce RTX 4090", (4 * ELEMENTS / 1008e9) / (OPERATIONS / 1.29e12)),
+        ("a GPU that nobody knows", 0.5),
+    ],
+)
+def test_on_a_known_gpu_the_roofline_says_what_is_left(name, kept):
+    facts = facts_of(steps_of(on_device), deviceProperties=[{"name": name}])
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.9 * (1 - kept), abs=2e-5)
+
+
+def large(at: float) -> list[Json]:
+    """As ``on_device`` with a product of two 8192 x 8192 matrices, which is bound by arithmetic."""
+    shapes = {"dims": [[8192, 8192], [8192, 8192]], "types": ["double", "double"], "sequence": int(at)}
+    return [op("aten::linear", at + 1, 4, **shapes), *on_device(at)[1:]]
+
+
+@pytest.mark.parametrize(("precision", "kept"), [("highest", 1.0), ("high", 19.5 / 156)])
+def test_doubles_that_are_as_fast_as_floats_are_silent_unless_floats_may_use_tf32(precision, kept):
+    facts = facts_of(steps_of(large), run=Run(flags={"matmul_precision": precision}),
+                     deviceProperties=[{"name": "NVIDIA A100-SXM4-40GB"}])  # fmt: skip
+    savings = [predict_saving(facts, found.edit).fraction for found in find(facts)]
+    assert savings == ([] if kept == 1.0 else [pytest.approx(0.9 * (1 - kept), abs=2e-5)])
+
+
+def test_on_a_cpu_the_rates_measured_there_count_in_the_backward_pass_too():
+    """A fourth of the arithmetic's time, which is longer than the memory's in both types."""
+    rates = Rates("some", 1e10, {"float64": 1e10, "float32": 4e10})
+
+    def events(at: float) -> list[Json]:
+        node = op("autograd::engine::evaluate_function: AddmmBackward0", at + 60, 30, sequence=int(at + 10))
+        return [linear(at + 10, 40), node]
+
+    facts = facts_of(steps_of(events), run=Run(rates=rates))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.7 * 0.75)
+    assert found.trial is not None
+    assert found.trial.experiment.backward
+    assert predict_saving(facts, found.trial.edit_of(0.1)).fraction == pytest.approx(0.7 * 0.9)
+
+
+def test_it_hands_over_its_costliest_operators_to_be_run_in_both_types():
+    facts = facts_of(steps_of(lambda at: [linear(at + 10, 40), linear(at + 50, 30, rows=32), linear(at + 80, 5)]))
+    trial = find(facts)[0].trial
+    assert trial is not None
+    assert trial.experiment == Experiment("narrower-type", (
+        Case("linear", ((64, 64), (64, 64)), "float64", 2.0), Case("linear", ((32, 64), (64, 64)), "float64", 1.0),
+    ), to="float32")  # fmt: skip
+    assert predict_saving(facts, trial.edit_of(0.2)).fraction == pytest.approx(0.75 * 0.8)
+    assert predict_saving(facts, trial.edit_of(1.5)).fraction == 0
+
+
+def test_where_most_of_the_time_goes_into_what_no_experiment_knows_there_is_none():
+    sort = {"dims": [[8192], []], "types": ["double", "Scalar"]}
+    facts = facts_of(steps_of(lambda at: [linear(at + 1, 30), op("aten::sort", at + 40, 31, **sort)]))
+    assert find(facts)[0].trial is None
 
 
 def test_floats_are_silent():

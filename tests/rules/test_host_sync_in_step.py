@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profkit.diagnosing import read_facts
-from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.host_sync_in_step import host_sync_in_step
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, rows_named, runtime, step
@@ -135,8 +135,19 @@ def test_a_recording_of_one_step_does_not_tell_what_every_step_does():
 
 
 def test_without_operators_the_rule_does_not_look():
-    facts = facts_of([step(0, 0, 100), kernel("k", 10, 5)])
-    assert missing_needs(facts, host_sync_in_step.needs) == [Need.OPERATORS]
+    with pytest.raises(CannotLook, match="no operators of the host"):
+        find(facts_of([step(0, 0, 100), kernel("k", 10, 5)]))
+
+
+def test_without_operators_the_calls_of_cuda_show_the_waits():
+    def launch_and_wait(at: int) -> list:
+        return [runtime("cudaLaunchKernel", at, 5, correlation=at + 1), kernel("k", at + 10, 20, correlation=at + 1),
+                runtime("cudaStreamSynchronize", at + 6, 26)]  # fmt: skip
+
+    events = [event for n in range(4) for event in (step(n, 100 * n, 100), *launch_and_wait(100 * n + 1),
+                                                    *launch_and_wait(100 * n + 51))]  # fmt: skip
+    (found,) = find(facts_of(events))
+    assert found.message.startswith("The host waits for the device 2 times a step in cudaStreamSynchronize, 52.0 us")
 
 
 def test_a_gpu_program_whose_kernels_are_missing_cannot_be_judged():

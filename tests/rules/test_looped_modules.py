@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profkit.experiment import Case, Experiment
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.looped_modules import looped_modules
 from profkit.run import CallSite
@@ -58,6 +59,17 @@ def test_the_saving_is_what_all_calls_but_one_spend_on_dispatch_and_python():
     # of which 4 / 5 vanish.
     facts = recording()
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(46 * 0.8 / 100, abs=1e-3)
+
+
+def test_it_hands_over_one_call_and_prices_the_operators_by_what_a_batch_leaves():
+    """30 us of operators, of which a fourth is left, and 16 us of Python, of which a fifth."""
+    facts = recording()
+    trial = find(facts)[0].trial
+    assert trial is not None
+    case = Case("linear", ((4, 8), (8, 8)), "float32", 1.0)
+    assert trial.experiment == Experiment("batched-products", (case,), count=5)
+    saved = 30 * 0.75 + 16 * 0.8
+    assert predict_saving(facts, trial.edit_of(0.25)).fraction == pytest.approx(saved / 100, abs=1e-3)
 
 
 @pytest.mark.parametrize(("calls", "reported"), [(4, True), (3, False)])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from profkit.diagnosing import read_facts
+from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Suspicion
 from profkit.rules.single_tensor_optimizer import single_tensor_optimizer
@@ -52,6 +53,20 @@ def test_calls_are_paid_once_instead_of_once_for_each_operator_of_a_parameter():
     assert found.count == 18
     assert found.evidence == {"operators_per_parameter": 3.0, "parameters": 6}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.70 * 2 / 3, abs=1e-3)
+
+
+def test_it_hands_over_the_parameters_shapes_and_prices_the_whole_step_by_what_is_left():
+    facts = facts_of(steps_of(lambda at: update(at + 10)))
+    trial = find(facts)[0].trial
+    assert trial is not None
+    case = Case("SGD", (tuple(WEIGHT),) * 6, "float32", 1.0)
+    assert trial.experiment == Experiment("fused-optimizer", (case,), to="fused")
+    assert predict_saving(facts, trial.edit_of(0.1)).fraction == pytest.approx(0.70 * 0.9, abs=1e-3)
+
+
+def test_without_shapes_there_is_nothing_to_run():
+    facts = facts_of(steps_of(lambda at: update(at + 10, shapes=False)))
+    assert [found.trial for found in find(facts)] == [None]
 
 
 def test_moving_data_keeps_the_share_of_the_passes_that_a_fused_update_makes():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profkit.experiment import Case, Experiment
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unfused_attention import unfused_attention
 from profkit.run import CallSite
@@ -70,6 +71,34 @@ def test_the_backward_pass_keeps_five_products():
     forward, passes, products = 5 + 10 + 8, 20, 40 - 2.5 * 12
     saved = predict_saving(facts, find(facts)[0].edit).fraction
     assert saved == pytest.approx((forward + passes + products) / 300, abs=1e-3)
+
+
+def test_it_hands_over_queries_keys_and_values_and_prices_all_operators_by_what_is_left():
+    facts = facts_of(steps_of(lambda at: attention(at + 10)))
+    trial = find(facts)[0].trial
+    assert trial is not None
+    case = Case("scaled_dot_product_attention", ((8, 64, 16), (8, 64, 16), (8, 64, 16)), "float32", 1.0)
+    assert trial.experiment == Experiment("fused-attention", (case,), count=2)
+    assert predict_saving(facts, trial.edit_of(0.25)).fraction == pytest.approx(47 * 0.75 / 100, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "shapes"),
+    [
+        pytest.param(([8, 64, 16], [8, 16, 64]), ([8, 20, 64], [8, 64, 64]),
+                     ((8, 64, 16), (8, 64, 16), (8, 64, 20)), id="values first, transposed"),
+        pytest.param(([2, 4, 64, 16], [2, 4, 16, 64]), (SCORES, [2, 4, 64, 20]),
+                     ((8, 64, 16), (8, 64, 16), (8, 64, 20)), id="wider values"),
+        pytest.param(([64, 16], [2, 4, 16, 64]), (SCORES, VALUES), None, id="queries for all heads alike"),
+    ],
+)  # fmt: skip
+def test_only_products_of_one_batch_are_run(first, last, shapes):
+    def part(at: float) -> list[Json]:
+        return [tensor_op("aten::matmul", at, 20, *first), tensor_op("aten::softmax", at + 27, 10, SCORES),
+                tensor_op("aten::matmul", at + 38, 12, *last)]  # fmt: skip
+
+    (found,) = find(facts_of(steps_of(part)))
+    assert (found.trial.experiment.cases[0].shapes if found.trial else None) == shapes
 
 
 @pytest.mark.parametrize(

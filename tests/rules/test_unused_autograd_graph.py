@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from profkit.diagnosing import read_facts
+from profkit.diagnosing import diagnose, read_facts
+from profkit.findings import Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.unused_autograd_graph import unused_autograd_graph
-from profkit.run import CallSite, LiveHolder, LiveSample, Run
+from profkit.run import EVALUATION_WITH_GRAD, CallSite, LiveHolder, LiveSample, Remark, Run
 from tests.traces import annotation, facts_of, mark, memory, op, rows_named, step
 
 Json = dict[str, Any]
@@ -274,3 +275,24 @@ def test_a_whole_program_of_one_window_is_judged_with_less_confidence():
         find(facts_of(events))
     (found,) = find(facts_of(events, run=Run(torch="2.13.0")))
     assert found.confidence == 0.6
+
+
+EVALUATION = Remark(EVALUATION_WITH_GRAD, CallSite("train.py", 20, "evaluate", "scores = model(x)"))
+
+
+def test_an_evaluation_that_only_the_source_shows_is_low_at_its_line():
+    facts = facts_of(training(), run=Run(remarks=(EVALUATION, Remark("another", EVALUATION.site))))
+    (found,) = [one for one in diagnose(facts).findings if one.rule == "unused-autograd-graph"]
+    assert found.location is not None
+    assert (found.location.file, found.location.line, found.location.function) == ("train.py", 20, "evaluate")
+    assert (found.severity, found.confidence, found.saving) == (Severity.LOW, 0.6, None)
+    assert "The recorded steps have none of it" in found.message
+
+
+def test_an_evaluation_that_was_recorded_is_reported_once():
+    located = [step(9, 9000, LENGTH), mark(0, 9001, 400), *forward(9002, 36), *ending(9500, 48)]
+    facts = facts_of([*evaluating(), *located], run=Run(remarks=(EVALUATION,)), callsites=(EVALUATION.site,))
+    (found,) = find(facts)
+    assert found.severity is None
+    assert found.location is not None
+    assert found.location.line == 20

@@ -1,0 +1,202 @@
+"""A line that the compiler cannot trace cuts a compiled function in two.
+
+What it detects
+The graph breaks that `torch.compile` itself counted in the program's own functions, each with the line that it stopped
+at and its reason. profkit's own recordings hold them; others do not. Breaks that the program asks for
+(`torch._dynamo.graph_break`, `torch.compiler.disable`) are no finding.
+
+Why is this bad?
+What comes before and after the line are graphs of their own: nothing is fused across it, intermediate results go
+through memory, and each call enters the compiled code twice, where guards are checked and arguments are handed over
+again, in the backward pass as well. A read of a number makes a GPU's host wait besides.
+
+Example
+    @torch.compile
+    def clip(x):
+        norm = x.norm().item()
+        return x * min(1.0, 10.0 / norm)
+
+Use instead
+    @torch.compile
+    def clip(x):
+        norm = x.norm()
+        return x * torch.clamp(10.0 / norm, max=1.0)
+
+How the saving is estimated
+The step is replayed without the entries into the regions that begin behind the line: the look-up of the guards, and
+what a region takes before and after its own work. What stays between the regions, the line itself and Python's way
+there, is not in the estimate, and neither is what fusing across the line would save; both make the real saving larger.
+A break that no recorded step ran over has no price.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from profkit.derive.compiling import COMPILED_REGION, frame_of_regions, has_compiler_events
+from profkit.derive.facts import Facts
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.evidence import backward_of, length_ns, per_step, spent_ns
+from profkit.run import CallSite, Compilation, GraphBreak
+from profkit.savings.edits import Edit, combine, remove, shrink
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.units import format_count, format_time
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_.*_at_(\d{1,9})$")
+"""What the compiler calls the rest of a function behind the line at which it stopped (``resume_execution.py``)."""
+_ASKED_FOR = re.compile(r"torch\._dynamo\.graph_break\(\)|_?dynamo\.disable|compiler\.disable", re.IGNORECASE)
+_LOOKUP = "TorchDynamo Cache Lookup"
+_WRAPPERS = ("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue", "CompiledFunction",
+             "CompiledFunctionBackward", "autograd::engine::evaluate_function: CompiledFunctionBackward")  # fmt: skip
+"""What a region does besides its own work: ``runtime_wrappers.py`` and the bytecode around a compiled graph."""
+_UNCERTAINTY = 0.5
+"""Of what an entry takes a part stays, as the one region has all arguments and guards; what is fused comes on top."""
+_FIXES = {
+    r"\.item\(\)|Tensor\.item|_local_scalar_dense": "Keep the number a tensor: `torch.where`, `clamp` or a product "
+    "with a mask in the place of Python's `if` and `min`. Where it has to be a number, set "
+    "`torch._dynamo.config.capture_scalar_outputs = True`.",
+    r"\bprint\b|\blogg|\bwarn": "Move the message out of the compiled function, or name the function that prints in "
+    "`torch._dynamo.config.reorderable_logging_functions`.",
+    r"data-dependent|control flow": "Replace the branch by tensor operations: `torch.where`, or `torch.cond` where "
+    "both sides are expensive.",
+}
+"""By what the compiler's reason says."""
+_OTHER_FIX = "Move what the compiler cannot trace out of the compiled function, or write it with tensor operations."
+_EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
+"""Since PyTorch 2.7 a reason is a title, an explanation and hints; before, it was one line."""
+_MOST_TEXT = 160
+
+
+@rule(Kind.FAULT)
+def graph_break(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each line, the costliest first."""
+    if facts.run.torch is None:
+        raise CannotLook("graph breaks are known only of recordings that profkit made")
+    compiled = facts.run.compiled
+    if compiled is None:
+        return
+    for together in _by_line(compiled.breaks):
+        yield _suspect(facts, together, _entered(facts, together, compiled.compilations))
+
+
+def _by_line(breaks: Sequence[GraphBreak]) -> list[list[GraphBreak]]:
+    """Those at one line of the user's: a function that is compiled by itself and inside another breaks twice."""
+    found: dict[tuple[str, int], list[GraphBreak]] = {}
+    for one in breaks:
+        if not _ASKED_FOR.search(one.reason.partition("\n")[0]):
+            site = _user_stack(one)[-1]
+            found.setdefault((site.file, site.line), []).append(one)
+    return list(found.values())
+
+
+def _user_stack(one: GraphBreak) -> tuple[CallSite, ...]:
+    """The stack without the library's frames at its end."""
+    return one.stack[: len(one.stack) - one.library_frames]
+
+
+def _entered(facts: Facts, breaks: Sequence[GraphBreak], compilations: Sequence[Compilation]) -> Rows:
+    """The regions in the measured steps that exist because of these breaks: what comes behind the lines that led to
+    one, and the functions called there, which would otherwise be part of their caller's."""
+    resumed = {(site.file, site.line) for one in breaks for site in one.stack}
+    called = {(site.file, site.function) for one in breaks for site in one.stack[1:]}
+    frames = set()
+    for compilation in compilations:
+        site = compilation.site
+        if site is not None:
+            match = _RESUMED.match(site.function)
+            behind = match is not None and (site.file, int(match[1])) in resumed
+            if behind or (site.file, site.function) in called:
+                frames.add(compilation.frame)
+    of = facts.once(frame_of_regions)
+    return facts.measured_rows(np.isin(of, sorted(frames)) & (of >= 0))
+
+
+def _suspect(facts: Facts, breaks: list[GraphBreak], regions: Rows) -> Suspicion:
+    site, *outer = reversed(_user_stack(breaks[0]))
+    reason = _reason(breaks[0])
+    edit = _without_entries(facts, regions) if regions.size else None
+    message, evidence = _describe(facts, regions, edit)
+    return Suspicion(
+        message=f"The compiler stops here ({reason}) and goes on behind the line with another graph{message}",
+        fix=next((fix for words, fix in _FIXES.items() if re.search(words, reason)), _OTHER_FIX),
+        rows=regions,
+        edit=edit,
+        confidence=0.95,
+        count=max(1, round(per_step(facts, regions))) if regions.size else sum(one.count for one in breaks),
+        location=Location.of(site),
+        also=tuple(Location.of(one) for one in outer),
+        evidence={"reason": reason, **evidence},
+    )
+
+
+def _reason(one: GraphBreak) -> str:
+    """The compiler's explanation, in one line."""
+    explained = _EXPLANATION.search(one.reason)
+    text = explained[1] if explained else one.reason.partition("\n")[0]
+    text = text.strip().rstrip(".")
+    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
+
+
+def _describe(facts: Facts, regions: Rows, edit: Edit | None) -> tuple[str, dict[str, int]]:
+    """The end of the message, and the figures in it."""
+    if edit is None:
+        seen = "; no recorded step entered it" if has_compiler_events(facts) else "; what that costs was not recorded"
+        return f"{seen}.", {}
+    spent = int((spent_ns(facts, edit.rows) - edit.kept_ns).sum()) // max(facts.steps.measured_count, 1)
+    entries = max(1, round(per_step(facts, regions)))
+    times = format_count(entries, "time")
+    return f", {times} a step: entering it takes {format_time(spent)}.", {
+        "entries_per_step": entries,
+        "entering_ns_per_step": spent,
+    }
+
+
+def _without_entries(facts: Facts, regions: Rows) -> Edit:
+    """The look-ups vanish, and of the regions and their backward passes only the work itself is kept."""
+    nodes = backward_of(facts, regions)
+    entries = np.concatenate([regions, nodes])
+    start_ns, end_ns = _own_work(facts, entries)
+    kept = shrink(entries, length_ns(facts, start_ns, end_ns), _UNCERTAINTY)
+    return combine([remove(_lookups_of(facts, regions), uncertainty=_UNCERTAINTY), kept])
+
+
+def _lookups_of(facts: Facts, regions: Rows) -> Rows:
+    """For each region the look-up that came last before it, with no other region between."""
+    events = facts.trace.events
+    found = []
+    for lane in np.unique(events.lane[regions]):
+        lookups = np.flatnonzero(facts.trace.named(_LOOKUP) & (events.lane == lane))
+        everywhere = np.flatnonzero((facts.once(frame_of_regions) >= 0) & (events.lane == lane))
+        if not lookups.size:
+            continue
+        here = regions[events.lane[regions] == lane]
+        before = np.searchsorted(events.start_ns[lookups], events.start_ns[here]) - 1
+        previous = np.searchsorted(events.start_ns[everywhere], events.start_ns[here]) - 1
+        lookup = lookups[before.clip(min=0)]
+        own = (before >= 0) & (
+            (previous < 0) | (events.start_ns[everywhere[previous.clip(min=0)]] < events.start_ns[lookup])
+        )
+        found.append(lookup[own])
+    return np.concatenate(found) if found else regions[:0]
+
+
+def _own_work(facts: Facts, entries: Rows) -> tuple[Int64s, Int64s]:
+    """From the start of the first to the end of the last thing in each that is work of the program; nothing where
+    there is none."""
+    events, tree = facts.trace.events, facts.tree
+    inside = np.zeros(len(events), dtype=bool)
+    inside[entries] = True
+    wrapping: Bools = facts.trace.named(*_WRAPPERS) | facts.trace.with_codes(
+        facts.trace.codes_where(lambda name: name.startswith(COMPILED_REGION))
+    )
+    owner = tree.nearest_ancestor(inside)
+    work = np.flatnonzero((events.category == Category.OPERATOR) & ~wrapping & (owner >= 0))
+    first, last = events.start_ns + 0, events.start_ns + 0
+    first[entries] = np.iinfo(np.int64).max
+    np.minimum.at(first, owner[work], events.start_ns[work])
+    np.maximum.at(last, owner[work], tree.end_ns[work])
+    return np.minimum(first[entries], last[entries]), last[entries]

@@ -1,0 +1,140 @@
+"""The same function is compiled again and again, because each call differs in what the compiler took for constant.
+
+What it detects
+Functions of the program that `torch.compile` compiled at least four times for one reason, a guard that fails each time
+with another number. profkit's own recordings hold the compiler's records; others do not. The first time or two are how
+the compiler learns which sizes vary, and a mode or a type that changes once is another reason: neither is a finding.
+
+Why is this bad?
+A compilation takes a second or so, as long as thousands of steps, and each further one makes every call check more
+guards. After eight (`torch._dynamo.config.recompile_limit`) the compiler gives up, and new sizes run uncompiled; a line
+of the log says so once.
+
+Example
+    encode = torch.compile(model, dynamic=False)
+    for tokens in loader:  # of any length
+        encode(tokens)
+
+Use instead
+    encode = torch.compile(model)
+    for tokens in loader:
+        torch._dynamo.mark_dynamic(tokens, 1)
+        encode(tokens)
+
+How the saving is estimated
+Where most recorded steps compile, the steps are replayed without the compiler's work. Otherwise the loss is one that
+stops by itself: the severity comes from the share of the process's time so far that went into the repeated
+compilations, low from half a percent, medium from a tenth. What is lost where the compiler gave up is not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from profkit.derive.compiling import compilations
+from profkit.derive.facts import Facts
+from profkit.findings import Kind, Location, Severity
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.run import CallSite, Compilation
+from profkit.savings.edits import remove
+from profkit.trace.events import Rows
+from profkit.units import format_count, format_time
+
+_MOST_TO_LEARN = 2
+"""With `dynamic=None` the first other size makes that dimension dynamic, and one that is 0 or 1 is always special."""
+_NUMBER = re.compile(r"\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b")
+_OF_COMPILATION = re.compile(r"^\d+/\d+: ")
+_UNCERTAINTY = 0.1
+_LIMIT = re.compile(r"(recompile|cache_size)[ _]limit", re.IGNORECASE)
+_MOST_TEXT = 160
+_FIXES = {
+    r"size mismatch|stride mismatch|\.size\(|\.shape": "Let the compiler know that the size varies: "
+    "`torch._dynamo.mark_dynamic(tensor, dim)` before the call, or `torch.compile(..., dynamic=True)`; or pad to a few "
+    "sizes.",
+    r"==": "Pass the number that changes as a tensor, `torch.tensor(value)`, or compile with `dynamic=True`: Python's "
+    "numbers are constants to the compiler.",
+}
+"""By the guard that failed."""
+_OTHER_FIX = "Keep what the guard looks at the same from call to call, or pass it as a tensor."
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """A function's compilations for one reason; ``gave_up`` says that the compiler refuses further ones."""
+
+    frame: int
+    site: CallSite
+    guard: str
+    times: int
+    lost_ns: int
+    gave_up: bool
+
+
+@rule(Kind.FAULT)
+def recompilation(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each function and guard."""
+    if facts.run.torch is None:
+        raise CannotLook("recompilations are known only of recordings that profkit made")
+    if facts.run.compiled is not None:
+        repeated = _repeated(facts.run.compiled.compilations)
+        for one in repeated:
+            yield _suspect(one, _in_steps(facts, one, len(repeated)), facts.run.compiled.elapsed_ns)
+
+
+def _repeated(records: Sequence[Compilation]) -> list[_Repeated]:
+    """Those that are more than the compiler needs to learn what varies."""
+    groups: dict[tuple[int, str], list[Compilation]] = {}
+    gave_up = {one.frame for one in records if _LIMIT.search(one.failure)}
+    for one in records:
+        if one.site is not None and one.reason:
+            groups.setdefault((one.frame, _guard(one.reason, "N")), []).append(one)
+    return [
+        _Repeated(frame, group[-1].site, _guard(group[-1].reason), len(group), sum(one.duration_ns for one in group),
+                  frame in gave_up)
+        for (frame, _), group in groups.items() if len(group) > _MOST_TO_LEARN and group[-1].site is not None
+    ]  # fmt: skip
+
+
+def _guard(reason: str, number: str | None = None) -> str:
+    """The guard that failed, in one line without its place; its numbers replaced by ``number`` if that is given."""
+    text = _OF_COMPILATION.sub("", reason.partition("\n")[0]).partition("  #")[0].strip()
+    return text[:_MOST_TEXT] if number is None else _NUMBER.sub(number, text)
+
+
+def _in_steps(facts: Facts, one: _Repeated, functions: int) -> Rows:
+    """The compiler's work on this function in the measured steps. Where it left no number of the function, all of it is
+    this one's if no other function is compiled repeatedly."""
+    rows, frame = facts.once(compilations)
+    mine = (frame == one.frame) | ((frame < 0) & (functions == 1))
+    of_measured: Rows = rows[mine & facts.measured[rows]]
+    return of_measured
+
+
+def _suspect(one: _Repeated, rows: Rows, elapsed_ns: int) -> Suspicion:
+    going_on = ", and again in most of the recorded steps" if rows.size else ""
+    limit = "; then it gave up, and what is new runs uncompiled" if one.gave_up else ""
+    return Suspicion(
+        message=f"This function was compiled again {format_count(one.times, 'time')}{going_on}, which took "
+        f"{format_time(one.lost_ns)} so far{limit}. The guard that failed last: {one.guard}.",
+        fix=next((fix for words, fix in _FIXES.items() if re.search(words, one.guard)), _OTHER_FIX),
+        rows=rows,
+        edit=remove(rows, uncertainty=_UNCERTAINTY) if rows.size else None,
+        confidence=0.95,
+        count=one.times,
+        location=Location.of(one.site),
+        severity=None if rows.size else _severity_of_loss(one.lost_ns, elapsed_ns),
+        evidence={
+            "recompilations": one.times,
+            "compiling_ns": one.lost_ns,
+            "share_of_process_time": round(one.lost_ns / elapsed_ns, 4) if elapsed_ns else 0.0,
+            "gave_up": int(one.gave_up),
+        },
+    )
+
+
+def _severity_of_loss(lost_ns: int, elapsed_ns: int) -> Severity:
+    """Never high: it grows no further while the process does."""
+    share = lost_ns / elapsed_ns if elapsed_ns else 0.0
+    return Severity.MEDIUM if share >= 0.1 else Severity.LOW if share >= 0.005 else Severity.INFO

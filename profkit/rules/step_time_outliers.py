@@ -1,0 +1,179 @@
+"""A few steps take several times as long as the others.
+
+What it detects
+Steps of at least twice the median whose distance from it is more than 3.5 deviations, where there are two or more and
+they take at least a twentieth of all the time. Looked at are the steps that ran without the profiler, later than the
+first ones and those beside the recording, and the measured steps, each against the median of its kind.
+
+Why is this bad?
+The median says nothing of them, and nor does a recording of four steps, but the program's running time does. In a
+training on many devices all wait for the one that has its slow step.
+
+Example
+    for step, (x, y) in enumerate(loader):
+        train_step(x, y)
+        if step % 10 == 0:
+            validate(model)
+
+Use instead
+    for step, (x, y) in enumerate(loader):
+        train_step(x, y)
+        if step % 1000 == 0:
+            validate(model)
+
+How the saving is estimated
+Not at all: what the slow steps do may be needed. Their share of the time beyond the median is stated, and what differs
+in those that were recorded: garbage collections, checkpoints, batches waited for, compilations, calls of the GPU's
+allocator, or, without a recording too, new memory from the system. The severity is low where one of these is the cause
+or the slow steps come at regular intervals; else it is for information: another program on the machine does the same.
+
+Source of the deviations: the modified z-score over the median absolute deviation, Iglewicz and Hoaglin, How to detect
+and handle outliers, 1993.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.derive.facts import Facts
+from profkit.derive.steps import compiling
+from profkit.findings import Kind, Severity
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.run import GC_MARK, SAVE_MARK
+from profkit.trace.events import Bools, Category, Rows
+from profkit.units import format_count, format_share
+
+Floats = NDArray[np.float64]
+
+_BESIDE_RECORDING = 5
+"""Steps without the profiler that do not count: two before the recording, the first of the program among them, one in
+the middle of it and two behind, which find cold caches and give memory back."""
+_LEAST_STEPS = 10
+"""Of fewer, the deviation is that of a handful."""
+_LEAST_SCORE = 3.5
+_TO_DEVIATION = 0.6745
+"""The median absolute deviation of normal noise, in standard deviations."""
+_LEAST_RATIO = 2.0
+"""A busy machine stretches single steps by less, unless another program takes the CPU altogether."""
+_LEAST_SLOW = 2
+_LEAST_SHARE = 0.05
+_EXPLAINS = 0.5
+"""A cause that takes less than half of what a step is too long is not what made it slow."""
+_ALLOCATOR = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    """Slow steps: places among the unprofiled and among the recorded ones, and how many medians they take."""
+
+    unprofiled: Rows
+    recorded: Rows
+    ratios: Floats
+    share: float
+
+
+@rule(Kind.FAULT)
+def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for all slow steps."""
+    slow = _find_slow(facts)
+    if slow is None:
+        return
+    period = _period(slow.unprofiled)
+    cause, rows = _cause(facts, slow)
+    often = f", every {period}th one" if period else ""
+    what = f" What differs in them: {cause}." if cause else " Nothing that was recorded tells why."
+    yield Suspicion(
+        message=f"{format_count(len(slow.ratios), 'step')} took {slow.ratios.min():.1f} to {slow.ratios.max():.1f} "
+        f"times the median{often}: {format_share(slow.share)} of the time is what they took beyond it.{what}",
+        fix="Do less often what these steps do beyond the others, or outside the loop. Where it is not the program, "
+        "look for what else runs on the machine.",
+        rows=rows,
+        confidence=0.8 if cause or period else 0.4,
+        count=len(slow.ratios),
+        severity=Severity.LOW if cause or period else Severity.INFO,
+        evidence={
+            "slow_steps": len(slow.ratios),
+            "slowest_times_median": round(float(slow.ratios.max()), 2),
+            "share_of_time": round(slow.share, 4),
+            **({"every_steps": period} if period else {}),
+        },
+    )
+
+
+def _find_slow(facts: Facts) -> _Slow | None:
+    """None where no step stands out; raises `CannotLook` where too few steps were timed."""
+    steps = facts.steps
+    without = np.asarray(facts.run.reference_step_ns[_BESIDE_RECORDING:], dtype=np.float64)
+    chosen = np.flatnonzero(steps.measured)[0 if len(without) else 1 :]
+    recorded = steps.duration_ns[chosen].astype(np.float64)
+    if len(without) + len(recorded) < _LEAST_STEPS:
+        raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed, too few to tell a slow one")
+    ratios = np.concatenate([_in_medians(without), _in_medians(recorded)])
+    deviation = max(float(np.median(np.abs(ratios - 1))), 1e-3)
+    slow = (_TO_DEVIATION * (ratios - 1) / deviation > _LEAST_SCORE) & (ratios >= _LEAST_RATIO)
+    share = float((ratios[slow] - 1).sum() / ratios.sum())
+    if slow.sum() < _LEAST_SLOW or share < _LEAST_SHARE:
+        return None
+    at = np.flatnonzero(slow)
+    return _Slow(at[at < len(without)], chosen[at[at >= len(without)] - len(without)], ratios[slow], share)
+
+
+def _in_medians(durations: Floats) -> Floats:
+    return durations / max(float(np.median(durations)), 1.0) if len(durations) else durations
+
+
+def _period(at: Rows) -> int:
+    """The interval at which the slow steps come, 0 where it is not the same each time."""
+    intervals = np.diff(at)
+    regular = len(intervals) > 1 and (intervals == intervals[0]).all()
+    return int(intervals[0]) if regular and intervals[0] > 1 else 0
+
+
+def _cause(facts: Facts, slow: _Slow) -> tuple[str, Rows]:
+    """What takes most of the excess of the slow recorded steps, and its events; of the unprofiled ones the faults."""
+    excess_ns = facts.steps.duration_ns - facts.steps.median_ns
+    for name, wanted in _candidates(facts) if slow.recorded.size else ():
+        taken_ns, rows = _per_step(facts, wanted)
+        usual_ns = float(np.median(taken_ns[facts.steps.measured]))
+        if (taken_ns[slow.recorded] - usual_ns).sum() >= _EXPLAINS * excess_ns[slow.recorded].sum():
+            step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+            return name, rows[np.isin(step, slow.recorded)]
+    return _page_faults(facts, slow.unprofiled), np.zeros(0, dtype=np.int64)
+
+
+def _candidates(facts: Facts) -> Sequence[tuple[str, Bools]]:
+    trace = facts.trace
+    marks = trace.events.category == Category.HOST_MARK
+    return (
+        ("Python's garbage collections", trace.with_codes(trace.codes_where(lambda n: n.startswith(GC_MARK))) & marks),
+        ("checkpoints are written", trace.named(SAVE_MARK) & marks),
+        ("the next batch is waited for", facts.loading),
+        ("something is compiled", compiling(trace)),
+        ("the GPU's memory is allocated or freed", trace.named(*_ALLOCATOR)),
+    )
+
+
+def _per_step(facts: Facts, wanted: Bools) -> tuple[Floats, Rows]:
+    """The time of the outermost of these events on the main thread, by step; and their rows."""
+    events, steps = facts.trace.events, facts.steps
+    rows = np.flatnonzero(facts.tree.outermost(wanted) & (events.lane == steps.main_lane))
+    step = steps.index_of(events.start_ns[rows])
+    rows, step = rows[step >= 0], step[step >= 0]
+    taken_ns = np.bincount(step, events.duration_ns[rows], len(steps)).astype(np.float64)
+    return taken_ns, rows.astype(np.int64)
+
+
+def _page_faults(facts: Facts, at: Rows) -> str:
+    """Empty where new memory does not explain the slow steps."""
+    run = facts.run
+    faults = np.asarray(run.reference_step_faults[_BESIDE_RECORDING:], dtype=np.float64)
+    took_ns = np.asarray(run.reference_step_ns[_BESIDE_RECORDING:], dtype=np.float64)
+    if not at.size or not run.page_fault_ns or len(faults) != len(took_ns):
+        return ""
+    more_ns = (faults[at] - np.median(faults)).sum() * run.page_fault_ns
+    explained = more_ns >= _EXPLAINS * (took_ns[at] - np.median(took_ns)).sum()
+    return "the system gives them new memory, page by page" if explained else ""

@@ -1,0 +1,144 @@
+"""Graph breaks: the compiler's own record says where and why, the regions in the trace what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.graph_break import graph_break
+from profkit.run import CallSite, Compilation, Compiled, GraphBreak, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, op, rows_named, step
+
+Json = dict[str, Any]
+ITEM = CallSite("model.py", 8, "forward", "if x.norm().item() > 4:")
+REASON = (
+    "Unsupported Tensor.item() call with capture_scalar_outputs=False\n"
+    "  Explanation: Dynamo does not support tracing `Tensor.item()`.\n  Hint: set something.\n"
+)
+PLAIN = Compilation(0, CallSite("model.py", 6, "forward"), 10**9)
+RESUMED = Compilation(1, CallSite("model.py", 8, "torch_dynamo_resume_in_forward_at_8"), 10**9)
+
+
+def find(
+    *breaks: GraphBreak,
+    compilations: tuple[Compilation, ...] = (PLAIN, RESUMED),
+    events: list[Json] | None = None,
+):
+    """What the rule finds, and the facts."""
+    run = Run(torch="2.13", compiled=Compiled(breaks, compilations, 10**10))
+    facts = facts_of(steps_with_two_regions() if events is None else events, run=run)
+    found: list[Suspicion] = list(graph_break.check(facts))
+    return found, facts
+
+
+def steps_with_two_regions() -> list[Json]:
+    """Steps of 1000 us. Within the first region the second is entered: 20 us of look-up, 10 before its graph of 60 us,
+    5 behind it."""
+    events = []
+    for i, at in enumerate((0, 1000, 2000)):
+        events += [
+            step(i, at, 1000),
+            op("TorchDynamo Cache Lookup", at + 10, 20), op("Torch-Compiled Region: 0/0", at + 30, 500),
+            op("## Call CompiledFxGraph a ##", at + 60, 200), op("aten::item", at + 300, 10),
+            op("TorchDynamo Cache Lookup", at + 400, 20), op("Torch-Compiled Region: 1/0", at + 425, 75),
+            op("AOTDispatcher Runtime Wrapper Prologue", at + 430, 4),
+            op("## Call CompiledFxGraph b ##", at + 435, 60), op("aten::mm", at + 440, 30),
+        ]  # fmt: skip
+    return events
+
+
+def test_the_entry_into_the_region_behind_the_line_is_what_it_costs():
+    (found,), facts = find(GraphBreak(REASON, (ITEM,)))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("model.py", 8)
+    assert found.rows.tolist() == rows_named(facts.trace, "Torch-Compiled Region: 1/0")
+    assert found.evidence["entries_per_step"] == 1
+    assert found.evidence["entering_ns_per_step"] == 35_000
+    assert found.edit is not None
+    assert predict_saving(facts, found.edit).fraction == 0.035
+    assert "Dynamo does not support tracing `Tensor.item()`)" in found.message
+    assert "capture_scalar_outputs = True" in found.fix
+
+
+def test_the_backward_pass_enters_once_more_too():
+    events = [{**event, "args": dict(event["args"])} for event in steps_with_two_regions()]
+    for i, at in enumerate((0, 1000, 2000)):
+        events += [
+            op("CompiledFunction", at + 434, 62, sequence=i),
+            op("autograd::engine::evaluate_function: CompiledFunctionBackward", at + 700, 100, sequence=i),
+            op("CompiledFunctionBackward", at + 701, 98, sequence=i),
+            op("## Call CompiledFxGraph c ##", at + 720, 70),
+        ]
+    (found,), _ = find(GraphBreak(REASON, (ITEM,)), events=events)
+    assert found.evidence["entering_ns_per_step"] == 35_000 + 30_000
+
+
+def test_a_break_in_a_function_that_is_called_there_costs_its_entries_as_well():
+    inner = CallSite("layer.py", 3, "clip", "n = x.item()")
+    called = Compilation(2, CallSite("layer.py", 1, "clip"), 10**9)
+    events = steps_with_two_regions()
+    for at in (0, 1000, 2000):
+        events += [op("Torch-Compiled Region: 2/0", at + 800, 50), op("aten::add", at + 810, 30)]
+    (found,), _ = find(GraphBreak(REASON, (ITEM, inner)), compilations=(PLAIN, RESUMED, called), events=events)
+    assert found.location is not None
+    assert found.location.file == "layer.py"
+    assert [place.file for place in found.also] == ["model.py"]
+    assert found.evidence["entering_ns_per_step"] == 35_000 + 20_000
+
+
+def test_a_break_in_a_library_is_at_the_users_line_that_led_there():
+    library = CallSite("/site-packages/lib/x.py", 3, "call")
+    (found,), _ = find(GraphBreak(REASON, (ITEM, library), library_frames=1))
+    assert found.location is not None
+    assert found.location.line == 8
+
+
+def test_one_line_is_one_finding_however_often_it_broke():
+    found, _ = find(GraphBreak(REASON, (ITEM,)), GraphBreak(REASON, (CallSite("main.py", 2, "main"), ITEM)))
+    assert len(found) == 1
+
+
+def test_two_lines_are_two_findings_each_with_its_own_region():
+    line = CallSite("model.py", 10, "forward", "print(x)")
+    behind = Compilation(2, CallSite("model.py", 10, "torch_dynamo_resume_in_forward_at_10"), 10**9)
+    printed = "Failed to trace builtin operator\n  Explanation: Dynamo cannot trace builtin operator `print`.\n"
+    (first, second), _ = find(
+        GraphBreak(REASON, (ITEM,)), GraphBreak(printed, (line,)), compilations=(PLAIN, RESUMED, behind)
+    )
+    assert first.edit is not None
+    assert second.edit is None
+    assert "reorderable_logging_functions" in second.fix
+
+
+def test_a_break_outside_the_recorded_steps_has_a_line_and_no_price():
+    (found,), _ = find(GraphBreak(REASON, (ITEM,), count=2), events=[step(0, 0, 1000), op("aten::mm", 0, 900)])
+    assert (found.edit, found.count) == (None, 2)
+    assert found.location is not None
+    assert found.location.line == 8
+    assert "what that costs was not recorded" in found.message
+
+
+def test_regions_of_other_functions_are_not_its_price():
+    (found,), _ = find(GraphBreak(REASON, (ITEM,)), compilations=(PLAIN,))
+    assert found.edit is None
+    assert "no recorded step entered it" in found.message
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["Call to `torch._dynamo.graph_break()`\n  Explanation: x", "Skip calling `torch.compiler.disable()`d function"],
+)
+def test_a_break_that_the_program_asks_for_is_silent(reason):
+    assert find(GraphBreak(reason, (ITEM,)))[0] == []
+
+
+def test_a_program_that_compiles_nothing_is_silent():
+    assert list(graph_break.check(facts_of(steps_with_two_regions(), run=Run(torch="2.13")))) == []
+
+
+def test_a_recording_made_elsewhere_cannot_tell():
+    with pytest.raises(CannotLook, match="profkit made"):
+        list(graph_break.check(facts_of(steps_with_two_regions())))

@@ -1,0 +1,127 @@
+"""Slow steps: several of them, far from the rest, and worth something; with what differs in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profkit.findings import Severity
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.step_time_outliers import step_time_outliers
+from profkit.run import CallSite, Run
+from tests.traces import annotation, facts_of, mark, op, rows_named, step
+
+Json = dict[str, Any]
+MS = 1_000_000
+BESIDE = (90 * MS, 10 * MS, 10 * MS, 50 * MS, 50 * MS)
+"""The first step of the program and those beside the recording, which do not count."""
+
+
+def recorded(*durations: int, inside: dict[int, list[Json]] | None = None) -> list[Json]:
+    """Steps of these lengths in us; ``inside`` has further events of some, by their time in the step."""
+    events, at = [], 0
+    for i, duration in enumerate(durations):
+        events += [step(i, at, duration), op("aten::mm", at, 50)]
+        events += [{**event, "ts": event["ts"] + at} for event in (inside or {}).get(i, [])]
+        at += duration
+    return events
+
+
+def find(unprofiled: list[float], events: list[Json] | None = None, **run: Any) -> list[Suspicion]:
+    """``unprofiled`` are the steps that count, in ms."""
+    reference = (*BESIDE, *(int(ms * MS) for ms in unprofiled))
+    facts = facts_of(events or recorded(*[100] * 4), run=Run(torch="2.13", reference_step_ns=reference, **run))
+    return list(step_time_outliers.check(facts))
+
+
+def with_slow(*at: int, ms: float = 50, count: int = 24) -> list[float]:
+    """Steps of 10 ms, give or take 0.1, and slow ones."""
+    return [ms if i in at else 10 + 0.1 * (i % 3 - 1) for i in range(count)]
+
+
+def test_slow_steps_at_regular_intervals_are_found_without_a_recording_of_them():
+    (found,) = find(with_slow(3, 11, 19))
+    assert (found.count, found.severity) == (3, Severity.LOW)
+    assert found.evidence == {"slow_steps": 3, "slowest_times_median": 5.0, "share_of_time": 0.3, "every_steps": 8}
+    assert "every 8th one" in found.message
+
+
+def test_at_no_regular_interval_and_without_a_cause_they_are_for_information():
+    (found,) = find(with_slow(3, 4, 19))
+    assert (found.severity, found.confidence) == (Severity.INFO, 0.4)
+    assert "Nothing that was recorded tells why" in found.message
+
+
+def test_one_slow_step_is_an_accident():
+    assert find(with_slow(3)) == []
+
+
+@pytest.mark.parametrize(("ms", "reported"), [(20.0, 1), (19.9, 0)])
+def test_twice_the_median_is_the_least(ms, reported):
+    assert len(find(with_slow(2, 9, 16, ms=ms))) == reported
+
+
+def test_what_takes_less_than_a_twentieth_of_the_time_is_silent():
+    assert len(find(with_slow(2, 9, ms=22))) == 1
+    assert find(with_slow(2, 9, ms=22, count=50)) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_noisy_run_without_a_fault_is_silent(seed):
+    noise = np.random.default_rng(seed).lognormal(0, 0.25, 28)
+    assert find((10 * noise).tolist()) == []
+
+
+def test_the_first_steps_and_those_beside_the_recording_do_not_count():
+    assert find([10.0] * 24) == []
+
+
+def test_a_collection_in_the_slow_recorded_steps_is_the_cause_and_has_its_line():
+    pauses = {i: [op("profkit.gc#2", 60, 350)] for i in (1, 3)}
+    events = recorded(100, 450, 100, 450, 100, 100, inside=pauses)
+    (found,) = find(with_slow(), events)
+    assert "Python's garbage collections" in found.message
+    assert found.rows.tolist() == rows_named(facts_of(events).trace, "profkit.gc#2")
+    assert found.severity is Severity.LOW
+
+
+def test_what_takes_less_than_half_of_the_excess_is_not_the_cause():
+    pauses = {i: [op("profkit.gc#2", 60, 174)] for i in (1, 3)}
+    (found,) = find(with_slow(), recorded(100, 450, 100, 450, 100, 100, inside=pauses))
+    assert found.rows.size == 0
+    assert "Nothing that was recorded" in found.message
+
+
+def test_a_batch_waited_for_in_every_step_is_not_what_differs():
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    inside = {i: [annotation(loader, 60, 40 if i not in (1, 3) else 390)] for i in range(6)}
+    (found,) = find(with_slow(), recorded(100, 450, 100, 450, 100, 100, inside=inside))
+    assert "the next batch is waited for" in found.message
+    inside = {i: [annotation(loader, 60, 40)] for i in range(6)}
+    (found,) = find(with_slow(), recorded(100, 450, 100, 450, 100, 100, inside=inside))
+    assert "Nothing that was recorded" in found.message
+
+
+def test_new_memory_shows_without_a_recording():
+    faults = tuple(40_000 if ms == 50 else 10 for ms in (0, 0, 0, 0, 0, *with_slow(3, 4, 19)))
+    (found,) = find(with_slow(3, 4, 19), reference_step_faults=faults, page_fault_ns=1000)
+    assert "page by page" in found.message
+    assert "Nothing that" in find(with_slow(3, 4, 19), reference_step_faults=faults, page_fault_ns=400)[0].message
+
+
+def test_a_recording_of_enough_steps_needs_no_others():
+    events = recorded(900, *[100] * 6, 500, *[100] * 6, 500)
+    (found,) = step_time_outliers.check(facts_of(events))
+    assert found.count == 2
+
+
+def test_located_steps_are_not_timed():
+    events = recorded(*[5000] * 2, *[100] * 11, inside={i: [mark(0, 55, 10)] for i in (0, 1)})
+    assert list(step_time_outliers.check(facts_of(events, callsites=(CallSite("a.py", 1, "f"),)))) == []
+
+
+def test_too_few_steps_tell_nothing():
+    with pytest.raises(CannotLook, match="fewer than 10 steps"):
+        find([10.0] * 5)
