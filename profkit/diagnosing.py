@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.steps import measured_numbers
 from profkit.errors import UnreadableInput
+from profkit.experiment import Answer, Experiment, Measurement
 from profkit.findings import (
     GROWTH_EVIDENCE,
+    MEASURED_EVIDENCE,
     Diagnosis,
     Finding,
     Kind,
@@ -29,30 +32,33 @@ from profkit.findings import (
 )
 from profkit.health import check_recording
 from profkit.rules import all_rules
-from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
+from profkit.rules.base import CannotLook, Rule, Suspicion, Trial, missing_needs, reason_for
 from profkit.run import Run
 from profkit.savings.edits import Edit, combine
-from profkit.savings.simulate import predict_saving, step_time_ns
-from profkit.trace.kineto import read_kineto
+from profkit.savings.simulate import measured_saving, predict_saving, step_time_ns
+from profkit.trace.reading import read_trace
 
 OWN_ERROR = "failed inside profkit, please report it"
 """How the reason begins when a rule did not abstain but broke; the tests look for it."""
+_MOST_EXPERIMENTS = 8
+"""Each takes two seconds: a diagnosis with many lines at fault must not take minutes."""
 
 
 _STEP_SIGNALS = {
     "step()": "calls of step()",
     "optimizer": "the optimizer's steps",
     "dataloader": "the DataLoader's batches",
+    "forward": "calls of the model",
 }
 """How profkit's own recordings say where the program's steps end; other recordings say it by their marks alone."""
 
 
-def diagnose_path(path: Path) -> Diagnosis:
+def diagnose_path(path: Path, measure: Measure | None = None) -> Diagnosis:
     """Diagnose a trace file or a run directory.
 
     Raises `UnreadableInput` for anything that is neither.
     """
-    return diagnose(read_facts(path))
+    return diagnose(read_facts(path), measure)
 
 
 def read_facts(path: Path) -> Facts:
@@ -61,7 +67,7 @@ def read_facts(path: Path) -> Facts:
     trace_path = run_directory.find_trace(path) if path.is_dir() else path
     if trace_path is None:
         raise UnreadableInput(path, "holds no trace (*.pt.trace.json or *.pt.trace.json.gz)")
-    trace = read_kineto(trace_path)
+    trace = read_trace(trace_path)
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
         return Facts(trace, Run(trace=trace_path.name))
@@ -74,9 +80,42 @@ def read_facts(path: Path) -> Facts:
     )
 
 
-def diagnose(facts: Facts) -> Diagnosis:
-    """Let every rule judge the facts. The result is ranked; a rule that could not look is in ``skipped``."""
-    judged: list[tuple[Finding, Edit | None]] = []
+Measure = Callable[[Facts, Sequence[Experiment]], Sequence[Answer]]
+"""Runs experiments where the recording was made: `profkit.measuring.measure`, handed in by who wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a rule suspects, and the finding that it became. ``edit`` is the one that the saving rests on."""
+
+    rule: Rule
+    suspicion: Suspicion
+    finding: Finding
+    edit: Edit | None
+
+
+def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
+    """Let every rule judge the facts. The result is ranked; a rule that could not look is in ``skipped``.
+
+    With ``measure`` the findings that have an experiment are priced by it, where it can be run.
+    """
+    judged, skipped = _judge_all(facts)
+    notes: list[str] = []
+    if measure is not None:
+        judged, notes = _measure_all(facts, judged, measure)
+    return Diagnosis(
+        run=_summarise(facts),
+        timing=_time(facts),
+        findings=rank([one.finding for one in judged if not _is_worthless(one.finding)]),
+        skipped=skipped,
+        health=(*check_recording(facts), *notes),
+        total=_predict_total(facts, judged),
+    )
+
+
+def _judge_all(facts: Facts) -> tuple[list[_Judged], dict[str, str]]:
+    """What the rules found, and why some could not look."""
+    judged: list[_Judged] = []
     skipped: dict[str, str] = {}
     for rule in all_rules().values():
         missing = missing_needs(facts, rule.needs)
@@ -84,24 +123,54 @@ def diagnose(facts: Facts) -> Diagnosis:
             skipped[rule.name] = reason_for(facts, missing[0])
             continue
         try:
-            judged += [(_judge(facts, rule, suspicion), suspicion.edit) for suspicion in rule.check(facts)]
+            judged += [_judge(facts, rule, suspicion) for suspicion in rule.check(facts)]
         except CannotLook as reason:
             skipped[rule.name] = str(reason)
         except Exception as error:  # one broken rule must not cost the user what the others found
             skipped[rule.name] = f"{OWN_ERROR}: {type(error).__name__}: {error}"
-    return Diagnosis(
-        run=_summarise(facts),
-        timing=_time(facts),
-        findings=rank([finding for finding, _ in judged if not _is_worthless(finding)]),
-        skipped=skipped,
-        health=check_recording(facts),
-        total=_predict_total(facts, judged),
+    return judged, skipped
+
+
+def _measure_all(facts: Facts, judged: list[_Judged], measure: Measure) -> tuple[list[_Judged], list[str]]:
+    """The findings, those with an experiment priced by it, and a note for each that could not be."""
+    chosen = [i for i, one in enumerate(judged)
+              if one.suspicion.trial is not None and one.finding.severity is not Severity.INFO]  # fmt: skip
+    chosen = chosen[:_MOST_EXPERIMENTS]
+    if not chosen:
+        return judged, ["--measure: no finding has an experiment that could take the place of its model"]
+    trials = [trial for i in chosen if (trial := judged[i].suspicion.trial)]
+    answers = measure(facts, [trial.experiment for trial in trials])
+    priced, notes = list(judged), []
+    for i, trial, answer in zip(chosen, trials, answers, strict=True):
+        if answer.measurement is None:
+            notes.append(f"--measure: {judged[i].rule.name} keeps its model's price: {answer.failed}")
+        else:
+            priced[i] = _price_as_measured(facts, judged[i], trial, answer.measurement)
+    return priced, notes
+
+
+def _price_as_measured(facts: Facts, judged: _Judged, trial: Trial, found: Measurement) -> _Judged:
+    """The finding with the saving of what the experiment left of the time; its range is that of the rounds."""
+    edits = trial.edit_of(found.low), trial.edit_of(found.factor), trial.edit_of(found.high)
+    saving = measured_saving(facts, edits, judged.suspicion.size_bytes)
+    half_range = (saving.high - saving.low) / 2 / max(saving.fraction, 1e-9)
+    evidence = {
+        MEASURED_EVIDENCE: round(found.factor, 4),
+        "measured_ns_as_it_is": found.first_ns,
+        "measured_ns_with_the_fix": found.second_ns,
+    }
+    finding = replace(
+        judged.finding,
+        saving=saving,
+        severity=_severity(saving, judged.suspicion),
+        evidence={**judged.finding.evidence, **evidence},
     )
+    return replace(judged, finding=finding, edit=replace(edits[1], uncertainty=min(1.0, half_range)))
 
 
-def _predict_total(facts: Facts, judged: list[tuple[Finding, Edit | None]]) -> Saving | None:
+def _predict_total(facts: Facts, judged: list[_Judged]) -> Saving | None:
     """What mending all faults at once gives back: they overlap, so it is less than their sum. None below two."""
-    edits = [edit for finding, edit in judged if edit is not None and is_worth_mending(finding)]
+    edits = [one.edit for one in judged if one.edit is not None and is_worth_mending(one.finding)]
     return predict_saving(facts, combine(edits)) if len(edits) > 1 else None
 
 
@@ -110,16 +179,16 @@ def _is_worthless(finding: Finding) -> bool:
     return finding.kind is Kind.OPPORTUNITY and finding.severity is Severity.INFO
 
 
-def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Finding:
+def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> _Judged:
     saving = predict_saving(facts, suspicion.edit, suspicion.size_bytes) if suspicion.edit else None
     if saving is None and suspicion.size_bytes:
         saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
     growth = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
     per_step = round(len(suspicion.rows) / max(facts.steps.measured_count, 1))
-    return Finding(
+    finding = Finding(
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
-        severity=_severity(saving, suspicion),
+        severity=suspicion.severity or _severity(saving, suspicion),
         message=suspicion.message,
         count=suspicion.count if suspicion.count is not None else max(1, per_step),
         confidence=suspicion.confidence,
@@ -129,6 +198,7 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Finding:
         saving=saving,
         evidence={**suspicion.evidence, **growth},
     )
+    return _Judged(rule, suspicion, finding, suspicion.edit)
 
 
 def _severity(saving: Saving | None, suspicion: Suspicion) -> Severity:

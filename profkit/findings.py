@@ -54,6 +54,10 @@ GROWTH_EVIDENCE = "growth_bytes_per_step"
 """A rule whose ``saving.bytes`` is what memory gains with every step says so under this name in its evidence."""
 
 
+MEASURED_EVIDENCE = "measured_factor"
+"""A finding whose saving rests on an experiment on this machine has under this name what was left of the time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Saving:
     """What the step would gain: time, its share of the step with a likely range, and bytes of memory."""

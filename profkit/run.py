@@ -101,11 +101,23 @@ class LoadSample:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine as the program may use it: CPUs in its affinity mask and cgroup, PyTorch's threads, memory."""
+    """The machine as the program may use it: CPUs in its affinity mask and cgroup, PyTorch's threads, memory, and the
+    processor's name, empty where the system does not tell."""
 
     cpus: int
     torch_threads: int
     memory_bytes: int
+    processor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a device does at most: bytes a second between its memory and its arithmetic, and floating-point operations
+    a second in products of matrices, by the type's name (``float64``, ``float32``, ``tf32``, ``bfloat16``…)."""
+
+    device: str
+    bandwidth: float
+    products: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +142,55 @@ class OptimizerUse:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """Where PyTorch's compiler had to stop tracing: its reason, the lines that led there, the outermost first, of which
+    the last ``library_frames`` are no code of the user's, and how often."""
+
+    reason: str
+    stack: tuple[CallSite, ...]
+    library_frames: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One compilation of a function. ``frame`` is the compiler's number of the function, ``site`` its first line, None
+    where the compiler gave up before it looked and where a backward pass compiled its part later, ``reason`` what did
+    not fit any of the earlier compilations, and ``failure`` why there is none."""
+
+    frame: int
+    site: CallSite | None
+    duration_ns: int
+    reason: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had lived."""
+
+    breaks: tuple[GraphBreak, ...] = ()
+    compilations: tuple[Compilation, ...] = ()
+    elapsed_ns: int = 0
+
+
+EVALUATION_WITH_GRAD = "evaluation-with-grad"
+"""A model in evaluation mode is called in a loop with autograd on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What the program's source says of a line, recorded or not."""
+
+    kind: str
+    site: CallSite
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """What ``run.json`` says. ``reference_step_ns`` are the steps that passed with no profiler on, and
-    ``reference_step_faults`` the page faults in each; ``measured_step_faults`` those of the measured steps;
-    ``page_fault_ns`` is what one takes."""
+    """What ``run.json`` says. ``rates`` are the host's, where they had been measured before. ``reference_step_ns`` are
+    the steps that passed with no profiler on, and ``reference_step_faults`` the page faults in each;
+    ``measured_step_faults`` those of the measured steps; ``page_fault_ns`` is what one takes."""
 
     command: tuple[str, ...] = ()
     python: str | None = None
@@ -143,6 +200,7 @@ class Run:
     target: str | None = None
     variant: str | None = None
     host: Host | None = None
+    rates: Rates | None = None
     flags: Mapping[str, str | int | bool | None] = field(default_factory=dict)
     loaders: tuple[LoaderUse, ...] = ()
     optimizers: tuple[OptimizerUse, ...] = ()
@@ -151,6 +209,8 @@ class Run:
     reference_step_faults: tuple[int, ...] = ()
     measured_step_faults: tuple[int, ...] = ()
     page_fault_ns: int | None = None
+    compiled: Compiled | None = None
+    remarks: tuple[Remark, ...] = ()
     trace: str | None = None
     exit_status: int | None = None
     notes: tuple[str, ...] = ()

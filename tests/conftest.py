@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # They run side by side: threads of one that wait for work must not keep the others from the processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No test leaves a file beside a recording that it reads.
+os.environ["PROFKIT_CACHE"] = "0"
+# What was once measured on this machine must not decide what a test sees.
+_CACHE = tempfile.TemporaryDirectory(prefix="profkit-cache-")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 _BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "corpus"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profkit.errors import UnreadableInput, UsageError
 
-_TRACE_ENDINGS = (".json", ".gz", ".zst")
+_TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite")
 _SNAPSHOT_ENDINGS = (".pickle", ".pkl")
 
 

@@ -36,6 +36,8 @@ PROGRAM_FAILED = 3
 @click.option("--warmup", type=click.IntRange(0), default=1, show_default=True,
               help="Steps recorded to learn which line runs what.")  # fmt: skip
 @click.option("--active", type=click.IntRange(1), default=4, show_default=True, help="Steps recorded and measured.")
+@click.option("--measure", is_flag=True,
+              help="Price findings by experiments on this machine, in seconds, where there are any.")  # fmt: skip
 @click.option("--fail-on", type=click.Choice(["low", "medium", "high"]), metavar="low|medium|high",
               help="Exit with status 1 when a fault of this severity or above is found.")  # fmt: skip
 def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
@@ -49,13 +51,14 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     wait: int,
     warmup: int,
     active: int,
+    measure: bool,
     fail_on: str | None,
 ) -> None:
     """Say what to change in TARGET, on which line, and what it gives back.
 
-    TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd) or a run
-    directory. Arguments for a script stand after --. diagnosis.json and report.html are written to the run
-    directory; the report goes to stdout.
+    TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd), an Nsight
+    Systems export (*.sqlite) or a run directory. Arguments for a script stand after --. diagnosis.json and report.html
+    are written to the run directory; the report goes to stdout.
 
     \b
     profkit diagnose loss-list
@@ -77,17 +80,18 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
         if kind is TargetKind.SCRIPT:
             directory, program_status = _run_script(target, arguments, output, plan, as_module=False)
         elif kind is TargetKind.SCENARIO:
-            return _finish(*_run_scenario(target, variant, device, output, plan), format_name, fail_on)
+            return _finish(*_run_scenario(target, variant, device, output, plan, measure), format_name, fail_on)
         else:
-            return _finish(*_read(Path(target), output), format_name, fail_on)
+            return _finish(*_read(Path(target), output, measure), format_name, fail_on)
     _require_trace(directory, module or str(target), program_status)
-    return _finish(_diagnose(directory), directory, format_name, fail_on, program_status)
+    return _finish(_diagnose(directory, measure), directory, format_name, fail_on, program_status)
 
 
-def _diagnose(path: Path) -> Diagnosis:
+def _diagnose(path: Path, measure: bool) -> Diagnosis:
+    from profkit import measuring
     from profkit.diagnosing import diagnose_path
 
-    return diagnose_path(path)
+    return diagnose_path(path, measuring.measure if measure else None)
 
 
 def _require_trace(directory: Path, program: str, status: int) -> None:
@@ -100,13 +104,13 @@ def _require_trace(directory: Path, program: str, status: int) -> None:
         sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
 
 
-def _read(path: Path, output: Path | None) -> tuple[Diagnosis, Path]:
+def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
     """Diagnose first, so that nothing is left behind for a file that cannot be read."""
     from profkit.cli._numpy import import_numpy
     from profkit.run import create_directory, default_directory
 
     import_numpy()
-    diagnosis = _diagnose(path)
+    diagnosis = _diagnose(path, measure)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
     return diagnosis, directory
@@ -124,7 +128,7 @@ def _run_script(
 
 
 def _run_scenario(
-    name: str, variant: str, device: str, output: Path | None, plan: dict[str, int]
+    name: str, variant: str, device: str, output: Path | None, plan: dict[str, int], measure: bool
 ) -> tuple[Diagnosis, Path]:
     from profkit.catalogue import find_scenario
     from profkit.run import create_directory, default_directory
@@ -134,14 +138,14 @@ def _run_scenario(
     if chosen == "recorded":
         recording = find_recording(name, variant)
         click.echo(f"profkit: {name} needs a GPU: showing a recording made elsewhere ({recording})", err=True)
-        return _diagnose(recording), create_directory(output or default_directory(name))
+        return _diagnose(recording, measure), create_directory(output or default_directory(name))
     from profkit.cli._progress import Progress
     from profkit.collect.scenario import run_scenario
 
     directory = create_directory(output or default_directory(name))
     with Progress() as progress:
         run_scenario(scenario.path, variant, chosen, directory, on_progress=progress.show, **plan)
-    return _diagnose(directory), directory
+    return _diagnose(directory, measure), directory
 
 
 def _finish(

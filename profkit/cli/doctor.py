@@ -43,8 +43,19 @@ def _describe_torch() -> None:
     click.echo(f"GPU                {devices.gpu or 'none that PyTorch can use'}")
     click.echo(f"GPU kernels        {can}")
     click.echo(f"CPUs               {usable} usable, PyTorch uses {devices.threads} threads")
+    _describe_rates("cpu" if devices.gpu is None else "cuda")
     if sys.gettrace() is not None:
         click.echo("a debugger or coverage tool traces this process: exact lines cannot be found while it does")
+
+
+def _describe_rates(device: str) -> None:
+    """What the device does at most: measured the first time, then from the user's cache."""
+    from profkit.collect.rates import keep_rates
+
+    rates = keep_rates(device)
+    products = ", ".join(f"{kind} {rate / 1e9:,.0f}" for kind, rate in rates.products.items())
+    click.echo(f"memory             {rates.bandwidth / 1e9:,.1f} GB/s")
+    click.echo(f"products           {products} GFLOP/s")
 
 
 command.name = "doctor"

@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import sys
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -79,7 +80,17 @@ def describe_host(cgroup: Path = _CGROUP) -> Host:
         cpus=count_cpus(cgroup),
         torch_threads=torch.get_num_threads(),
         memory_bytes=min(psutil.virtual_memory().total, _read_limit(cgroup / "memory.max")),
+        processor=processor_name(),
     )
+
+
+def processor_name() -> str:
+    """The CPU's model as its maker calls it; elsewhere than on Linux what Python knows of it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def count_cpus(cgroup: Path = _CGROUP) -> int:

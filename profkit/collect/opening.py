@@ -51,14 +51,14 @@ class Opening:
             return False
         return self._is_over or self._tracer.has_ended or self._measure() > self._full_bytes
 
-    def look_at(self) -> None:
-        """Locate lines for longer, or be done. A late call, after the end, does nothing.
+    def look_at(self) -> bool:
+        """Locate lines for longer, or be done, which is said. A late call, after the end, does nothing.
 
         The recording itself is never stopped and begun anew here: what was open at the stop would end in the new one,
         which crashes the process.
         """
         if not self._is_on:
-            return
+            return self.was_full
         frame = sys._getframe()
         self._tracer.stop(frame)
         if self._is_over or self._measure() > self._full_bytes:
@@ -67,6 +67,7 @@ class Opening:
             self._tracer.notes.clear()
             self._tracer.max_lines *= 2
             self._tracer.start(frame)
+        return self.was_full
 
     def break_off(self) -> None:
         """Stop for a moment; `go_on` begins a new part."""

@@ -27,8 +27,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     ``wait`` steps pass unprofiled and are timed, ``warmup`` steps are recorded to learn which line runs what, and
     ``active`` steps are recorded to be measured; after up to thirty more timed steps everything is removed. Steps end
-    where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader; a program with
-    none of these is recorded from its start, for at most ``limit_s`` seconds.
+    where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader; where none of
+    these comes for long, after each call of the model. A program without any is recorded from its start, for at most
+    ``limit_s`` seconds.
 
     ``directory`` is made if absent (default ``traces/<target>/<time>``); ``on_progress`` is called with the phase that
     a step was of, the number of steps over and the number planned. Errors in here never reach the program: they

@@ -22,6 +22,7 @@ from profkit.collect.lines import LineTracer, is_at_work
 from profkit.collect.live import Census
 from profkit.collect.marks import free_cycles
 from profkit.collect.opening import Opening
+from profkit.collect.review import review_sources, user_sources
 from profkit.collect.sampler import Sampler
 from profkit.collect.schedule import Phase, Plan, Schedule
 from profkit.collect.session import Recording, is_capturing, pause_marked, when_cuda_starts
@@ -51,9 +52,9 @@ class Recorder:
         self._directory, self._plan, self._on_progress = directory, plan, on_progress
         self._files = SideFiles(directory, subject)
         self._schedule = Schedule(plan)
-        is_user = UserFiles(subject.roots)
-        self._tracer = LineTracer(is_user, plan.max_lines, plan.limit_s)
-        self._census = Census(is_user, GrowthLines(self._tracer.was_executed), subject.generators)
+        self._is_user = UserFiles(subject.roots)
+        self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
+        self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
         self._signals = StepSignals(self, guard)
         self._tape = Tape(lambda: guard(self._yield_to_program))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._watch)
@@ -94,7 +95,7 @@ class Recorder:
         if not self.over:
             self._conclude()
             self._leave()
-        self._files.set(exit_status=exit_status)
+        self._files.set(exit_status=exit_status, remarks=review_sources(user_sources(self._is_user.__getitem__)))
         self.write()
 
     def abandon(self) -> None:
@@ -275,7 +276,8 @@ class Recorder:
 
     def _cut_off(self) -> None:
         if self._schedule.phase is Phase.OPENING:
-            self._opening.look_at()
+            if self._opening.look_at():
+                self._signals.listen_to_forwards()
         elif self._bounds.are_exceeded(self._tracer.has_ended):
             self.notes.append("a step was so long that the recording was ended in the middle of it")
             self._tape.opening = None

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from profkit.collect import environment
+from profkit.collect.compiled import read_compiled
+from profkit.collect.rates import read_rates
 from profkit.collect.subject import Subject
+from profkit.collect.usercode import UserFiles
 from profkit.run import CALLSITES_FILE, LIVE_FILE, RUN_FILE, SAMPLES_FILE, CallSite, LiveSample, LoadSample, Run, save
 
 
@@ -16,8 +19,10 @@ class SideFiles:
     """``run`` is what will be written next."""
 
     def __init__(self, directory: Path, subject: Subject) -> None:
-        self.run: Run = environment.describe_run(subject.command, subject.target, subject.variant)
+        run = environment.describe_run(subject.command, subject.target, subject.variant)
+        self.run: Run = replace(run, rates=read_rates("cpu"))
         self._directory = directory
+        self._is_user = UserFiles(subject.roots)
 
     def set(self, **fields: Any) -> None:
         """Set fields of the run."""
@@ -25,6 +30,7 @@ class SideFiles:
 
     def write(self, callsites: Sequence[CallSite], live: Sequence[LiveSample], samples: Sequence[LoadSample]) -> None:
         """Write all of them as of now."""
+        self.set(compiled=read_compiled(self._is_user.__getitem__))
         save(self._directory, RUN_FILE, self.run)
         save(self._directory, CALLSITES_FILE, callsites)
         save(self._directory, LIVE_FILE, live)

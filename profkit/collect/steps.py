@@ -1,4 +1,5 @@
-"""Where a step of the program ends, when nothing says so: after the optimizer's step, or at each batch.
+"""Where a step of the program ends, when nothing says so: after the optimizer's step, at each batch, or after each call
+of the model.
 
 Everything here is removed without a trace when the recording is over, and nothing here stands on the program's stack
 while its own code runs, so that a traceback of the program shows no frame of profkit's.
@@ -16,12 +17,13 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, regist
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.hooks import RemovableHandle
 
+from profkit.collect.forwards import ForwardCalls
 from profkit.collect.guard import Guard, uncompiled
 from profkit.run import LoaderUse, OptimizerUse
 
 OnStep = Callable[[], None]
 EXPLICIT = "step()"
-_STRENGTH = {None: 0, "dataloader": 1, "optimizer": 2, EXPLICIT: 3}
+_STRENGTH = {None: 0, "forward": 1, "dataloader": 2, "optimizer": 3, EXPLICIT: 4}
 _MOST_AHEAD = 8
 """Batches that are waited out: more steps would cost a short program its measured ones."""
 _AFTERWARDS = "profkit"
@@ -146,6 +148,7 @@ class StepSignals:
         self._listener = listener
         self._optimizer = OptimizerSteps(lambda: self.give("optimizer"), guard)
         self._loader = LoaderBatches(self._on_batch, guard)
+        self._forwards = ForwardCalls(lambda: self.give("forward"), guard)
         self._batches_count: bool | None = None
 
     @property
@@ -173,9 +176,15 @@ class StepSignals:
         self._optimizer.install()
         self._loader.install()
 
+    def listen_to_forwards(self) -> None:
+        """Take calls of the model for steps as well: nothing better came for long."""
+        if self.name is None:
+            self._forwards.install()
+
     def remove(self) -> None:
         self._optimizer.remove()
         self._loader.remove()
+        self._forwards.remove()
 
     def give(self, name: str) -> None:
         """The signal ``name`` came. A weaker one than before says nothing, and so does any new one once committed."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.trace.events import Bools, Int64s, timeline_order
+from profkit.trace.events import Bools, Int32s, Int64s, timeline_order
 
 LEAST = -(2**62)
 """Before all times, and far enough from the end of 64 bits that a difference can be added."""
 
 
-def find_crossing(lane: Int64s, start: Int64s, end: Int64s) -> Bools:
+def find_crossing(lane: Int32s, start: Int64s, end: Int64s) -> Bools:
     """Which of the intervals cross another of their lane. They are sorted by lane, start and falling length."""
     begins, ends = one_timeline(lane, start, end)
     order = timeline_order(np.zeros(len(lane), dtype=np.int32), -ends, -begins)  # as if time ran backwards
@@ -19,7 +19,7 @@ def find_crossing(lane: Int64s, start: Int64s, end: Int64s) -> Bools:
     return crossing
 
 
-def one_timeline(lane: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+def one_timeline(lane: Int32s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     """The times of all lanes one lane after another, none reaching into the next; only their order is kept."""
     if not len(lane):
         return begins, ends

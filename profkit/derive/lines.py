@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.derive.carrying import Repeats, combine_codes
+from profkit.derive.carrying import Repeats
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
+from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
 
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w*Backward\d*$")
 """Names of what the autograd engine runs; until 2021 it recorded the nodes alone."""
@@ -28,10 +28,10 @@ class Lines:
     operator that of its forward operator, else the same; `NONE` where no line is known. ``backward`` marks what runs
     in the backward pass, ``forward`` is the row of the forward operator that it belongs to, `NONE` where unknown."""
 
-    site: Int64s
-    forward_site: Int64s
+    site: Int32s
+    forward_site: Int32s
     backward: Bools
-    forward: Rows
+    forward: Int32s
 
     @property
     def known(self) -> bool:
@@ -42,7 +42,8 @@ def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Line
     events = trace.events
     marks = events.category == Category.LINE_MARK
     mark = tree.nearest_ancestor(marks, include_self=True)
-    site = np.where(mark >= 0, events.site[mark], NONE).astype(np.int64)
+    site = np.where(mark >= 0, events.site[mark], np.int32(NONE))
+    del mark
     backward = tree.under(_backward_nodes(trace))
     site = np.where((site < 0) & (repeats.row >= 0), site[repeats.row], site)
     forward = _forward_operators(trace, tree, steps, backward)
@@ -58,20 +59,30 @@ def _backward_nodes(trace: Trace) -> Bools:
     return nodes
 
 
-def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Rows:
+def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
     """For backward operators the row of the forward operator with the same sequence number in the same step."""
     events = trace.events
-    origin = np.full(len(events), NONE, dtype=np.int64)
-    step = steps.index_of(events.start_ns)
+    origin = np.full(len(events), NONE, dtype=np.int32)
     nodes = np.flatnonzero(_backward_nodes(trace) & (events.sequence >= 0))
     forward = np.flatnonzero(~backward & (events.sequence >= 0) & (events.category == Category.OPERATOR))
     if not nodes.size or not forward.size:
         return origin
-    key_of = combine_codes((step, np.unique(events.sequence, return_inverse=True)[1]))
-    order = np.argsort(key_of[forward], kind="stable")
-    keys = key_of[forward][order]
-    at = np.searchsorted(keys, key_of[nodes], side="right") - 1
-    match = (at >= 0) & (keys[at.clip(min=0)] == key_of[nodes])
+    forward_keys, node_keys = _keys(trace, steps, forward), _keys(trace, steps, nodes)
+    order = np.argsort(forward_keys, kind="stable")
+    keys = forward_keys[order]
+    at = np.searchsorted(keys, node_keys, side="right") - 1
+    match = (at >= 0) & (keys[at.clip(min=0)] == node_keys)
     origin[nodes[match]] = forward[order[at[match]]]
     carrier = tree.nearest_ancestor(origin >= 0, include_self=True)
-    return np.where(carrier >= 0, origin[carrier], NONE)
+    return np.where(carrier >= 0, origin[carrier], np.int32(NONE))
+
+
+def _keys(trace: Trace, steps: Steps, rows: Rows) -> Int64s:
+    """One number for the step and the sequence number of each row."""
+    events = trace.events
+    step, sequence = steps.index_of(events.start_ns[rows]), events.sequence
+    span = int(sequence.max()) + 1
+    if (len(steps) + 1) * span >= 2**63:
+        known, sequence = np.unique(sequence, return_inverse=True)
+        span = len(known)
+    return (step + 1) * np.int64(span) + sequence[rows]

@@ -23,6 +23,8 @@ _ITEM_BYTES = {
 }  # fmt: skip
 MOST_ELEMENTS = 2**62
 """A file may claim any shape; sizes are kept within 64 bits."""
+LARGEST_TENSOR = 2**40
+"""Elements: terabytes. Sums over all operators of a trace then stay within 64 bits."""
 TEXTS = 1 << 15
 """Texts remembered at most; several derivations ask for the same ones."""
 _shapes = msgspec.json.Decoder(list[list[int]])
@@ -52,7 +54,18 @@ def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> 
 
 @lru_cache(TEXTS)
 def parse_dims(text: str) -> Sequence[Sequence[int]]:
-    """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are no tensors, or lists of tensors flattened."""
+    """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are no tensors, or lists of tensors flattened.
+
+    A shape that no tensor can have is taken for that of none.
+    """
+    return [shape if _is_possible(shape) else [] for shape in _read_dims(text)]
+
+
+def _is_possible(shape: Sequence[int]) -> bool:
+    return not shape or (min(shape) >= 0 and math.prod(shape) <= LARGEST_TENSOR)
+
+
+def _read_dims(text: str) -> Sequence[Sequence[int]]:
     with suppress(msgspec.DecodeError, RecursionError):
         return _shapes.decode(text)
     try:

@@ -1,24 +1,38 @@
 """Where the steps of the program lie in a trace.
 
 Looked for in this order, and the one used is stated: the profiler's own step annotations, the optimizer's steps, the
-DataLoader's batches, a repeating pattern of the main thread, else the whole window as one step.
+DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main thread, a range of the
+program that repeats, else the whole window as one step.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from profkit.derive.intervals import stretches
 from profkit.derive.repetition import find_period
 from profkit.derive.tree import Tree
 from profkit.run import STEP_MARK
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct
 
 _OPTIMIZER = "Optimizer.step#"
 _LOADER = "enumerate(DataLoader)#"
+_NUMBERED = re.compile(r"(.{0,99}?(?:step|iter|iteration|batch))[\s_#:=.(\[-]{0,3}(\d{1,9})[)\]]?", re.IGNORECASE)
+"""A range with the number of a step: ``step 3``, ``train_iter_12``, ``batch[7]``."""
+_MOSTLY = 0.8
+"""As regular as a pattern has to be: epochs of five batches and more."""
+_MOST_OF = 0.6
+"""So much of the time lies in the steps, as in a pattern that repeats."""
+_LEAST_STEP_NS = 1_000_000
+"""With line marks, which triple it: even a small network takes longer to train on a batch."""
+_MANY = 64
 _COLD_FACTOR = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+_COMPILING = "(dynamo_timed)"
+"""How the names of what PyTorch's compiler does end (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,7 @@ def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
 def find_steps(trace: Trace, tree: Tree) -> Steps:
     """The steps of ``trace``; always at least one."""
     lane = _main_lane(trace, tree)
-    for find in (_annotated, _between_optimizer_steps, _between_batches, _repeating):
+    for find in (_annotated, _between_optimizer_steps, _between_batches, _numbered, _repeating, _repeated):
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, lane, *windows)
@@ -136,6 +150,30 @@ def _between_batches(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # 
     return starts[:-1], starts[1:], "the DataLoader's batches"
 
 
+def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all
+    """Ranges of one name whose numbers rise, but for where an epoch begins anew, and that do not overlap; of several
+    such names the one with most time."""
+    events = trace.events
+    rows = np.flatnonzero((events.category == Category.ANNOTATION) & (events.lane == lane))
+    prefixes: dict[str, int] = {}
+    prefix = np.full(len(trace.names), -1, dtype=np.int64)
+    number = prefix.copy()
+    for code in distinct(events.name_code[rows]).tolist():
+        if match := _NUMBERED.fullmatch(trace.names[code]):
+            prefix[code], number[code] = prefixes.setdefault(match[1], len(prefixes)), int(match[2])
+    rows = rows[prefix[events.name_code[rows]] >= 0]
+    rows = rows[np.argsort(prefix[events.name_code[rows]], kind="stable")]
+    bounds = np.flatnonzero(np.diff(prefix[events.name_code[rows]])) + 1
+    most_ns, best = 0, None
+    for of_name in (rows[one] for one in stretches(bounds, len(rows), 2)):
+        rises = (np.diff(number[events.name_code[of_name]]) > 0).mean() >= _MOSTLY
+        apart = (events.end_ns[of_name[:-1]] <= events.start_ns[of_name[1:]]).all()
+        taken_ns = int(events.duration_ns[of_name].sum())
+        if rises and apart and taken_ns > most_ns:
+            most_ns, best = taken_ns, (events.start_ns[of_name], events.end_ns[of_name])
+    return (*best, "the program's numbered ranges") if best else None
+
+
 def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     """Periods of the main thread's lines where they are marked, else of its outermost operators."""
     events = trace.events
@@ -150,10 +188,32 @@ def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
                 break
             codes = events.site[rows] if wanted is marks else events.name_code[rows]
             starts = find_period(codes, events.start_ns[rows], span_ns)
-            if starts is not None:
+            if starts is not None and not _is_inner_loop(starts):
                 return starts[:-1], starts[1:], "a pattern that repeats"
             rows = _inside_longest(trace, tree, wanted, rows)
     return None
+
+
+def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+    """From one of the program's ranges to the next of that name, where they take most of the thread's time."""
+    events = trace.events
+    rows = np.flatnonzero(tree.outermost(events.category == Category.ANNOTATION) & (events.lane == lane))
+    if rows.size < 3:
+        return None
+    taken_ns = np.bincount(events.name_code[rows], events.duration_ns[rows])
+    of_name = rows[events.name_code[rows] == taken_ns.argmax()]
+    starts = events.start_ns[of_name]
+    if of_name.size < 3 or taken_ns.max() < _MOST_OF * (events.end_ns[rows].max() - events.start_ns[rows].min()):
+        return None
+    return starts[:-1], starts[1:], "a range that repeats"
+
+
+def _is_inner_loop(starts: Int64s) -> bool:
+    """Whether the pattern is a loop over elements, or over samples: shorter than any step, and many times repeated.
+
+    Where the recording ended before the loop around it came around, that one is not seen.
+    """
+    return len(starts) > _MANY and float(np.median(np.diff(starts))) < _LEAST_STEP_NS
 
 
 def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows:
@@ -179,14 +239,22 @@ def _finish(trace: Trace, lane: int, start_ns: Int64s, end_ns: Int64s, source: s
     located = _counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
     pause_ns = _sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
-    return Steps(
-        start_ns, end_ns, located, _measured(end_ns - start_ns - pause_ns, located), source, lane, pause_ns
-    )
+    compiled = _counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
+    measured = _measured(end_ns - start_ns - pause_ns, located, compiled)
+    return Steps(start_ns, end_ns, located, measured, source, lane, pause_ns)
 
 
-def _measured(duration_ns: Int64s, located: Bools) -> Bools:
-    """Steps without line marks where there are any; of these, not a cold first one where others are left."""
+def compiling(trace: Trace) -> Bools:
+    """The events in which PyTorch's compiler works."""
+    return trace.with_codes(trace.codes_where(lambda name: name.endswith(_COMPILING)))
+
+
+def _measured(duration_ns: Int64s, located: Bools, compiled: Bools) -> Bools:
+    """Steps without line marks where there are any; of these, not those in which something was compiled where most are
+    without, and not a cold first one where others are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
+    if 2 * (measured & ~compiled).sum() > measured.sum():
+        measured &= ~compiled
     chosen = np.flatnonzero(measured)
     if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_FACTOR * np.median(duration_ns[chosen[1:]]):
         measured[chosen[0]] = False

@@ -11,7 +11,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
-from profkit.derive.operators import MOST_ELEMENTS, TEXTS, item_bytes, parse_dims, parse_types
+from profkit.derive.operators import LARGEST_TENSOR, TEXTS, item_bytes, parse_dims, parse_types
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct_rows
 
 _PREDICATES = frozenset(("eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not",
@@ -50,18 +50,19 @@ def _traffic_of(name: str, dims: str, types: str) -> tuple[int, int, int]:
     tensors = [(shape, item_bytes(kind)) for shape, kind in zip(shapes, kinds, strict=True) if shape]
     elements = _broadcast([shape for shape, _ in tensors])
     widest = max((size for _, size in tensors), default=0)
-    read = min(sum(math.prod(shape) * size for shape, size in tensors), MOST_ELEMENTS)
+    read = sum(math.prod(shape) * size for shape, size in tensors)
     return elements, read, elements * (1 if name in _PREDICATES else widest)
 
 
 def _broadcast(shapes: list[Sequence[int]]) -> int:
     """Elements of the shapes broadcast together; 0 where there are none or they do not fit."""
     if shapes and all(shape == shapes[0] for shape in shapes[1:]):
-        return max(0, min(math.prod(shapes[0]), MOST_ELEMENTS))
+        return math.prod(shapes[0])
     try:
-        return int(np.prod(np.broadcast_shapes(*map(tuple, shapes)), dtype=np.float64)) if shapes else 0
+        elements = math.prod(np.broadcast_shapes(*map(tuple, shapes))) if shapes else 0
     except ValueError:
         return 0
+    return elements if elements <= LARGEST_TENSOR else 0
 
 
 def tell_elementwise(facts: Facts, rows: Rows) -> tuple[Bools, Bools]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.derive.crossing import find_crossing, one_timeline
+from profkit.derive.crossing import LEAST, find_crossing, one_timeline
 from profkit.derive.intervals import stretches
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace, distinct
 
@@ -38,9 +38,9 @@ class Tree:
     ``stop[i]``. ``end_ns`` is cut where slices overlap without nesting; ``overlapping`` counts those.
     """
 
-    parent: Int64s
-    depth: Int64s
-    stop: Rows
+    parent: Int32s
+    depth: Int32s
+    stop: Int32s
     end_ns: Int64s
     self_ns: Int64s
     overlapping: int
@@ -52,41 +52,43 @@ class Tree:
         ``c - 1``: found for all at once by searching the sorted keys ``c * n + row``.
         """
         n = len(self.parent)
-        above = self._count_above(wanted)
         rows = np.flatnonzero(wanted & (self.depth >= 0))
         found = np.full(n, NONE, dtype=np.int64)
-        below = np.flatnonzero(above > 0)
-        if below.size:
-            keys = np.sort(above[rows] * n + rows)
-            found[below] = keys[np.searchsorted(keys, (above[below] - 1) * n + below) - 1] % n
+        if rows.size:
+            above = self._count_above(wanted)
+            below = np.flatnonzero(above > 0)
+            keys = np.sort(above[rows].astype(np.int64) * n + rows)
+            found[below] = keys[np.searchsorted(keys, (above[below].astype(np.int64) - 1) * n + below) - 1] % n
         if include_self:
             found[wanted] = np.flatnonzero(wanted)
         return found
 
     def under(self, wanted: Bools) -> Bools:
         """Which events are in ``wanted`` or have an ancestor there."""
-        return wanted | (self._count_above(wanted) > 0)
+        return wanted | (self._count_above(wanted) > 0) if wanted.any() else wanted.copy()
 
     def outermost(self, wanted: Bools) -> Bools:
         """Those in ``wanted`` that have no ancestor there."""
-        alone: Bools = wanted & (self._count_above(wanted) == 0)
+        alone: Bools = wanted & (self._count_above(wanted) == 0) if wanted.any() else wanted.copy()
         return alone
 
     def total_under(self, values: Int64s) -> Int64s:
         """Per event the sum of ``values`` over itself and its descendants; its own value off the host threads."""
+        if not values.any():
+            return values.copy()
         inside = self.depth >= 0
         sums = np.concatenate([[0], np.cumsum(np.where(inside, values, 0))])
         return np.where(inside, sums[self.stop] - sums[:-1], values)
 
-    def _count_above(self, wanted: Bools) -> Int64s:
+    def _count_above(self, wanted: Bools) -> Int32s:
         """For each event how many of its ancestors are wanted."""
         rows = np.flatnonzero(wanted & (self.depth >= 0))
+        change = np.zeros(len(self.parent) + 1, dtype=np.int32)
         if not rows.size:
-            return np.zeros(len(self.parent), dtype=np.int64)
-        change = np.zeros(len(self.parent) + 1, dtype=np.int64)
+            return change[:-1]
         change[rows + 1] += 1
-        np.subtract.at(change, self.stop[rows], 1)
-        above = np.cumsum(change[:-1])
+        np.subtract.at(change, self.stop[rows], np.int32(1))  # of one type: 20 times as fast
+        above: Int32s = np.cumsum(change[:-1], dtype=np.int32)
         above[self.depth < 0] = 0
         return above
 
@@ -96,44 +98,70 @@ def build_tree(trace: Trace) -> Tree:
     events = trace.events
     on_host = np.array([not lane.on_device for lane in trace.lanes], dtype=bool)
     rows = np.flatnonzero(np.isin(events.category, _HOST) & on_host[events.lane])
-    lane, start, end = events.lane[rows].astype(np.int64), events.start_ns[rows], events.end_ns[rows].copy()
-    depth, parent = _nest_all(lane, start, end)
-    own = end - start
-    np.subtract.at(own, parent[parent >= 0], (end - start)[parent >= 0])
+    lane, start, end = events.lane[rows], events.start_ns[rows], events.end_ns[rows]
+    overlapping, depth, parent = _nest_all(lane, start, end)
+    length = np.subtract(end, start, out=start)  # the starts are not needed any more
+    own = length.copy()
+    inside = np.flatnonzero(parent >= 0)
+    np.subtract.at(own, parent[inside], length[inside])
+    parent[inside] = rows[parent[inside]]
+    del start, length, inside
     return Tree(
-        parent=_spread(len(events), rows, np.where(parent >= 0, rows[parent], NONE)),
+        parent=_spread(len(events), rows, parent),
         depth=_spread(len(events), rows, depth),
-        stop=_stops(events.lane, events.start_ns, rows, end),
+        stop=_stops(events.lane, events.start_ns, lane, rows, end),
+        self_ns=_place(events.duration_ns, rows, own.clip(min=0, out=own)),
         end_ns=_place(events.end_ns, rows, end),
-        self_ns=_place(events.duration_ns, rows, own.clip(min=0)),
-        overlapping=int((end < events.end_ns[rows]).sum()),
+        overlapping=overlapping,
     )
 
 
-def _nest_all(lane: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Depth and parent of intervals sorted by lane, start and falling length. Ends that cross are cut in place."""
-    depth, parent = np.empty(len(start), dtype=np.int64), np.empty(len(start), dtype=np.int64)
+def _nest_all(lane: Int32s, start: Int64s, end: Int64s) -> tuple[int, Int32s, Int32s]:
+    """How many ends were cut, depth and parent of intervals sorted by lane, start and falling length. Ends that cross
+    are cut in place."""
+    depth, parent = np.empty(len(start), dtype=np.int32), np.empty(len(start), dtype=np.int32)
+    cut = 0
     for part in _batches(lane, start, end):
         of_lane, begins, ends = lane[part], start[part], end[part]
         inner, above = _nest(of_lane, begins, ends)
         crossing = (above >= 0) & (begins < ends[above]) & (ends > ends[above])
         if crossing.any():
+            whole = ends.copy()
             _cut_in_order(begins, ends, np.flatnonzero(find_crossing(of_lane, begins, ends)), of_lane)
+            cut += int((ends < whole).sum())
             inner, above = _nest(of_lane, begins, ends)
         depth[part] = inner
         parent[part] = np.where(above >= 0, above + part.start, NONE)
-    return depth, parent
+    return cut, depth, parent
 
 
-def _batches(lane: Int64s, start: Int64s, end: Int64s) -> Iterator[slice]:
+def _batches(lane: Int32s, start: Int64s, end: Int64s) -> Iterator[slice]:
     """Stretches of intervals that nothing from before reaches into, of a size that fits the processor's caches."""
-    begin_key, end_key = one_timeline(lane, 2 * start + 1, np.maximum(2 * end, 2 * start + 2))
-    free = np.flatnonzero(begin_key[1:] > np.maximum.accumulate(end_key)[:-1]) + 1
-    number = free // _BATCH
-    yield from stretches(free[np.flatnonzero(np.diff(number, prepend=0))], len(start))
+    reach, free = LEAST, []
+    for at, begin_key, end_key in _keys(lane, start, end):
+        latest = np.maximum.accumulate(np.append(reach, end_key))
+        free.append(at + np.flatnonzero(begin_key > latest[:-1]))
+        reach = int(latest[-1])
+    places = np.concatenate(free) if free else np.zeros(0, dtype=np.int64)
+    yield from stretches(places[np.flatnonzero(np.diff(places // _BATCH, prepend=0))], len(start))
 
 
-def _nest(lane: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+def _keys(lane: Int32s, start: Int64s, end: Int64s) -> Iterator[tuple[int, Int64s, Int64s]]:
+    """The keys of `_nest`, one stretch after another, and where each stretch begins."""
+    if not len(lane):
+        return
+    first, last, lanes = int(start.min()), max(int(end.max()), int(start.max()) + 1), int(lane.max()) + 1
+    span = 2 * (last - first) + 2
+    if lanes * span >= 2**63:
+        yield 0, *one_timeline(lane, 2 * start + 1, np.maximum(2 * end, 2 * start + 2))
+        return
+    for at in range(0, len(lane), _BATCH):
+        part = slice(at, at + _BATCH)
+        offset = lane[part] * np.int64(span) - 2 * first
+        yield at, 2 * start[part] + 1 + offset, np.maximum(2 * end[part], 2 * start[part] + 2) + offset
+
+
+def _nest(lane: Int32s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """Depth and parent of intervals sorted by lane, start and falling length.
 
     The depth is the number of intervals open at the start: those that began before, less those that ended before. The
@@ -151,19 +179,21 @@ def _nest(lane: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     return depth, parent
 
 
-def _stops(lane: Int32s, start: Int64s, rows: Rows, end: Int64s) -> Rows:
+def _stops(lane: Int32s, start: Int64s, lane_of_rows: Int32s, rows: Rows, end: Int64s) -> Int32s:
     """For each of ``rows`` the first row of its lane that begins at its end or later; for all others the next row."""
-    begin_key = 2 * start + 1
-    end_key = np.maximum(2 * end, begin_key[rows] + 1)
-    stops = np.arange(1, len(start) + 1)
-    for code in distinct(lane[rows]):
+    stops = np.arange(1, len(start) + 1, dtype=np.int32)
+    for code in distinct(lane_of_rows):
         first, last = np.searchsorted(lane, (code, code + 1))
-        mine = lane[rows] == code
-        stops[rows[mine]] = first + np.searchsorted(begin_key[first:last], end_key[mine])
+        one, other = np.searchsorted(lane_of_rows, (code, code + 1))
+        mine = rows[one:other]
+        begins = start[first:last]
+        # what takes no time ends after what begins with it
+        until = np.maximum(end[one:other], start[mine] + 1)
+        stops[mine] = first + np.searchsorted(begins, until)
     return stops
 
 
-def _cut_in_order(start: Int64s, end: Int64s, rows: Rows, lane: Int64s) -> None:
+def _cut_in_order(start: Int64s, end: Int64s, rows: Rows, lane: Int32s) -> None:
     """Cut the ends of these intervals in place, one after another.
 
     Each cut decides what is still open for all that follow, so this cannot be done for all at once. An interval is only
@@ -182,8 +212,8 @@ def _cut_in_order(start: Int64s, end: Int64s, rows: Rows, lane: Int64s) -> None:
     end[rows] = ends
 
 
-def _spread(length: int, rows: Rows, values: Int64s) -> Int64s:
-    column = np.full(length, NONE, dtype=np.int64)
+def _spread(length: int, rows: Rows, values: Int32s) -> Int32s:
+    column = np.full(length, NONE, dtype=np.int32)
     column[rows] = values
     return column
 

@@ -5,8 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Kind, Location, Severity, Timing, is_worth_mending
+from profkit.findings import (
+    GROWTH_EVIDENCE,
+    MEASURED_EVIDENCE,
+    Diagnosis,
+    Finding,
+    Kind,
+    Location,
+    Severity,
+    Timing,
+    is_worth_mending,
+)
 from profkit.units import format_bytes, format_count, format_share, format_time
+
+_MEASURED = "; measured on this machine"
 
 
 def printable(text: str) -> str:
@@ -109,13 +121,20 @@ def cost(finding: Finding) -> str:
     parts = []
     if saving.time_ns_per_step > 0:
         likely = _likely_range(saving.low, saving.high)
-        share = f"{format_share(saving.fraction)} of the step{likely}"
+        share = f"{format_share(saving.fraction)} of the step{likely}{_MEASURED if is_measured(finding) else ''}"
         parts.append(f"{format_time(saving.time_ns_per_step)} per step ({share})")
     if grows(finding):
         parts.append(f"memory grows by {format_bytes(saving.bytes)} per step")
     elif saving.bytes > 0:
         parts.append(f"{format_bytes(saving.bytes)} of memory would come free")
+    if not parts and is_measured(finding):
+        return f"no time to gain{_MEASURED}"
     return "; ".join(parts) or "no time to gain in this recording: the rest of the step hides it"
+
+
+def is_measured(finding: Finding) -> bool:
+    """Whether the saving rests on an experiment and not on a model."""
+    return MEASURED_EVIDENCE in finding.evidence
 
 
 def _likely_range(low: float, high: float) -> str:

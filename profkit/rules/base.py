@@ -16,7 +16,8 @@ from enum import Enum
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.findings import Kind, Location
+from profkit.experiment import Experiment
+from profkit.findings import Kind, Location, Severity
 from profkit.savings.edits import Edit
 from profkit.trace.events import Rows
 
@@ -38,12 +39,22 @@ class Need(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """An experiment that can take the place of a rule's model, and the edit for what it finds: ``edit_of`` takes the
+    share of the time that is left with the fix."""
+
+    experiment: Experiment
+    edit_of: Callable[[float], Edit]
+
+
+@dataclass(frozen=True, slots=True)
 class Suspicion:
     """One place where a rule's evidence holds.
 
     ``rows`` are the events that show it: the location is their calling line unless ``location`` is given, and
     ``count`` defaults to their number per step. ``size_bytes`` is the memory that the fix gives back, ``peak_fraction``
-    its share of the peak; ``grows`` says that memory grows by ``size_bytes`` each step, without bound.
+    its share of the peak; ``grows`` says that memory grows by ``size_bytes`` each step, without bound. ``trial`` is
+    what ``profkit diagnose --measure`` runs to price it again.
     """
 
     message: str
@@ -57,9 +68,12 @@ class Suspicion:
     size_bytes: int = 0
     peak_fraction: float = 0.0
     grows: bool = False
+    severity: Severity | None = None
+    """Given by the rule where nothing can be priced."""
     kind: Kind | None = None
     """Overrides the rule's kind where this one case would change numerics or structure."""
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+    trial: Trial | None = None
 
 
 Check = Callable[[Facts], Iterator[Suspicion]]
@@ -94,8 +108,18 @@ def rule(kind: Kind, *needs: Need) -> Callable[[Check], Rule]:
 _NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"
 
 
+_NEVER_IN_OTHER_KINDS = {
+    Need.SHAPES: "tensor shapes and types",
+    Need.MEMORY: "memory events of PyTorch's allocator",
+    Need.OPERATORS: "operators of the host, unless the program ran under torch.autograd.profiler.emit_nvtx()",
+}
+"""What only PyTorch's profiler records, whose flags would be of no help to those who used another."""
+
+
 def reason_for(facts: Facts, need: Need) -> str:
     """Why a rule with that need cannot look."""
+    if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
+        return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
     return _NO_STEPS if need is Need.LIVE and facts.run.torch is not None else need.value
 
 

@@ -41,11 +41,11 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
 from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns
 from profkit.savings.edits import remove, unblock
 from profkit.savings.simulate import replay
-from profkit.trace.events import Bools, Category, Int64s, Rows, distinct
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, distinct
 from profkit.units import format_count, format_share, format_time
 
 _READS = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
@@ -73,11 +73,14 @@ _COPY_FIX = (
 _CALL_FIX = "Remove the call: a stream keeps the order of its work by itself; only a measurement of time needs to wait."
 
 
-@rule(Kind.FAULT, Need.OPERATORS)
+@rule(Kind.FAULT)
 def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
     """Group the waits, or without a GPU the reads, by line; where no line is known, by operator."""
     if facts.waits.rows.size and not facts.device.present:
         raise CannotLook("the program used a GPU, but the GPU's side was not recorded")
+    calls = facts.device.present and facts.trace.rows(Category.RUNTIME).size
+    if not calls and missing_needs(facts, (Need.OPERATORS,)):
+        raise CannotLook(reason_for(facts, Need.OPERATORS))
     rows = _waits(facts) if facts.device.present else _reads(facts)
     judge = _judge_waits if facts.device.present else _judge_reads
     place, site = _places(facts, rows)
@@ -181,7 +184,7 @@ def _reads_number(facts: Facts) -> Bools:
     return facts.tree.total_under(number.astype(np.int64)) > 0
 
 
-def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int64s]:
+def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
     """For each row the outermost operator around it, itself where there is none, and the line.
 
     Operators have a name with a namespace; ranges of the program that old traces file under operators do not.

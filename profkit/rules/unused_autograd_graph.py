@@ -5,7 +5,9 @@ Operators that make backward nodes (their sequence numbers rise) which no backwa
 there is no backward pass and no optimizer at all, as in an evaluation, or the backward pass that follows in the step
 passes over whole stretches of operators that make a third of all nodes, as for a teacher network or a validation
 between two training steps. Single operators that a loss does not use, and a forward pass whose backward comes after
-the recording, are no fault.
+the recording, are no fault. An evaluation that comes after the recorded steps shows in the source alone: the model is
+put into evaluation mode and called in a loop, with no `no_grad` around the call or its callers and nothing
+differentiated. That is reported as low.
 
 Why is this bad?
 Each operator keeps its inputs for a backward pass that never comes, so all activations stay in memory until the output
@@ -38,9 +40,10 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
-from profkit.findings import Kind
+from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import growing_graphs, locations_of
+from profkit.run import EVALUATION_WITH_GRAD
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
 from profkit.units import format_bytes, format_count
 
@@ -62,7 +65,27 @@ class _Unused:
 
 @rule(Kind.FAULT, Need.OPERATORS)
 def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
-    """One finding, at the line that makes most of the nodes."""
+    """At most one finding of what was recorded, at the line that makes most of the nodes; and the evaluations that only
+    the source shows."""
+    recorded = list(_recorded(facts))
+    yield from recorded
+    known = {place for found in recorded for place in (found.location, *found.also)}
+    for remark in facts.run.remarks:
+        location = Location.of(remark.site)
+        if remark.kind == EVALUATION_WITH_GRAD and location not in known:
+            yield Suspicion(
+                message="The source puts the model into evaluation mode and calls it in a loop with autograd on: each "
+                "call then keeps its results for a backward pass that does not come. The recorded steps have none "
+                "of it.",
+                fix="Run the evaluation under `with torch.inference_mode():`.",
+                location=location,
+                severity=Severity.LOW,
+                confidence=0.6,
+                count=1,
+            )
+
+
+def _recorded(facts: Facts) -> Iterator[Suspicion]:
     calls = _calls(facts)
     makers = calls[_makes_nodes(facts, calls)]
     trained = bool(facts.lines.backward.any() or facts.optimizing.any())

@@ -11,8 +11,8 @@ from isal import igzip_lib
 
 from profkit.errors import UnreadableInput
 
-MAX_BYTES = 4 << 30
-"""Largest content, uncompressed, that is read."""
+MAX_BYTES = 1 << 40
+"""Largest content, uncompressed, that is read: more is no recording but a file that never ends."""
 PIECE_BYTES = 512 << 10
 """Of content at a time: with larger pieces the decoded events no longer fit the processor's caches."""
 

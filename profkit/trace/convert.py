@@ -6,50 +6,13 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from profkit.trace.events import Int32s
+from profkit.trace.events import NONE, Int32s
 from profkit.trace.kineto_schema import MISSING
 
 Part = np.ndarray[Any, Any] | None
 """A stretch of a column; None where no event has the field."""
-
-
-class Codes(dict[Any, int]):
-    """Gives each new key the next code."""
-
-    def __missing__(self, key: Any) -> int:
-        code = self[key] = len(self)
-        return code
-
-
-class TextCodes(dict[bytes, int]):
-    """Gives each new text the next code; no text has `NONE`."""
-
-    def __init__(self) -> None:
-        super().__init__({b"": -1})
-
-    def __missing__(self, key: bytes) -> int:
-        code = self[key] = len(self) - 1
-        return code
-
-    def texts(self) -> tuple[str, ...]:
-        return tuple(text.decode("utf-8", "replace") for text, code in self.items() if code >= 0)
-
-
-def codes_of(codes: dict[Any, int], keys: Sequence[Any]) -> Int32s:
-    """The code of each key."""
-    return np.frombuffer(array("i", list(map(codes.__getitem__, keys))), dtype=np.int32)
-
-
-def text_codes(codes: TextCodes, raws: Sequence[msgspec.Raw]) -> Part:
-    """The codes of undecoded text. To make bytes of all at once is several times faster than one by one."""
-    joined = b"\0".join(raws)
-    if len(joined) == len(raws) - 1:
-        return None
-    texts = joined.split(b"\0")
-    return codes_of(codes, texts if len(texts) == len(raws) else list(map(bytes, raws)))
 
 
 def integers(values: Sequence[Any]) -> Part:
@@ -67,6 +30,33 @@ def narrow(column: Part) -> Part:
     if column is None or column.dtype != np.int64 or column.min() < -(2**31) or column.max() >= 2**31:
         return column
     return column.astype(np.int32)
+
+
+def join(parts: Sequence[Part], lengths: Sequence[int], missing: int) -> Part:
+    """One stretch of several that follow each other; those without the field hold the missing value."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    joined = np.full(sum(lengths), missing, dtype=np.result_type(*known))
+    at = 0
+    for part, length in zip(parts, lengths, strict=True):
+        if part is not None:
+            joined[at : at + length] = part
+        at += length
+    return joined
+
+
+def constant(value: int, kind: type[Any], length: int) -> np.ndarray[Any, Any]:
+    """A column that holds the same value everywhere and takes no memory; nobody can write to it."""
+    return np.broadcast_to(np.array(value, dtype=kind), length)
+
+
+def by_kind(column: np.ndarray[Any, Any], kind: Int32s) -> np.ndarray[Any, Any]:
+    """For each event what the column says of its kind."""
+    if len(kind) and column.dtype == np.int32 and (column == NONE).all():
+        return constant(NONE, np.int32, len(kind))
+    found: np.ndarray[Any, Any] = column[kind]
+    return found
 
 
 def either(first: Part, second: Part) -> Part:

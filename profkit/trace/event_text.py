@@ -138,8 +138,10 @@ class EventText:
             window.forget(cut + len(self._separator) - 2)
         if window.ended:
             return self._read_last()
-        window.extend(min(2 * len(window.text), MOST_HELD_BYTES) if not cut else 0)
-        if not cut and len(window.text) >= MOST_HELD_BYTES:
+        if cut > 0:
+            return None  # the next piece is read by `_read_piece`
+        window.extend(min(2 * len(window.text), MOST_HELD_BYTES))
+        if len(window.text) >= MOST_HELD_BYTES:
             return self._read_singly(len(window.text))
         return None
 

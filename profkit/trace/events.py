@@ -98,8 +98,9 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a trace says about how it was made; None where it does not say."""
+    """What a trace says about how it was made; None where it does not say. ``kind`` is empty for PyTorch's own."""
 
+    kind: str = ""
     devices: tuple[str, ...] = ()
     has_shapes: bool | None = None
     has_stacks: bool | None = None
@@ -137,6 +138,8 @@ class Trace:
 
     def with_codes(self, codes: Int32s) -> Bools:
         """A mask of the events whose name has one of these codes."""
+        if not len(codes):
+            return np.zeros(len(self.events), dtype=bool)
         wanted = np.zeros(len(self.names), dtype=bool)
         wanted[codes] = True
         return wanted[self.events.name_code]
@@ -183,9 +186,11 @@ def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:
     Lane and start are sorted as one number, which is several times faster than one after the other; the durations
     are looked at only where those are equal.
     """
-    first_ns, last_ns = int(start_ns.min(initial=0)), int(start_ns.max(initial=0))
-    span_ns = last_ns - first_ns + 1
-    if not len(lane) or (int(lane.max()) + 1) * span_ns >= 2**63:
+    if not len(lane):
+        return np.zeros(0, dtype=np.int64)
+    first_ns = int(start_ns.min())
+    span_ns = int(start_ns.max()) - first_ns + 1
+    if (int(lane.max()) + 1) * span_ns >= 2**63:
         return np.lexsort((-duration_ns, start_ns, lane)).astype(np.int64)
     key = lane * np.int64(span_ns) + (start_ns - first_ns)
     order = np.argsort(key, kind="stable")  # fast on what is nearly sorted

@@ -13,23 +13,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from profkit.errors import UnreadableInput
-from profkit.trace.columns import ColumnBuilder
+from profkit.trace.columns import ColumnBuilder, TooMuch
 from profkit.trace.containers import Content
 from profkit.trace.event_text import EventText, NoEvents
 from profkit.trace.events import Recording, Trace
 from profkit.trace.kineto_schema import Document, encodable
+from profkit.trace.limits import memory_limit
 from profkit.trace.window import Losses, Window
 from profkit.units import format_count
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def read_kineto(path: Path) -> Trace:
+def read_kineto(path: Path, limit_bytes: int | None = None) -> Trace:
     """Read a trace from a file. Of a damaged one what can be saved is read, and a health note says what was lost.
+
+    Of one whose diagnosis would take more memory than the limit (see `limits`) the first whole steps that fit are kept,
+    and a health note says so.
 
     Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
     """
-    content, builder = Content(path), ColumnBuilder()
+    content, builder = Content(path), ColumnBuilder(memory_limit() if limit_bytes is None else limit_bytes)
     with _no_collection():
         window = _open(content)
         text = EventText(window, builder)
@@ -37,6 +41,8 @@ def read_kineto(path: Path) -> Trace:
             document = text.read()
         except NoEvents as cause:
             raise UnreadableInput(path, content.damage or str(cause)) from None
+        except TooMuch:
+            raise UnreadableInput(path, "holds more at one moment than the memory limit allows") from None
         losses = text.losses
         if not builder.rows:
             raise UnreadableInput(path, content.damage or _why_nothing(losses))

@@ -3,9 +3,9 @@
     python tests/benchmarks/bench_diagnose.py TRACE [MEGABYTES] [RUNS]
 
 TRACE is repeated in time up to MEGABYTES of uncompressed JSON (default 50) and diagnosed RUNS times (default 5) by a
-process of its own, after one run that does not count. Printed are the median, the least and the greatest wall time, the
-median CPU time and the peak memory; and the ratio to the floor, a process that decodes the same bytes into the same
-typed structs and throws them away (see `decode_only`).
+process of its own, without cached columns, after one run that does not count. Printed are the median, the least and
+the greatest wall time, the median CPU time and the peak memory; and the ratio to the floor, a process that decodes the
+same bytes into the same typed structs and throws them away (see `decode_only`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,16 @@ def decoding(trace: Path) -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("decode_only.py")), str(trace)]
 
 
-def measure(command: list[str]) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds and peak megabytes of one whole process."""
+Measured = tuple[float, float, float]
+"""Wall seconds, CPU seconds and peak megabytes."""
+
+
+def measure(command: list[str], environment: dict[str, str] | None = None) -> Measured:
+    """One whole process, with these additions to its environment."""
     started = time.perf_counter()
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # as installed: compiled once, not at each start
-    process = os.posix_spawn(sys.executable, command, environment, file_actions=_quiet())
+    # compiled once and not at each start, as where it is installed
+    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **(environment or {})}
+    process = os.posix_spawn(command[0], command, variables, file_actions=_quiet())
     _, status, usage = os.wait4(process, 0)
     wall = time.perf_counter() - started
     if status:
@@ -48,8 +53,9 @@ def main(source: Path, megabytes: float = 50, runs: int = 5) -> None:
         # in a process of its own: what this one held would count as its children's peak memory
         repeating = [sys.executable, str(Path(__file__).with_name("repeat_trace.py")), str(source), str(trace)]
         measure([*repeating, str(megabytes)])
-        measure(diagnosing(trace, Path(directory) / "warm-up"))
-        results = [measure(diagnosing(trace, Path(directory) / f"run-{i}")) for i in range(runs)]
+        uncached = {"PROFKIT_CACHE": "0"}
+        measure(diagnosing(trace, Path(directory) / "warm-up"), uncached)
+        results = [measure(diagnosing(trace, Path(directory) / f"run-{i}"), uncached) for i in range(runs)]
         floor = statistics.median(measure(decoding(trace))[0] for _ in range(runs))
     wall, cpu, peak = zip(*results, strict=True)
     print(f"{source.name} repeated to {megabytes:.0f} MB, {runs} runs")

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/repeat_trace.py SOURCE TARGET MEGABYTES
 
-TARGET is written plain, or as gzip where its name ends in .gz. MEGABYTES is the uncompressed size.
+TARGET is written plain, or as gzip (level 1) where its name ends in .gz. MEGABYTES is the uncompressed size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from isal import igzip
+
 _IDS = ("External id", "external id", "correlation", "Ev Idx", "Sequence number", "Record function id")
+_PLACE = "\x00"
+"""Stands in the template where a time or an id goes; no text of a trace holds it."""
 
 
 def repeat(source: Path, target: Path, size_bytes: int) -> None:
@@ -23,39 +27,52 @@ def repeat(source: Path, target: Path, size_bytes: int) -> None:
     text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     document = json.loads(text, strict=False)
     events = document.pop("traceEvents")
-    opener = gzip.open if target.suffix == ".gz" else open
-    with opener(target, "wt", encoding="utf-8") as out:  # type: ignore[operator]  # both open text files
-        out.write(json.dumps(document)[:-1] + ', "traceEvents": [\n')
-        out.write("  " + json.dumps({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {}}))
+    with igzip.open(target, "wb", 1) if target.suffix == ".gz" else target.open("wb") as out:
+        head = {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}}
+        out.write((json.dumps(document)[:-1] + ', "traceEvents": [\n  ' + json.dumps(head)).encode())
         written = 0
         for piece in _repeats(events):
-            out.write(piece)
+            out.write(piece.encode())
             written += len(piece)
             if written >= size_bytes:
                 break
-        out.write("\n]}")
+        out.write(b"\n]}")
 
 
 def _repeats(events: list[dict[str, Any]]) -> Iterator[str]:
     timed = [event for event in events if event.get("ph") in ("X", "i", "s", "f", "t") and "ts" in event]
     first = min(float(e["ts"]) for e in timed)
-    span = max(float(e["ts"]) + float(e.get("dur") or 0) for e in timed) - first + 1000
+    span = int(max(float(e["ts"]) + float(e.get("dur") or 0) for e in timed) - first + 1000)
     most = max((int(e["args"][k]) for e in timed for k in _IDS if isinstance(e.get("args", {}).get(k), int)), default=0)
+    shifts: list[tuple[Any, int]] = []
+    """Of each place in the template: the number, and what each repetition adds to it."""
+    template = "".join(",\n  " + json.dumps(_open(event, span, most + 1, shifts)) for event in timed)
+    template = template.replace("%", "%%").replace(json.dumps(_PLACE), "%r")
     round_number = 0
     while True:
-        time_us, ids = round_number * int(span), round_number * (most + 1)
-        yield "".join(",\n  " + json.dumps(_shift(event, time_us, ids)) for event in timed)
+        yield template % tuple([number + round_number * step for number, step in shifts])
         round_number += 1
 
 
-def _shift(event: dict[str, Any], time_us: int, ids: int) -> dict[str, Any]:
-    shifted = {**event, "ts": event["ts"] + time_us}
-    if "id" in event and isinstance(event["id"], int):
-        shifted["id"] = event["id"] + ids
-    if isinstance(event.get("args"), dict):
-        moved = {k: v + ids for k, v in event["args"].items() if k in _IDS and isinstance(v, int) and v >= 0}
-        shifted["args"] = {**event["args"], **moved}
-    return shifted
+def _open(event: dict[str, Any], span_us: int, ids: int, shifts: list[tuple[Any, int]]) -> dict[str, Any]:
+    """The event with places instead of its time and ids; what belongs there goes to ``shifts``, in order."""
+
+    def place(number: Any, step: int) -> str:
+        shifts.append((number, step))
+        return _PLACE
+
+    opened = {}
+    for key, value in event.items():
+        if key == "ts":
+            opened[key] = place(value, span_us)
+        elif key == "id" and isinstance(value, int):
+            opened[key] = place(value, ids)
+        elif key == "args" and isinstance(value, dict):
+            opened[key] = {k: place(v, ids) if k in _IDS and isinstance(v, int) and v >= 0 else v
+                           for k, v in value.items()}  # fmt: skip
+        else:
+            opened[key] = value
+    return opened
 
 
 if __name__ == "__main__":

@@ -1,0 +1,186 @@
+"""The columns of a large trace, kept in a file beside it, so that the next diagnosis need not decode the trace again.
+
+The file is an ``.npz`` as NumPy writes it: one array a column, and one of bytes that holds the tables as JSON. It is
+used only where it was made from this very trace (size, time of change, a hash of both ends) by this version of the
+reader with this memory limit. Whatever it holds is checked as that of any other file is: nothing is unpickled, and
+every code must lie within its table.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from profkit.trace.events import NONE, Category, Events, Lane, Recording, Trace
+from profkit.trace.limits import memory_limit
+from profkit.trace.times import DAY_NS
+
+if TYPE_CHECKING:  # imported where they are used: small traces need none of them
+    from zipfile import ZipFile
+
+CACHE = "PROFKIT_CACHE"
+"""The environment variable that, set to 0, keeps such files from being read and written."""
+SUFFIX = ".profkit.npz"
+FORMAT = 1
+"""To be raised with every change of what the reader makes of a trace."""
+FEWEST_EVENTS = 50_000
+"""Of a smaller trace: some 10 MB of text, which take a tenth of a second to decode."""
+_WRITABLE = 0o222
+"""A directory that nobody may write to stays as it is, though the superuser could."""
+SMALLEST_BYTES = 256 << 10
+"""No smaller file holds so many events, however well it is compressed: the best take some 8 bytes each."""
+_ENDS_BYTES = 64 << 10
+_STORED = 0
+"""How an archive says that a member is not compressed."""
+_TABLES = "tables"
+_MOST_SITES = 10**7
+_TYPES = {
+    "category": (np.uint8,), "device_type": (np.int8,), "name_code": (np.int32,), "lane": (np.int32,),
+    "dims_code": (np.int32,), "types_code": (np.int32,), "concrete_code": (np.int32,), "site": (np.int32,),
+    "correlation": (np.int32, np.int64), "external": (np.int32, np.int64), "sequence": (np.int32, np.int64),
+}  # fmt: skip
+"""What a column may hold; all others are 64 bits wide."""
+
+
+class _Tables(msgspec.Struct):
+    """Everything of a `Trace` but its events, and what it was read from."""
+
+    made_from: tuple[int, int, int, int, str]
+    names: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    texts: tuple[str, ...]
+    base_ns: int
+    recording: Recording
+    health: tuple[str, ...]
+
+
+class _Unusable(Exception):
+    """The file holds no columns that could be trusted."""
+
+
+def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
+    """The trace in a file, from the columns beside it where they are up to date; else read, and kept if it is large.
+
+    A cache that cannot be read or written never fails the reading.
+    """
+    if os.environ.get(CACHE) == "0":
+        return read(path)
+    beside = path.with_name(path.name + SUFFIX)
+    try:
+        if path.stat().st_size < SMALLEST_BYTES:
+            return read(path)
+        made_from = _fingerprint(path)
+    except OSError:
+        return read(path)  # which says what is wrong
+    with suppress(OSError, _Unusable):
+        found = _load(beside, made_from)
+        if found is not None:
+            return found
+    trace = read(path)
+    if len(trace.events) >= FEWEST_EVENTS:
+        with suppress(OSError):
+            if path.parent.stat().st_mode & _WRITABLE:
+                _save(trace, beside, made_from)
+    return trace
+
+
+def _fingerprint(path: Path) -> tuple[int, int, int, int, str]:
+    """What tells whether a file is still the one that the columns were made from, and who made them how."""
+    import hashlib
+
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        ends = file.read(_ENDS_BYTES)
+        file.seek(max(status.st_size - _ENDS_BYTES, 0))
+        ends += file.read(_ENDS_BYTES)
+    return FORMAT, memory_limit(), status.st_size, status.st_mtime_ns, hashlib.sha256(ends).hexdigest()
+
+
+def _save(trace: Trace, target: Path, made_from: tuple[int, int, int, int, str]) -> None:
+    """Write the columns under another name first, so that nobody ever sees half of them."""
+    import tempfile
+
+    tables = _Tables(made_from, trace.names, trace.lanes, trace.texts, trace.base_ns, trace.recording, trace.health)
+    columns = {column.name: getattr(trace.events, column.name) for column in fields(Events)}
+    columns = {key: column[:1] if column.strides == (0,) else column for key, column in columns.items()}
+    columns[_TABLES] = np.frombuffer(msgspec.json.encode(tables), dtype=np.uint8)
+    handle, unfinished = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, **columns)
+        os.replace(unfinished, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def _load(source: Path, made_from: tuple[int, int, int, int, str]) -> Trace | None:
+    """The trace; None where it was made of something else. Raises `_Unusable`, or `OSError` where there is no file."""
+    from zipfile import ZipFile
+
+    try:
+        with ZipFile(source) as archive:
+            tables = msgspec.json.decode(_array(archive, _TABLES, (np.uint8,)).tobytes(), type=_Tables)
+            if tables.made_from != made_from:
+                return None
+            columns = {
+                column.name: _array(archive, column.name, _TYPES.get(column.name, (np.int64,)))
+                for column in fields(Events)
+            }
+    except OSError:
+        raise
+    except Exception as error:  # damage makes zipfile raise much that it does not document
+        raise _Unusable from error
+    length = len(columns["start_ns"])
+    for key, column in columns.items():
+        if len(column) == 1:
+            columns[key] = np.broadcast_to(column, length)
+        elif len(column) != length:
+            raise _Unusable
+    events = Events(**columns)
+    if not length or not _is_sound(events, tables):
+        raise _Unusable
+    return Trace(events, tables.names, tables.lanes, tables.texts, tables.base_ns, tables.recording, tables.health)
+
+
+def _array(archive: ZipFile, name: str, types: tuple[type[Any], ...]) -> np.ndarray[Any, Any]:
+    """One array of an archive, which must not be compressed: so none is larger than the file."""
+    member = archive.getinfo(f"{name}.npy")
+    if member.compress_type != _STORED or member.file_size != member.compress_size:
+        raise _Unusable
+    content = archive.read(member)
+    file = io.BytesIO(content[: 1 << 12])
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise _Unusable
+    shape, _, kind = np.lib.format.read_array_header_1_0(file)
+    if len(shape) != 1 or kind not in [np.dtype(each) for each in types]:
+        raise _Unusable
+    return np.frombuffer(content, dtype=kind, count=shape[0], offset=file.tell())
+
+
+def _is_sound(events: Events, tables: _Tables) -> bool:
+    """Whether all codes lie within their tables, all times are times, and the events stand in order."""
+    texts = (NONE, len(tables.texts) - 1)
+    ranges: dict[str, tuple[int, int]] = {
+        "name_code": (0, len(tables.names) - 1), "lane": (0, len(tables.lanes) - 1), "category": (0, max(Category)),
+        "start_ns": (0, 2 * DAY_NS), "duration_ns": (0, DAY_NS), "dims_code": texts, "types_code": texts,
+        "concrete_code": texts, "device_type": (NONE, 127), "site": (NONE, _MOST_SITES),
+    }  # fmt: skip
+    for name, (least, most) in ranges.items():
+        column = getattr(events, name)
+        if column.strides == (0,):
+            column = column[:1]
+        if column.min() < least or column.max() > most:
+            return False
+    lane, start, duration = events.lane, events.start_ns, events.duration_ns
+    later = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (duration[1:] <= duration[:-1]))
+    return bool(((lane[1:] > lane[:-1]) | ((lane[1:] == lane[:-1]) & later)).all())

@@ -1,0 +1,34 @@
+"""How much memory the diagnosis of one trace may take."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from profkit.errors import UsageError
+
+MEMORY_LIMIT = "PROFKIT_MEMORY_LIMIT"
+"""The environment variable that sets another limit, such as ``500 MB`` or ``8GB``."""
+DEFAULT_LIMIT_BYTES = 2 * 10**9
+
+EMPTY_BYTES = 100 * 10**6
+"""What a diagnosis takes besides what grows with the trace: Python, NumPy, the rules, the report; 60 MB were seen."""
+EVENT_BYTES = 260
+"""What one event takes at the peak, all derived facts included: 190 to 240 bytes were seen on traces of 1 GB."""
+_SMALLEST_BYTES = 150 * 10**6
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", re.IGNORECASE)
+
+
+def memory_limit() -> int:
+    """The limit in bytes. Raises `UsageError` where the environment names none that can be kept."""
+    text = os.environ.get(MEMORY_LIMIT, "").strip()
+    if not text:
+        return DEFAULT_LIMIT_BYTES
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{MEMORY_LIMIT}={text}: give a size such as 500MB or 8GB")
+    limit = int(float(match[1]) * _UNITS[match[2].lower()])
+    if limit < _SMALLEST_BYTES:
+        raise UsageError(f"{MEMORY_LIMIT}={text}: at least {_SMALLEST_BYTES // 10**6} MB are needed")
+    return limit

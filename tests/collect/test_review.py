@@ -1,0 +1,101 @@
+"""What the source says of an evaluation: only what cannot be meant otherwise."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from profkit.collect.review import review_sources, user_sources
+
+EVALUATE = """
+def evaluate(model, loader):
+    model.eval()
+    total = 0
+    for x in loader:
+        total += model(x).sum()
+    return total
+"""
+
+
+def lines_of(tmp_path: Path, *sources: str) -> list[tuple[int, str]]:
+    files = [tmp_path / f"part{i}.py" for i in range(len(sources))]
+    for file, source in zip(files, sources, strict=True):
+        file.write_text(textwrap.dedent(source))
+    return [(remark.site.line, remark.site.function) for remark in review_sources(map(str, files))]
+
+
+def test_a_model_called_in_a_loop_in_evaluation_mode_is_remarked_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(EVALUATE)
+    (remark,) = review_sources([str(file)])
+    assert (remark.kind, remark.site.file, remark.site.line) == ("evaluation-with-grad", str(file), 6)
+    assert (remark.site.function, remark.site.source) == ("evaluate", "total += model(x).sum()")
+
+
+def test_an_epoch_at_module_level_is_seen_between_eval_and_train(tmp_path: Path) -> None:
+    source = """
+    for epoch in range(2):
+        net.train()
+        for x in batches:
+            loss(net(x)).backward()
+        net.eval()
+        for x in held_out:
+            right += (net(x).argmax(1) == 0).sum()
+    """
+    assert lines_of(tmp_path, source) == [(8, "<module>")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("def evaluate", "@torch.no_grad()\ndef evaluate"),
+        ("def evaluate", "@torch.inference_mode\ndef evaluate"),
+        ("    for x in loader:", "    with torch.no_grad(), lock:\n     for x in loader:"),
+        ("model.eval()", "model.eval(); torch.set_grad_enabled(False)"),
+        ("model.eval()", "model.eval(); model.requires_grad_(False)"),
+        ("model.eval()", "model.train()"),
+        ("model.eval()", "model.eval(); model.train()"),
+        ("model.eval()", "frame.eval('a + b')"),
+        ("for x in loader:", "if loader:"),
+        ("total += model(x).sum()", "model(x).sum().backward()"),
+        ("total += model(x).sum()", "total += torch.autograd.grad(model(x).sum(), x)"),
+        ("total += model(x).sum()", "total += other(x).sum()"),
+        ("return total", "with torch.no_grad():\n        return evaluate(model, loader)"),
+    ],
+)
+def test_what_may_be_meant_is_not_remarked(tmp_path: Path, old: str, new: str) -> None:
+    assert old in EVALUATE
+    assert lines_of(tmp_path, EVALUATE.replace(old, new)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("model.eval()", "model.train(False)"), ("model(x)", "model.forward(x)"), ("model", "self.model")],
+)
+def test_other_ways_to_say_the_same_are_remarked(tmp_path: Path, old: str, new: str) -> None:
+    body = EVALUATE.replace("(model, loader)", "(loader)").replace(old, new)
+    assert [name for _, name in lines_of(tmp_path, body)] == ["evaluate"]
+
+
+def test_a_caller_in_another_file_may_switch_autograd_off(tmp_path: Path) -> None:
+    caller = "import part0\nwith torch.inference_mode():\n    part0.evaluate(net, data)\n"
+    assert lines_of(tmp_path, EVALUATE, caller) == []
+
+
+def test_methods_and_inner_functions_are_named_as_in_a_traceback(tmp_path: Path) -> None:
+    inner = textwrap.indent(EVALUATE, "    ")
+    source = f"class Trainer:\n{inner}def main():\n{inner}"
+    assert [name for _, name in lines_of(tmp_path, source)] == ["Trainer.evaluate", "main.<locals>.evaluate"]
+
+
+@pytest.mark.parametrize("source", ["", "def broken(:", "\0", "(" * 5000, "x = 1" + " " * (1 << 20)])
+def test_what_is_no_readable_python_is_passed_over(tmp_path: Path, source: str) -> None:
+    assert lines_of(tmp_path, source) == []
+    assert review_sources([str(tmp_path / "absent.py")]) == ()
+
+
+def test_only_the_users_modules_are_looked_at() -> None:
+    assert user_sources(lambda file: file == __file__) == [sys.modules[__name__].__file__]
