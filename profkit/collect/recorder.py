@@ -182,7 +182,7 @@ class Recorder:
 
     def _enter(self, phase: Phase) -> None:
         """Do what the step that begins needs."""
-        if self._schedule.recorded:
+        if self._schedule.measured or (self._schedule.recorded and not self._signals.is_weak):
             self._tape.opening = None
         if phase.recorded:
             recording = self._tape.running or self._begin_recording()
@@ -224,7 +224,7 @@ class Recorder:
             flags=self._files.run.flags or environment.read_flags(),
             loaders=self._signals.loaders,
             optimizers=self._signals.optimizers,
-            step_signal=self._signals.name,
+            step_signal=self._signals.name if self._tape.opening is None else None,
             page_fault_ns=measure_fault_ns(),
         )
         self.write()

@@ -73,6 +73,11 @@ class Schedule:
         return self._located + self._active
 
     @property
+    def measured(self) -> int:
+        """Complete steps of the recording so far that carry no line marks."""
+        return self._active
+
+    @property
     def is_settling(self) -> bool:
         """Whether the current step passes between the located steps and the measured ones."""
         return self.phase is Phase.REFERENCE and self._located > 0

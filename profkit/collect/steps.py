@@ -152,6 +152,11 @@ class StepSignals:
         self._batches_count: bool | None = None
 
     @property
+    def is_weak(self) -> bool:
+        """Whether the steps are no more than calls of the model, of which the program's beginning may hold as many."""
+        return self.name == "forward"
+
+    @property
     def loaders(self) -> tuple[LoaderUse, ...]:
         """The DataLoaders asked for a batch since `forget_uses`."""
         return tuple(self._loader.uses)

@@ -52,13 +52,23 @@ def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
     return found
 
 
-def carry_shapes(trace: Trace, repeats: Repeats) -> Trace:
+def allocated_bytes(trace: Trace, tree: Tree) -> Int64s:
+    """Column over all events: what is allocated in each, and in those inside of it."""
+    events = trace.events
+    allocates = (events.category == Category.MEMORY) & (events.size_bytes > 0)
+    return tree.total_under(np.where(allocates, events.size_bytes, 0).astype(np.int64))
+
+
+def carry_shapes(trace: Trace, tree: Tree, repeats: Repeats) -> Trace:
     """The trace with shapes, types and values of inputs where the event that is repeated has them and no guess is
-    needed."""
+    needed: there are as many of the kind, and both allocate as many bytes."""
     events = trace.events
     taken = np.flatnonzero((events.dims_code < 0) & (events.types_code < 0) & (repeats.row >= 0) & repeats.exact)
+    taken = taken[events.dims_code[repeats.row[taken]] >= 0]
+    if taken.size:
+        allocated = allocated_bytes(trace, tree)
+        taken = taken[allocated[taken] == allocated[repeats.row[taken]]]
     origin = repeats.row[taken]
-    taken, origin = taken[events.dims_code[origin] >= 0], origin[events.dims_code[origin] >= 0]
     if not taken.size:
         return trace
     columns = {name: getattr(events, name).copy() for name in ("dims_code", "types_code", "concrete_code")}

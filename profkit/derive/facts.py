@@ -66,7 +66,7 @@ class Facts:
     @cached_property
     def trace(self) -> Trace:
         """The recording, with the shapes of the located step where the measured ones were recorded without."""
-        return carry_shapes(self._recorded, self.repeats)
+        return carry_shapes(self._recorded, self.tree, self.repeats)
 
     @cached_property
     def lines(self) -> Lines:

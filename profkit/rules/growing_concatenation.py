@@ -33,13 +33,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from profkit.derive.carrying import allocated_bytes
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
 from profkit.derive.operators import parse_dims
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, scale_operators, share_of_steps
-from profkit.trace.events import Rows, Trace, distinct
+from profkit.trace.events import Int64s, Rows, distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8
@@ -57,11 +58,11 @@ _JOINING = frozenset(("cat", "concat", "concatenate", "hstack", "vstack", "dstac
 def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
     """Follow the concatenations of each line from one call to the next."""
     called = program_operators(facts)
-    inputs = _InputSizes(facts.trace)
+    inputs = _InputSizes(facts)
     for _, rows in group_by_site(facts, called[operators_of(facts.trace, _JOINING)[called]]):
         runs = [run for run in _growing_runs(facts, rows, inputs) if not _is_used(facts, called, run, inputs)]
         calls = np.concatenate([*runs, rows[:0]])
-        moved_bytes = int(facts.operators.input_bytes[calls].sum())
+        moved_bytes = int(np.maximum(facts.operators.input_bytes[calls], inputs.allocated[calls]).sum())
         if moved_bytes < _MIN_BYTES or share_of_steps(facts, calls) < 0.5:
             continue
         new = np.array([1 - max(inputs.of(row)) / max(sum(inputs.of(row)), 1) for row in calls])
@@ -78,14 +79,33 @@ def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-class _InputSizes:
-    """The elements of each input tensor of an operator, told once per distinct shapes."""
+def _allocated_bytes(facts: Facts) -> Int64s:
+    return allocated_bytes(facts.trace, facts.tree)
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
+
+class _InputSizes:
+    """The elements of each input tensor of an operator, told once per distinct shapes.
+
+    Of one that repeats an operator of the located step, but allocates more or less, the shapes are not known. There the
+    largest input is taken to have made the difference.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._trace, self._origin = facts.trace, facts.repeats.row
+        self.allocated = facts.once(_allocated_bytes)
         self._known: dict[int, tuple[int, ...]] = {}
 
     def of(self, row: int) -> tuple[int, ...]:
+        if self._trace.events.dims_code[row] < 0 <= self._origin[row]:
+            return self._grown(row, int(self._origin[row]))
+        return self._recorded(row)
+
+    def _grown(self, row: int, origin: int) -> tuple[int, ...]:
+        sizes, was = sorted(self._recorded(origin)), int(self.allocated[origin])
+        total = round(int(self.allocated[row]) * sum(sizes) / was) if was else 0
+        return (total - sum(sizes[:-1]), *sizes[:-1]) if total > sum(sizes[:-1]) else (0,)
+
+    def _recorded(self, row: int) -> tuple[int, ...]:
         code = int(self._trace.events.dims_code[row])
         if code not in self._known:
             shapes = parse_dims(self._trace.text_of(code))
