@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profkit.derive.facts import Facts
 from profkit.trace.events import NONE
-from tests.traces import facts_of, mark, op, rows_named, step
+from tests.traces import facts_of, mark, memory, op, rows_named, step
 
 FLOATS = '["float"]'
 
@@ -31,6 +31,15 @@ def test_no_shape_is_guessed_where_the_numbers_differ():
     facts = facts_of([*located(0), step(1, 100, 90), op("aten::mul", 110, 5)])
     assert _dims(facts, "aten::mul") == ["[[4]]", "[[8]]", ""]
     assert facts.lines.site[rows_named(facts.trace, "aten::mul")].tolist() == [1, 1, 1]
+
+
+def test_what_allocates_more_than_its_like_has_another_shape():
+    facts = facts_of([
+        *located(0), memory(31, 32, 1),
+        step(1, 100, 90), op("aten::mul", 110, 5), op("aten::mul", 130, 5), memory(131, 64, 2),
+        step(2, 200, 90), op("aten::mul", 210, 5), op("aten::mul", 230, 5), memory(231, 32, 3),
+    ])  # fmt: skip
+    assert _dims(facts, "aten::mul")[2:] == ["[[4]]", "", "[[4]]", "[[8]]"]
 
 
 def test_shapes_that_were_recorded_stay():

@@ -11,7 +11,7 @@ from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.growing_concatenation import growing_concatenation
 from profkit.run import CallSite
 from profkit.savings.simulate import predict_saving
-from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
+from tests.traces import annotation, facts_of, kernel, mark, memory, op, rows_named, runtime, step
 
 Json = dict[str, Any]
 PIECE = 1024
@@ -59,6 +59,30 @@ def test_one_piece_a_step_counts_where_the_result_goes_on_growing_over_the_steps
     facts = facts_of(steps_of(lambda at: [cat(at + 10, 30_000 + 10 * PIECE * int(at // 100), 10 * PIECE)]))
     (found,) = find(facts)
     assert found.evidence["longest_run"] == 4
+
+
+def grown_since(elements: list[int]) -> list[Json]:
+    """A located step with shapes, then steps without, in which only the allocator tells how large the result is."""
+    events = [step(0, 0, 100), mark(0, 5, 20), cat(10, 20_480, 10_240), memory(11, 4 * 30_720, 1)]
+    for i, size in enumerate(elements):
+        at = 1000 + 100 * i
+        events += [step(i + 2, at, 100), op("aten::cat", at + 10, 8), memory(at + 11, 4 * size, 10 + i)]
+    return events
+
+
+def test_without_shapes_the_allocator_tells_that_the_result_grows_by_the_same_piece_each_step():
+    facts = facts_of(grown_since([51_200, 61_440, 71_680]), callsites=(CallSite("bank.py", 3, "add"),))
+    (found,) = find(facts)
+    assert found.evidence["longest_run"] == 3
+    assert found.evidence["copied_bytes_per_step"] == 4 * 61_440
+    assert set(facts.lines.site[found.rows]) == {0}
+    kept = 10_240 * (1 / 51_200 + 1 / 61_440 + 1 / 71_680)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(8 * (3 - kept) / 300, abs=1e-3)
+
+
+@pytest.mark.parametrize("elements", [[51_200, 61_440, 61_440], [51_200, 61_441, 71_680], [30_720] * 3])
+def test_without_shapes_results_that_do_not_grow_by_that_piece_are_silent(elements):
+    assert find(facts_of(grown_since(elements))) == []
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(3, 1), (2, 0)])
