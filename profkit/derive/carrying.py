@@ -59,15 +59,13 @@ def allocated_bytes(trace: Trace, tree: Tree) -> Int64s:
     return tree.total_under(np.where(allocates, events.size_bytes, 0).astype(np.int64))
 
 
-def carry_shapes(trace: Trace, tree: Tree, repeats: Repeats) -> Trace:
+def carry_shapes(trace: Trace, repeats: Repeats, allocated: Int64s) -> Trace:
     """The trace with shapes, types and values of inputs where the event that is repeated has them and no guess is
-    needed: there are as many of the kind, and both allocate as many bytes."""
+    needed: there are as many of the kind, and both allocate as many bytes (``allocated``, by event)."""
     events = trace.events
     taken = np.flatnonzero((events.dims_code < 0) & (events.types_code < 0) & (repeats.row >= 0) & repeats.exact)
     taken = taken[events.dims_code[repeats.row[taken]] >= 0]
-    if taken.size:
-        allocated = allocated_bytes(trace, tree)
-        taken = taken[allocated[taken] == allocated[repeats.row[taken]]]
+    taken = taken[allocated[taken] == allocated[repeats.row[taken]]]
     origin = repeats.row[taken]
     if not taken.size:
         return trace

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from profkit.derive import shares
-from profkit.derive.carrying import Repeats, carry_shapes, match_located
+from profkit.derive.carrying import Repeats, allocated_bytes, carry_shapes, match_located
 from profkit.derive.device import Device, describe_device
 from profkit.derive.distortion import find_overhead
 from profkit.derive.intervals import Intervals
@@ -21,7 +21,7 @@ from profkit.derive.steps import Steps, find_steps
 from profkit.derive.tree import Tree, build_tree
 from profkit.derive.waits import Waits, find_waits
 from profkit.run import CallSite, LiveSample, LoadSample, Run
-from profkit.trace.events import Bools, Rows, Trace, distinct
+from profkit.trace.events import Bools, Int64s, Rows, Trace, distinct
 
 Derived = TypeVar("Derived")
 
@@ -66,7 +66,14 @@ class Facts:
     @cached_property
     def trace(self) -> Trace:
         """The recording, with the shapes of the located step where the measured ones were recorded without."""
-        return carry_shapes(self._recorded, self.tree, self.repeats)
+        if not self.repeats.exact.any():
+            return self._recorded
+        return carry_shapes(self._recorded, self.repeats, self.allocated_bytes)
+
+    @cached_property
+    def allocated_bytes(self) -> Int64s:
+        """Column over all events: what is allocated in each, and in those inside of it."""
+        return allocated_bytes(self._recorded, self.tree)
 
     @cached_property
     def lines(self) -> Lines:

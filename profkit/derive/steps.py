@@ -132,7 +132,7 @@ def _annotated(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: 
 def _between_optimizer_steps(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     """From the end of one optimizer step to the end of the next, by the optimizer that steps first."""
     rows = _rows_starting_with(trace, _OPTIMIZER)
-    rows = rows[(trace.events.lane[rows] == lane) & tree.outermost(_mask(trace, rows))[rows]]
+    rows = rows[(trace.events.lane[rows] == lane) & tree.outermost(trace.mask_of(rows))[rows]]
     rows = rows[np.argsort(trace.events.start_ns[rows])]
     rows = rows[trace.events.name_code[rows] == trace.events.name_code[rows[:1]]]
     if rows.size < 2:
@@ -270,9 +270,3 @@ def _sums_inside(start_ns: Int64s, end_ns: Int64s, times_ns: Int64s, values: Int
     sums = np.concatenate([[0], np.cumsum(values[order])]).astype(np.int64)
     times = times_ns[order]
     return sums[np.searchsorted(times, end_ns)] - sums[np.searchsorted(times, start_ns)]
-
-
-def _mask(trace: Trace, rows: Rows) -> Bools:
-    mask = np.zeros(len(trace.events), dtype=bool)
-    mask[rows] = True
-    return mask

@@ -57,9 +57,7 @@ def _pageable_copies(trace: Trace, launches: Launches) -> Bools:
     """Asynchronous copy calls from or to pageable memory: the driver makes the host wait for them."""
     events = trace.events
     pageable = np.isin(events.name_code[launches.work], trace.codes_where(lambda name: "Pageable" in name))
-    mask = np.zeros(len(events), dtype=bool)
-    mask[launches.call[pageable & (launches.call >= 0)]] = True
-    return mask
+    return trace.mask_of(launches.call[pageable & (launches.call >= 0)])
 
 
 def _outside_program(trace: Trace, tree: Tree) -> Bools:

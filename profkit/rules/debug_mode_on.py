@@ -107,8 +107,7 @@ def _is_node(name: str) -> bool:
 def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
     """At the line that switches it on, where profkit saw that line run."""
     steps = max(facts.steps.measured_count, 1)
-    mask = np.zeros(len(facts.trace.events), dtype=bool)
-    mask[checks] = True
+    mask = facts.trace.mask_of(checks)
     searched = round(int(named_operators(facts, "aten::isnan")[checks].sum()) / steps)
     formatting = _stack_formatting(facts)
     places = locations_of(facts, _lines_with(facts, _ANOMALY))

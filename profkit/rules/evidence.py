@@ -75,8 +75,7 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
     little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python."""
     events, tree = facts.trace.events, facts.tree
-    wanted = np.zeros(len(events), dtype=bool)
-    wanted[requests] = True
+    wanted = facts.trace.mask_of(requests)
     request = tree.nearest_ancestor(wanted)
     # What an operator calls itself is no pick of the program's.
     called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
@@ -128,8 +127,7 @@ def _program_operators(facts: Facts) -> Rows:
 
 def backward_of(facts: Facts, rows: Rows) -> Rows:
     """The nodes of the backward pass, on any thread, that belong to these forward operators or what runs in them."""
-    wanted = np.zeros(len(facts.trace.events), dtype=bool)
-    wanted[rows] = True
+    wanted = facts.trace.mask_of(rows)
     forward = facts.lines.forward
     belongs = (forward >= 0) & facts.tree.under(wanted)[forward]
     return np.flatnonzero(belongs & facts.tree.outermost(facts.lines.backward))
@@ -159,8 +157,7 @@ def computing_ns(facts: Facts, rows: Rows) -> Int64s:
 def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     """The device work launched in these operators, and for each piece the operator."""
     launches = facts.launches
-    mine = np.zeros(len(facts.trace.events), dtype=bool)
-    mine[rows] = True
+    mine = facts.trace.mask_of(rows)
     owner = np.where(launches.call >= 0, launches.call, launches.operator)
     carrier = np.where(owner >= 0, facts.tree.nearest_ancestor(mine, include_self=True)[owner], NONE)
     return launches.work[carrier >= 0], carrier[carrier >= 0]

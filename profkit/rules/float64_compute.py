@@ -117,8 +117,7 @@ def _compute_in_floats(facts: Facts, rows: Rows, kept: Floats) -> Edit:
     """The operators keep these shares of their time, one each, and their backward nodes the same."""
     share = np.ones(len(facts.trace.events))
     share[rows] = kept
-    mine = np.zeros(len(share), dtype=bool)
-    mine[rows] = True
+    mine = facts.trace.mask_of(rows)
     nodes = backward_of(facts, rows)
     owner = facts.tree.nearest_ancestor(mine, include_self=True)[facts.lines.forward[nodes]]
     parts = ((rows, kept), (nodes, share[owner]))

@@ -188,8 +188,7 @@ def _own_work(facts: Facts, entries: Rows) -> tuple[Int64s, Int64s]:
     """From the start of the first to the end of the last thing in each that is work of the program; nothing where
     there is none."""
     events, tree = facts.trace.events, facts.tree
-    inside = np.zeros(len(events), dtype=bool)
-    inside[entries] = True
+    inside = facts.trace.mask_of(entries)
     wrapping: Bools = facts.trace.named(*_WRAPPERS) | facts.trace.with_codes(
         facts.trace.codes_where(lambda name: name.startswith(COMPILED_REGION))
     )

@@ -33,14 +33,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from profkit.derive.carrying import allocated_bytes
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
 from profkit.derive.operators import parse_dims
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, scale_operators, share_of_steps
-from profkit.trace.events import Int64s, Rows, distinct
+from profkit.trace.events import Rows, distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8
@@ -79,10 +78,6 @@ def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _allocated_bytes(facts: Facts) -> Int64s:
-    return allocated_bytes(facts.trace, facts.tree)
-
-
 class _InputSizes:
     """The elements of each input tensor of an operator, told once per distinct shapes.
 
@@ -92,7 +87,7 @@ class _InputSizes:
 
     def __init__(self, facts: Facts) -> None:
         self._trace, self._origin = facts.trace, facts.repeats.row
-        self.allocated = facts.once(_allocated_bytes)
+        self.allocated = facts.allocated_bytes
         self._known: dict[int, tuple[int, ...]] = {}
 
     def of(self, row: int) -> tuple[int, ...]:

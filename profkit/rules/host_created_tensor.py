@@ -72,7 +72,7 @@ def host_created_tensor(facts: Facts) -> Iterator[Suspicion]:
 
 def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
     events, launches = facts.trace.events, facts.launches
-    inside = facts.tree.under(_mask(facts, rows))
+    inside = facts.tree.under(facts.trace.mask_of(rows))
     work = launches.work[(launches.call >= 0) & inside[launches.call]]
     count, steps = per_step(facts, rows), max(facts.steps.measured_count, 1)
     host_ns = int((facts.tree.end_ns[chain] - events.start_ns[chain]).sum()) // steps
@@ -155,9 +155,3 @@ def _lane_starts(facts: Facts, row: int) -> Int64s:
     events = facts.trace.events
     end = int(np.searchsorted(events.lane, events.lane[row], side="right"))
     return events.start_ns[row + 1 : end]
-
-
-def _mask(facts: Facts, rows: Rows) -> Bools:
-    mask = np.zeros(len(facts.trace.events), dtype=bool)
-    mask[rows] = True
-    return mask

@@ -212,6 +212,5 @@ def _not_the_programs(facts: Facts) -> Bools:
     step = facts.steps.index_of(events.start_ns)
     scaled = step[named_operators(facts, "aten::_amp_foreach_non_finite_check_and_unscale_")]
     checks = inside[np.append(calls[1:], calls[-1:])] & np.isin(step[calls], scaled)
-    of_pytorch = np.zeros(len(events), dtype=bool)
-    of_pytorch[calls[reads & (seeds | checks)]] = True
+    of_pytorch = facts.trace.mask_of(calls[reads & (seeds | checks)])
     return inside | facts.tree.under(of_pytorch)

@@ -173,8 +173,7 @@ def _handing_over_ns(facts: Facts, rows: Rows) -> float:
     events = facts.trace.events
     sent = facts.trace.codes_where(lambda name: "HtoD" in name)
     copies = facts.measured & (events.category == Category.MEMCPY) & np.isin(events.name_code, sent)
-    requests = np.zeros(len(events), dtype=bool)
-    requests[rows] = True
+    requests = facts.trace.mask_of(rows)
     stacked = named_operators(facts, "aten::stack") & facts.tree.under(requests)
     size = max(int(events.size_bytes[copies].sum()), int(facts.operators.input_bytes[stacked].sum()))
     return size / max(facts.steps.measured_count, 1) / _PAGE_BYTES * (facts.run.page_fault_ns or _PAGE_FAULT_NS)

@@ -42,7 +42,7 @@ from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import group_by_site, share_of_steps, spent_ns, works_under
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
-from profkit.trace.events import Bools, Rows, distinct
+from profkit.trace.events import Rows, distinct
 from profkit.units import format_count, format_time
 
 _FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
@@ -85,7 +85,7 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
         if per_step < _MIN_OPERATORS or updates.per_parameter < _MIN_PER_PARAMETER:
             continue
         asked = any(use.name == updates.name and use.foreach is False and not use.fused for use in facts.run.optimizers)
-        work = works_under(facts, _mask(facts, updates.steps))
+        work = works_under(facts, facts.trace.mask_of(updates.steps))
         if not (work.size or updates.name in _FUSED or (asked and _loops_mostly(facts, updates))):
             continue
         spent = spent_ns(facts, updates.steps).sum() / len(updates.steps)
@@ -131,7 +131,7 @@ def _loop_operators(facts: Facts, steps: Rows) -> Rows:
     The counters of steps are 0-dimensional and do not count. A product of matrices means that a closure runs the
     model inside the step, which cannot be told from the update.
     """
-    inside = facts.tree.under(_mask(facts, steps))
+    inside = facts.tree.under(facts.trace.mask_of(steps))
     together = facts.trace.codes_where(lambda name: name.startswith(_TOGETHER))
     if (inside & (np.isin(facts.trace.events.name_code, together) | operators_of(facts.trace, MATRIX))).any():
         return steps[:0]
@@ -166,7 +166,7 @@ def _update_together(facts: Facts, updates: _Updates, work: Rows) -> Edit:
     # What remains of an operator besides its call: the moving of data where it can be fused, else all of it on a CPU,
     # where `foreach` runs the same operators in a loop of C++.
     remains = spent if kept_passes == 1.0 and not work.size else (spent - np.percentile(spent, 5)).clip(min=0)
-    owner = facts.tree.nearest_ancestor(_mask(facts, updates.steps))[updates.operators]
+    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(updates.steps))[updates.operators]
     moving = np.bincount(owner, weights=remains, minlength=len(facts.trace.events))[updates.steps]
     calling = spent_ns(facts, updates.steps) - moving
     kept = calling / updates.per_parameter + (0 if work.size else kept_passes * moving)
@@ -207,9 +207,3 @@ def _kept_passes(facts: Facts, updates: _Updates) -> float:
     written = float(traffic.written_bytes.sum())
     passes = float(traffic.read_bytes.sum()) / written + 1 if written else _PASSES_UNKNOWN
     return min(1.0, (2 * _FUSED[updates.name] + 3) / (passes * updates.per_parameter))
-
-
-def _mask(facts: Facts, rows: Rows) -> Bools:
-    mask = np.zeros(len(facts.trace.events), dtype=bool)
-    mask[rows] = True
-    return mask

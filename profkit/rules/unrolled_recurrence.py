@@ -213,8 +213,7 @@ def _arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
 
 def _share_of_products(facts: Facts, cells: Rows) -> float:
     """Which share of the cells' time on the device their products have."""
-    inside = np.zeros(len(facts.trace.events), dtype=bool)
-    inside[cells] = True
+    inside = facts.trace.mask_of(cells)
     inside = facts.tree.under(inside)
     duration = facts.trace.events.duration_ns
     products = duration[works_under(facts, operators_of(facts.trace, _PRODUCTS) & inside)].sum()

@@ -40,21 +40,20 @@ def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
     The time is on the scale of the unprofiled steps where those were measured.
     """
     fraction = replay(facts, edit).fraction
-    margin = min(1.0, edit.uncertainty + _spread_of_steps(facts))
-    return Saving(
-        time_ns_per_step=int(fraction * step_time_ns(facts)),
-        fraction=round(fraction, 6),
-        low=round(fraction * (1 - margin), 6),
-        high=round(min(1.0, fraction * (1 + margin)), 6),
-        bytes=size_bytes,
-    )
+    return _saving_of(facts, (fraction, fraction, fraction), edit.uncertainty, size_bytes)
 
 
 def measured_saving(facts: Facts, edits: tuple[Edit, Edit, Edit], size_bytes: int = 0) -> Saving:
     """What an edit gives back whose kept times were measured: for their median, and for the ends of their range, of
     which the first keeps least. The spread of the steps widens it; no model's uncertainty is left."""
     high, middle, low = (replay(facts, edit).fraction for edit in edits)
-    margin = min(1.0, _spread_of_steps(facts))
+    return _saving_of(facts, (low, middle, high), 0.0, size_bytes)
+
+
+def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty: float, size_bytes: int) -> Saving:
+    """The least, likely and most of the step that comes free, widened by the uncertainty and the steps' spread."""
+    low, middle, high = fractions
+    margin = min(1.0, uncertainty + _spread_of_steps(facts))
     return Saving(
         time_ns_per_step=int(middle * step_time_ns(facts)),
         fraction=round(middle, 6),
@@ -82,8 +81,12 @@ def replay(facts: Facts, edit: Edit) -> Replay:
     streams = facts.once(_streams_in)
     edited_ns = _replayed_ns(facts, edit, streams)
     if len(facts.overhead.start_ns):
-        return Replay(_replayed_ns(facts, Edit(), streams), edited_ns)
+        return Replay(facts.once(_unedited_ns), edited_ns)
     return Replay(max(end_ns, streams.last_end_ns) - _origin(facts, streams), edited_ns)
+
+
+def _unedited_ns(facts: Facts) -> int:
+    return _replayed_ns(facts, Edit(), facts.once(_streams_in))
 
 
 def _replayed_ns(facts: Facts, edit: Edit, streams: Streams) -> int:

@@ -136,6 +136,12 @@ class Trace:
         """Codes of the names for which ``accept(name)`` is true: a test per distinct name, not per event."""
         return np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
 
+    def mask_of(self, rows: Rows) -> Bools:
+        """A mask of the events with these indices."""
+        mask = np.zeros(len(self.events), dtype=bool)
+        mask[rows] = True
+        return mask
+
     def with_codes(self, codes: Int32s) -> Bools:
         """A mask of the events whose name has one of these codes."""
         if not len(codes):
