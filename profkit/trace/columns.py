@@ -1,30 +1,24 @@
-"""From decoded Kineto events to columns: names and lists become codes, times become integer nanoseconds."""
+"""From chunks to the columns of a whole trace, within a limit of memory."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import compress
-from operator import attrgetter
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from profkit.trace.codes import Codes, KindCodes, TextCodes, codes_of, recode, text_codes
-from profkit.trace.convert import Part, by_kind, constant, either, integers, join, narrow
+from profkit.trace.chunks import KINDS, TEXTS, Chunk, ChunkDecoder, is_step_mark
+from profkit.trace.codes import Codes, recode
+from profkit.trace.convert import Part, by_kind, constant, join
 from profkit.trace.events import NONE, Bools, Events, Int32s, Int64s, Lane, Recording, Rows, Trace, timeline_order
-from profkit.trace.horizon import Horizon, is_step_mark
-from profkit.trace.kinds import MEMORY_EVENT, ON_DEVICE, classify
-from profkit.trace.kineto_schema import MISSING, Arguments, Event
+from profkit.trace.horizon import Horizon
+from profkit.trace.kinds import ON_DEVICE, classify
+from profkit.trace.kineto_schema import Event
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, EVENT_BYTES
-from profkit.trace.times import durations_of, nanoseconds_of, plausible_starts, too_coarse
+from profkit.trace.times import plausible_starts
 from profkit.units import format_count
 
-_NO_ARGUMENTS = Arguments()
-_kind_of = attrgetter("cat", "name", "pid", "tid")
-_as_floats = msgspec.json.Decoder(list[Event])
-_as_text = msgspec.json.Decoder(list[Event], float_hook=str)
 _COLUMNS: dict[str, tuple[type[Any], int]] = {
     "correlation": (np.int64, NONE),
     "external": (np.int64, NONE),
@@ -38,10 +32,8 @@ _COLUMNS: dict[str, tuple[type[Any], int]] = {
 }
 """Of what stands in the arguments of events: the type, and what a missing value reads as."""
 _IDS = ("correlation", "external", "sequence")
-_TEXTS = ("dims_code", "types_code", "concrete_code")
 _MERGED = 128
 """So many parts become one: a quarter of a million events."""
-_NAMES_OF_LANES = ("thread_name", "process_name")
 
 
 class TooMuch(Exception):
@@ -56,16 +48,16 @@ class ColumnBuilder:
 
     def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self.rows = 0
+        self.decoder = ChunkDecoder()
+        self.tables = 1
+        """How many processes hold what the codes stand for."""
         self._limit_bytes = limit_bytes
         self._held = 0
         self._unmerged = 0
         self._horizon = Horizon()
         self._lost = 0
         self._impossible_durations = 0
-        self._decoder = _as_floats
-        self._kinds = KindCodes()
         self._lanes = Codes()
-        self._texts = TextCodes()
         self._thread_names: dict[tuple[Any, Any], str] = {}
         self._parts: list[dict[str, Part]] = []
         self._lengths: list[int] = []
@@ -80,38 +72,27 @@ class ColumnBuilder:
         Raises `msgspec.DecodeError`, `ValueError` or `RecursionError`, with nothing appended, for anything that strict
         JSON forbids or that is no list of events.
         """
-        events = self._decoder.decode(text)
-        kept, times = _timed(events)
-        if self._decoder is _as_floats and too_coarse(times):
-            self._decoder = _as_text
-            kept, times = _timed(self._decoder.decode(text))
-        self._add(events, kept, times)
+        self.append(self.decoder.decode(text, self.horizon_ns))
 
     def add(self, events: Sequence[Event]) -> None:
         """Append decoded events."""
-        self._add(events, *_timed(events))
+        self.append(self.decoder.convert(events, self.horizon_ns))
 
-    def _add(self, events: Sequence[Event], kept: list[Event], times: list[Any]) -> None:
-        if len(kept) < len(events):
-            for event in events:
-                if event.ph == "M" and event.name in _NAMES_OF_LANES:
-                    self._name_lane(event)
-        if kept:
-            self.rows += len(kept)
-            self._hold(kept, *nanoseconds_of(times))
+    @property
+    def horizon_ns(self) -> int | None:
+        """The moment from which on nothing is kept; None as long as all is."""
+        return self._horizon.at_ns
 
-    def _hold(self, events: list[Event], start_ns: Int64s, known: Bools) -> None:
-        """Keep the columns of those events that have a time, and one before the horizon."""
-        near = known
-        if self._horizon.at_ns is not None:
-            near = known & (start_ns < self._horizon.at_ns)
-            self._horizon.pass_by(compress(events, (known & ~near).tolist()))
-        if not near.all():
-            self._lost += int((~known).sum())
-            events, start_ns = list(compress(events, near.tolist())), start_ns[near]
-        if events:
-            self._held += len(events)
-            self._parts.append({"start_ns": start_ns, **self._columns(events)})
+    def append(self, chunk: Chunk) -> None:
+        """Append what a chunk says, in codes of ``decoder``. Raises `TooMuch`."""
+        self.rows += chunk.rows
+        self._lost += chunk.timeless
+        self._impossible_durations += chunk.impossible_durations
+        self._thread_names |= chunk.lane_names
+        self._horizon.pass_by(chunk)
+        if chunk.held:
+            self._held += chunk.held
+            self._parts.append(chunk.parts)
             self._unmerged += 1
             if self._unmerged == _MERGED:
                 self._merge()
@@ -120,7 +101,8 @@ class ColumnBuilder:
 
     def _needed_bytes(self) -> int:
         """What the diagnosis of what is held will take at its peak."""
-        return EMPTY_BYTES + self._held * EVENT_BYTES + self._texts.size_bytes + self._kinds.size_bytes
+        tables = self.decoder.texts.size_bytes + self.decoder.kinds.size_bytes
+        return EMPTY_BYTES + self._held * EVENT_BYTES + self.tables * tables
 
     def _give_up_the_last(self) -> None:
         """Keep less of the recorded time, and no text that only the rest needs.
@@ -130,42 +112,13 @@ class ColumnBuilder:
         while (needed := self._needed_bytes()) > self._limit_bytes:
             held = self._held
             share = (self._limit_bytes - EMPTY_BYTES) / (needed - EMPTY_BYTES)
-            self._horizon.draw_nearer(share, self._parts, list(self._kinds))
+            self._horizon.draw_nearer(share, self._parts, list(self.decoder.kinds))
             self._held = sum(len(part["kind"]) for part in self._parts if part["kind"] is not None)
-            self._kinds = recode(self._kinds, self._parts, ("kind",))
-            self._texts = recode(self._texts, self._parts, _TEXTS)
+            self.decoder.kinds = recode(self.decoder.kinds, self._parts, KINDS)
+            self.decoder.texts = recode(self.decoder.texts, self._parts, TEXTS)
             if self._held == held:
                 raise TooMuch
         self._unmerged = 0
-
-    def _name_lane(self, event: Event) -> None:
-        if event.args is not None and isinstance(event.args.thread_name, str):
-            thread = event.tid if event.name == "thread_name" else None
-            self._thread_names[event.pid, thread] = event.args.thread_name
-
-    def _columns(self, events: list[Event]) -> dict[str, Part]:
-        duration_ns, impossible = durations_of([e.dur for e in events])
-        self._impossible_durations += impossible
-        fields = map(msgspec.structs.astuple, [e.args or _NO_ARGUMENTS for e in events])
-        columns: dict[str, Any] = dict(zip(Arguments.__struct_fields__, zip(*fields, strict=True), strict=True))
-        texts = {key: text_codes(self._texts, columns[key]) for key in ("dims", "dims_2021", "types", "concrete")}
-        device_type = integers(columns["device_type"])
-        parts = {
-            "correlation": integers(columns["correlation"]),
-            "external": either(integers(columns["external"]), integers(columns["external_2021"])),
-            "sequence": integers(columns["sequence"]),
-            "size_bytes": _without_missing(either(integers(columns["memory_bytes"]), integers(columns["bytes"]))),
-            "address": integers(columns["address"]),
-            "device_type": None if device_type is None else device_type.clip(NONE, 127).astype(np.int8),
-        }
-        return {
-            "kind": codes_of(self._kinds, list(map(_kind_of, events))),
-            "duration_ns": narrow(duration_ns),
-            "dims_code": either(texts["dims"], texts["dims_2021"]),
-            "types_code": texts["types"],
-            "concrete_code": texts["concrete"],
-            **{key: narrow(part) for key, part in parts.items()},
-        }
 
     def build(self, recording: Recording, clock_base_ns: int = 0) -> Trace:
         """The trace of everything that was added. Events without a usable time are left out and counted.
@@ -177,7 +130,7 @@ class ColumnBuilder:
         of_kind, names = self._split_kinds()
         kind = self._join("kind", np.int32, 0)
         lane = of_kind["lane"][kind]
-        duration_ns, cut = self._horizon.cut(start_ns, duration_ns, kind, list(self._kinds))
+        duration_ns, cut = self._horizon.cut(start_ns, duration_ns, kind, list(self.decoder.kinds))
         never_ran = self._never_ran(start_ns, duration_ns, lane)
         usable = ~(cut | never_ran)
         usable[usable] = plausible_starts(start_ns if usable.all() else start_ns[usable])
@@ -199,7 +152,7 @@ class ColumnBuilder:
             events=Events(**columns),
             names=tuple(names),
             lanes=self._describe_lanes(),
-            texts=self._texts.texts(),
+            texts=self.decoder.texts.texts(),
             base_ns=clock_base_ns + base_ns,
             recording=recording,
             health=(*partial, *self._health(lost)),
@@ -207,9 +160,9 @@ class ColumnBuilder:
 
     def _steps_of(self, kind: Int32s) -> Counter[tuple[Any, Any]]:
         """How many of the profiler's steps each thread has among events of these kinds."""
-        counts = np.bincount(kind, minlength=len(self._kinds)).tolist()
+        counts = np.bincount(kind, minlength=len(self.decoder.kinds)).tolist()
         steps: Counter[tuple[Any, Any]] = Counter()
-        for (category, name, pid, tid), count in zip(self._kinds, counts, strict=True):
+        for (category, name, pid, tid), count in zip(self.decoder.kinds, counts, strict=True):
             if is_step_mark(category, name):
                 steps[pid, tid] += count
         return steps
@@ -239,9 +192,9 @@ class ColumnBuilder:
     def _split_kinds(self) -> tuple[dict[str, np.ndarray[Any, Any]], Codes]:
         """What each distinct kind of event says of its name, lane, category and call site; and the names."""
         names = Codes()
-        categories, sites = classify([(category, name) for category, name, _, _ in self._kinds])
-        name_codes = [names[name] for _, name, _, _ in self._kinds]
-        lane_codes = [self._lanes[pid, tid, category in ON_DEVICE] for category, _, pid, tid in self._kinds]
+        categories, sites = classify([(category, name) for category, name, _, _ in self.decoder.kinds])
+        name_codes = [names[name] for _, name, _, _ in self.decoder.kinds]
+        lane_codes = [self._lanes[pid, tid, category in ON_DEVICE] for category, _, pid, tid in self.decoder.kinds]
         return {
             "name_code": np.array(name_codes, dtype=np.int32),
             "lane": np.array(lane_codes, dtype=np.int32),
@@ -272,14 +225,6 @@ class ColumnBuilder:
         return tuple(notes)
 
 
-def _timed(events: Sequence[Event]) -> tuple[list[Event], list[Any]]:
-    """The events that are kept, and their times."""
-    kept = [e for e in events if e.ph == "X"]
-    if len(kept) < len(events):
-        kept = [e for e in events if e.ph == "X" or e.name == MEMORY_EVENT]
-    return kept, [e.ts for e in kept]
-
-
 def _timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s, usable: Bools) -> Rows:
     """The order of the usable events. Nearly always that is all of them, and nothing needs to be copied."""
     if usable.all():
@@ -287,7 +232,3 @@ def _timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s, usable:
     rows = np.flatnonzero(usable)
     return rows[timeline_order(lane[rows], start_ns[rows], duration_ns[rows])]
 
-
-def _without_missing(sizes: Part) -> Part:
-    """Nothing allocated or moved where the event does not say."""
-    return None if sizes is None else np.where(sizes == MISSING, 0, sizes)

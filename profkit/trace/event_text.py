@@ -9,11 +9,15 @@ is left out and remembered, and reading goes on at the next separator.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 
+from profkit.trace.chunks import Chunk
 from profkit.trace.columns import ColumnBuilder
+from profkit.trace.decoding import UNDECODABLE, Decoders, Undecoded, processes_at_hand
 from profkit.trace.kineto_schema import Document, Event
 from profkit.trace.window import (
     MOST_HELD_BYTES,
@@ -26,9 +30,10 @@ from profkit.trace.window import (
 )
 
 _document_decoder = msgspec.json.Decoder(Document, float_hook=str)
-_UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATOR = re.compile(r"\}\s*,\s*\{")
+_ALONE_BYTES = 4 << 20
+"""So much one process reads by itself: less than that is read sooner than others have begun."""
 _MOST_ARRAYS = 16
 """Lists of that name that are tried as the list of the events."""
 _LONGEST_GAP = 1 << 10
@@ -45,6 +50,8 @@ class EventText:
     def __init__(self, window: Window, builder: ColumnBuilder) -> None:
         self._window = window
         self._builder = builder
+        self._decoders: Decoders | None = None
+        self._may_share = True
         self._separator = b""
         self._is_list = False
         self.losses = Losses()
@@ -53,10 +60,45 @@ class EventText:
         """What stands around the events. Raises `NoEvents` where there is no list of events."""
         head = self._enter()
         self._learn_separator()
-        tail = None
-        while tail is None:
-            tail = None if self._read_piece() else self._read_chunk()
+        with ExitStack() as at_the_end:
+            tail = None
+            while tail is None:
+                if self._may_share and self._window.offset > _ALONE_BYTES:
+                    self._share(at_the_end)
+                tail = None if self._read_piece() or self._is_given_back() else self._read_chunk()
         return head.joined_with(tail)
+
+    def _share(self, at_the_end: ExitStack) -> None:
+        """From here on have other processes decode as well, where that is possible."""
+        self._may_share = False
+        others = processes_at_hand() - 1
+        if others and self._builder.horizon_ns is None:
+            self._decoders = at_the_end.enter_context(Decoders(self._builder.decoder, others))
+            self._builder.tables += others
+
+    def _is_given_back(self) -> bool:
+        """Append what was handed over; True if some of it must be read again, as it does not decode."""
+        return self._decoders is not None and not self._append(self._decoders.finish())
+
+    def _append(self, chunks: Iterator[Chunk]) -> bool:
+        """Append what others decoded. False, and the window back where their last chunk ended, if that is over."""
+        assert self._decoders is not None
+        rest = None
+        try:
+            for chunk in chunks:
+                self._builder.append(chunk)
+                if self._builder.horizon_ns is not None:  # codes were given anew, and the others have the old ones
+                    break
+            else:
+                return True
+            rest = self._decoders.give_back()
+        except Undecoded as undecoded:
+            rest = undecoded
+        self._decoders, self._builder.tables = None, 1
+        if rest is not None:
+            between = self._separator[1:-1]
+            self._window.give_back(rest.offset, [text + between for text in rest.texts])
+        return False
 
     def _read_piece(self) -> bool:
         """Read what is held and the next piece up to its last separator: the common case, with the least copying.
@@ -66,10 +108,15 @@ class EventText:
         window = self._window
         piece = b"" if window.ended or self._separator in window.text else window.next_piece()
         cut = piece.rfind(self._separator) + 1
+        if cut and self._decoders is not None:
+            text, offset = (window.text, memoryview(piece)[:cut]), window.offset
+            window.replace(piece, cut + len(self._separator) - 2)
+            self._append(self._decoders.decode(text, offset))
+            return True
         if cut:
             try:
                 self._builder.decode(b"".join((b"[", window.text, memoryview(piece)[:cut], b"]")))
-            except _UNDECODABLE:
+            except UNDECODABLE:
                 cut = 0
         if cut:
             window.replace(piece, cut + len(self._separator) - 2)
@@ -133,7 +180,7 @@ class EventText:
         if cut > 0:
             try:
                 self._builder.decode(b"".join((b"[", memoryview(window.text)[:cut], b"]")))
-            except _UNDECODABLE:
+            except UNDECODABLE:
                 return self._read_singly(cut)
             window.forget(cut + len(self._separator) - 2)
         if window.ended:
@@ -150,7 +197,7 @@ class EventText:
         text = self._window.text
         try:
             last = _document_decoder.decode(_OPEN + text + (b"}" if self._is_list else b""))
-        except _UNDECODABLE:
+        except UNDECODABLE:
             return self._read_singly(len(text))
         self._builder.add(last.events or [])
         return last
@@ -222,7 +269,7 @@ def _document(text: bytes) -> Document | None:
     """The top level of a trace, read as loosely as needed; None if it is not whole."""
     try:
         return _document_decoder.decode(text)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         pass
     try:
         value = parse_loosely(text)

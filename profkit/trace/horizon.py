@@ -9,16 +9,14 @@ whatever order the file has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from profkit.run import STEP_MARK
+from profkit.trace.chunks import Chunk, is_step_mark
 from profkit.trace.convert import Part
 from profkit.trace.events import Bools, Int64s
-from profkit.trace.kinds import ON_DEVICE
-from profkit.trace.kineto_schema import Event
 from profkit.trace.limits import MEMORY_LIMIT
 from profkit.units import format_bytes, format_count, format_time
 
@@ -30,10 +28,6 @@ Kind = tuple[str, str, Any, Any]
 """Category, name, process and thread."""
 
 
-def is_step_mark(category: str, name: str) -> bool:
-    return name.startswith(STEP_MARK) and category not in ON_DEVICE
-
-
 class Horizon:
     """``at_ns`` is the moment, on the file's own clock, from which on nothing is kept; None as long as all is."""
 
@@ -42,12 +36,10 @@ class Horizon:
         self.dropped = 0
         self._marks_dropped: Counter[tuple[Any, Any]] = Counter()
 
-    def pass_by(self, events: Iterable[Event]) -> None:
-        """Remember that these events begin behind the horizon."""
-        for event in events:
-            self.dropped += 1
-            if event.name.startswith(STEP_MARK) and is_step_mark(event.cat, event.name):
-                self._marks_dropped[event.pid, event.tid] += 1
+    def pass_by(self, chunk: Chunk) -> None:
+        """Remember what of a chunk begins behind the horizon."""
+        self.dropped += chunk.passed
+        self._marks_dropped += chunk.marks_passed
 
     def draw_nearer(self, share: float, parts: list[dict[str, Part]], kinds: list[Kind]) -> None:
         """Set the horizon so that somewhat less than this share of the events remains, and take the others out."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 MOST_HELD_BYTES = 64 << 20
@@ -47,6 +48,12 @@ class Window:
         """Forget all that is held, and hold this piece from a place on in its stead."""
         self.offset += len(self.text) + start
         self.text = piece[start:]
+
+    def give_back(self, offset: int, texts: Sequence[bytes]) -> None:
+        """Stand again at a place before: these texts come first, one by one, and then what is held."""
+        first, *others = [*texts, self.text]
+        self._pieces = chain([text for text in others if text], self._pieces)
+        self.text, self.offset, self.ended = first, offset, False
 
     def forget(self, count: int) -> None:
         self.text = self.text[count:]
