@@ -60,6 +60,20 @@ def _diagnose_and_write(directory: Path) -> Diagnosis:
     return diagnosis
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext profkit``: the cell magic ``%%profkit``."""
+    from profkit.integrations.ipython import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext profkit``."""
+    from profkit.integrations.ipython import unload
+
+    unload(shell)
+
+
 def __getattr__(name: str) -> Any:
     """Import what needs torch or NumPy when it is first asked for, so that ``import profkit`` costs nothing."""
     if name == "profile":

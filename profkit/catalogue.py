@@ -20,6 +20,7 @@ from profkit.errors import UnreadableInput, UsageError
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent
 _EXPECTATION = re.compile(r"# expect: ([a-z0-9]+(?:-[a-z0-9]+)*)\s*$")
+_SETTINGS = ("triggers", "needs_gpu", "effect", "needs_measuring")
 _OWN_NAME = re.compile(r'^name = "profkit"$', re.MULTILINE)
 
 
@@ -28,6 +29,7 @@ class Scenario:
     """One pitfall and its fix. ``expected`` gives, by variant, the lines (from 1) to be reported and their rules.
 
     ``effect`` says what the fix gives back: ``time``, ``memory``, or ``time on a GPU``, which a CPU does not show.
+    ``needs_measuring``: only an experiment on the machine can price it (``--measure``).
     """
 
     name: str
@@ -37,6 +39,7 @@ class Scenario:
     needs_gpu: bool
     effect: str
     expected: Mapping[str, tuple[tuple[int, str], ...]]
+    needs_measuring: bool = False
 
 
 def list_scenarios() -> tuple[Scenario, ...]:
@@ -108,6 +111,7 @@ def read_scenario(path: Path) -> Scenario:
         needs_gpu=bool(settings.get("needs_gpu", False)),
         effect=str(settings.get("effect", "time")),
         expected=_read_expectations(module, source),
+        needs_measuring=bool(settings.get("needs_measuring", False)),
     )
 
 
@@ -118,7 +122,7 @@ def _read_settings(module: ast.Module) -> dict[str, Any]:
         for statement in module.body
         if isinstance(statement, ast.Assign)
         for target in statement.targets
-        if isinstance(target, ast.Name) and target.id in ("triggers", "needs_gpu", "effect")
+        if isinstance(target, ast.Name) and target.id in _SETTINGS
     }
 
 

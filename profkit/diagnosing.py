@@ -12,6 +12,7 @@ from profkit import run as run_directory
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.steps import measured_numbers
+from profkit.derive.workers import WorkerAccount, loader_accounts
 from profkit.errors import UnreadableInput
 from profkit.experiment import Answer, Experiment, Measurement
 from profkit.findings import (
@@ -26,6 +27,7 @@ from profkit.findings import (
     Severity,
     TimeShare,
     Timing,
+    WorkerTimes,
     is_worth_mending,
     rank,
     severity_of,
@@ -37,6 +39,7 @@ from profkit.run import Run
 from profkit.savings.edits import Edit, combine
 from profkit.savings.simulate import measured_saving, predict_saving, step_time_ns
 from profkit.trace.reading import read_trace
+from profkit.trace.workers import read_workers
 
 OWN_ERROR = "failed inside profkit, please report it"
 """How the reason begins when a rule did not abstain but broke; the tests look for it."""
@@ -49,6 +52,7 @@ _STEP_SIGNALS = {
     "optimizer": "the optimizer's steps",
     "dataloader": "the DataLoader's batches",
     "forward": "calls of the model",
+    "epoch": "passes over the DataLoader",
 }
 """How profkit's own recordings say where the program's steps end; other recordings say it by their marks alone."""
 
@@ -77,6 +81,7 @@ def read_facts(path: Path) -> Facts:
         run_directory.load_callsites(directory),
         run_directory.load_live(directory),
         run_directory.load_samples(directory),
+        read_workers(directory),
     )
 
 
@@ -103,6 +108,8 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     notes: list[str] = []
     if measure is not None:
         judged, notes = _measure_all(facts, judged, measure)
+    skipped = {**{one.rule.name: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
+    judged = [one for one in judged if not _awaits_price(one)]
     return Diagnosis(
         run=_summarise(facts),
         timing=_time(facts),
@@ -110,6 +117,7 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
         skipped=skipped,
         health=(*check_recording(facts), *notes),
         total=_predict_total(facts, judged),
+        workers=tuple(_times_of(worker) for loader in loader_accounts(facts) for worker in loader.workers),
     )
 
 
@@ -134,7 +142,8 @@ def _judge_all(facts: Facts) -> tuple[list[_Judged], dict[str, str]]:
 def _measure_all(facts: Facts, judged: list[_Judged], measure: Measure) -> tuple[list[_Judged], list[str]]:
     """The findings, those with an experiment priced by it, and a note for each that could not be."""
     chosen = [i for i, one in enumerate(judged)
-              if one.suspicion.trial is not None and one.finding.severity is not Severity.INFO]  # fmt: skip
+              if one.suspicion.trial is not None
+              and (one.finding.severity is not Severity.INFO or _awaits_price(one))]  # fmt: skip
     chosen = chosen[:_MOST_EXPERIMENTS]
     if not chosen:
         return judged, ["--measure: no finding has an experiment that could take the place of its model"]
@@ -143,7 +152,8 @@ def _measure_all(facts: Facts, judged: list[_Judged], measure: Measure) -> tuple
     priced, notes = list(judged), []
     for i, trial, answer in zip(chosen, trials, answers, strict=True):
         if answer.measurement is None:
-            notes.append(f"--measure: {judged[i].rule.name} keeps its model's price: {answer.failed}")
+            left = "has no price" if _awaits_price(judged[i]) else "keeps its model's price"
+            notes.append(f"--measure: {judged[i].rule.name} {left}: {answer.failed}")
         else:
             priced[i] = _price_as_measured(facts, judged[i], trial, answer.measurement)
     return priced, notes
@@ -172,6 +182,11 @@ def _predict_total(facts: Facts, judged: list[_Judged]) -> Saving | None:
     """What mending all faults at once gives back: they overlap, so it is less than their sum. None below two."""
     edits = [one.edit for one in judged if one.edit is not None and is_worth_mending(one.finding)]
     return predict_saving(facts, combine(edits)) if len(edits) > 1 else None
+
+
+def _awaits_price(judged: _Judged) -> bool:
+    """Only an experiment can price it, and none has."""
+    return bool(judged.suspicion.unpriced) and judged.edit is None
 
 
 def _is_worthless(finding: Finding) -> bool:
@@ -230,6 +245,11 @@ def _summarise(facts: Facts) -> RunSummary:
     return RunSummary(run.command, run.python, run.torch, device, run.started, files)
 
 
+def _is_counted(run: Run) -> bool:
+    """Whether the steps have the program's own numbers: before a later window begins nobody counts."""
+    return run.step_signal is not None and run.window == 1
+
+
 def _time(facts: Facts) -> Timing:
     steps, reference = facts.steps, facts.run.reference_step_ns
     unprofiled = int(np.median(reference)) if reference else None
@@ -241,6 +261,24 @@ def _time(facts: Facts) -> Timing:
         steps_from=_STEP_SIGNALS.get(facts.run.step_signal or "", steps.source),
         unprofiled_step_time_ns=unprofiled,
         profiler_overhead_fraction=steps.median_ns / unprofiled - 1 if unprofiled else None,
-        measured_steps=measured_numbers(facts.trace, steps) if facts.run.step_signal else None,
+        measured_steps=measured_numbers(facts.trace, steps) if _is_counted(facts.run) else None,
         shares=tuple(TimeShare(label, int(time * scale), time / mean_ns) for label, time in facts.shares),
+    )
+
+
+def _times_of(worker: WorkerAccount) -> WorkerTimes:
+    elapsed_ns = max(worker.elapsed_ns, 1)
+    first, last = worker.private_first_bytes, worker.private_bytes
+    return WorkerTimes(
+        loader=worker.loader,
+        worker=worker.worker,
+        batches=worker.batches,
+        time_ns=worker.elapsed_ns,
+        fetch=worker.fetch_ns / elapsed_ns,
+        collate=worker.collate_ns / elapsed_ns,
+        waiting=worker.waiting_ns / elapsed_ns,
+        cpu_ns_per_batch=worker.cpu_ns // max(worker.batches, 1),
+        hand_over_ns_per_batch=worker.send_ns // max(worker.batches, 1),
+        private_bytes=last,
+        private_growth_bytes=None if first is None or last is None else last - first,
     )

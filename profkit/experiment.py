@@ -13,6 +13,8 @@ RUNNABLE_PRODUCTS = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbm
 RUNNABLE_UNARY = frozenset(("abs", "cos", "erf", "exp", "gelu", "log", "mean", "neg", "reciprocal", "relu", "rsqrt",
                             "sigmoid", "silu", "sin", "sqrt", "square", "sum", "tanh"))  # fmt: skip
 RUNNABLE_BINARY = frozenset(("add", "div", "maximum", "minimum", "mul", "sub"))
+RUNNABLE_ON_IMAGES = frozenset(("adaptive_avg_pool2d", "avg_pool2d", "batch_norm", "conv2d", "max_pool2d"))
+"""Those whose time depends on the order of an image's dimensions in memory."""
 RUNNABLE = RUNNABLE_PRODUCTS | RUNNABLE_UNARY | RUNNABLE_BINARY
 """The operators that an experiment may name: a recording may come from anybody, and only these are ever looked up."""
 
@@ -20,13 +22,15 @@ RUNNABLE = RUNNABLE_PRODUCTS | RUNNABLE_UNARY | RUNNABLE_BINARY
 @dataclass(frozen=True, slots=True)
 class Case:
     """One kind of call. ``operator`` is one of `RUNNABLE` or, for an optimizer, its class; ``arguments`` are the
-    values that the profiler wrote of its inputs that are no tensors; ``calls`` how many a step makes."""
+    values that the profiler wrote of its inputs that are no tensors; ``calls`` how many a step makes. ``recorded_ns``:
+    what these took, the weight of the case beside the others (0: not known, its measured time is)."""
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]
     dtype: str = "float32"
     calls: float = 1.0
     arguments: tuple[str, ...] = ()
+    recorded_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,9 @@ class Experiment:
         fused-attention    written out, ``count`` passes    | scaled_dot_product_attention (shapes: query, key, value)
         fused-optimizer    one parameter after the other    | ``to``: "fused" or "foreach" (shapes: the parameters)
         batched-products   ``count`` times one by one       | once with a batch dimension
+        reduced-precision  each operator in float32         | under autocast to the type ``to``, or with "tf32" allowed
+        channels-last      each operator as it is           | with images and weights in ``torch.channels_last``
+        fewer-threads      each operator on ``count`` threads | on ``to`` threads
 
     ``backward`` also runs the backward pass of each.
     """

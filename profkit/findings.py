@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from profkit.run import CallSite
 
@@ -122,8 +123,29 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerTimes:
+    """What one worker of a DataLoader did in its ``batches`` after the first, as shares of its time: fetching samples,
+    collating them and waiting for something to do. ``cpu_ns_per_batch`` is of the whole process;
+    ``hand_over_ns_per_batch`` passes beside the rest, until a batch is pickled and the pipe has room for it.
+    ``private_bytes`` is what it alone held in memory at the end, and by how much more than after its first batch."""
+
+    loader: int
+    worker: int
+    batches: int
+    time_ns: int
+    fetch: float
+    collate: float
+    waiting: float
+    cpu_ns_per_batch: int
+    hand_over_ns_per_batch: int
+    private_bytes: int | None = None
+    private_growth_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``total`` is what mending all faults at once gives back, where there is more than one with a price."""
+    """``total`` is what mending all faults at once gives back, where there is more than one with a price; ``workers``
+    are those of DataLoaders that kept an account of themselves."""
 
     run: RunSummary
     timing: Timing
@@ -131,6 +153,7 @@ class Diagnosis:
     skipped: Mapping[str, str]
     health: tuple[str, ...]
     total: Saving | None = None
+    workers: tuple[WorkerTimes, ...] = ()
     schema: str = SCHEMA
 
     @property
@@ -143,6 +166,16 @@ class Diagnosis:
         from profkit.report.text import render_text
 
         return render_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from profkit.report.html import render_frame
+
+        return render_frame(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  # IPython's signature
+        """What IPython shows in a terminal."""
+        printer.text(str(self))
 
 
 def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Severity:

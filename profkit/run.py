@@ -8,12 +8,14 @@
       callsites.json               the lines that the trace's line marks stand for
       live.json                    what was alive at the end of each recorded step
       samples.json                 host and GPU load, sampled
+      workers/                     what each worker of a DataLoader did, written by itself (`profkit.trace.workers`)
       diagnosis.json, report.html  what profkit concluded
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ RUN_FILE = "run.json"
 CALLSITES_FILE = "callsites.json"
 LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
+WORKERS_DIRECTORY = "workers"
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
@@ -90,24 +93,27 @@ class LiveSample:
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """One reading of the machine. Memory in bytes, shares 0..1, ``gpu_*`` None where there is no GPU."""
+    """One reading of the machine. Memory in bytes, shares 0..1, ``gpu_*`` None where there is no GPU. ``switches`` is
+    how often threads of the process had gone to sleep by then (``getrusage``), None where the system does not say."""
 
     time_ns: int
     rss_bytes: int
     cpu_share: float
     gpu_share: float | None = None
     gpu_memory_bytes: int | None = None
+    switches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine as the program may use it: CPUs in its affinity mask and cgroup, PyTorch's threads, memory, and the
-    processor's name, empty where the system does not tell."""
+    """The machine as the program may use it: CPUs in its affinity mask and cgroup, PyTorch's threads, memory, the
+    processor's name, empty where the system does not tell, and whether it multiplies bfloat16 by instructions."""
 
     cpus: int
     torch_threads: int
     memory_bytes: int
     processor: str = ""
+    bfloat16: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,8 @@ class Compiled:
 
 EVALUATION_WITH_GRAD = "evaluation-with-grad"
 """A model in evaluation mode is called in a loop with autograd on."""
+THREADS_SET = "threads-set"
+"""The number of threads of an operator is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +198,9 @@ class Remark:
 class Run:
     """What ``run.json`` says. ``rates`` are the host's, where they had been measured before. ``reference_step_ns`` are
     the steps that passed with no profiler on, and ``reference_step_faults`` the page faults in each;
-    ``measured_step_faults`` those of the measured steps; ``page_fault_ns`` is what one takes."""
+    ``measured_step_faults`` those of the measured steps; ``page_fault_ns`` is what one takes. ``window`` counts the
+    recordings of one run of the program, from 1; the first names the directories of the others, beside its own.
+    ``was_stopped`` says that profkit ended the program, as asked, once it was recorded."""
 
     command: tuple[str, ...] = ()
     python: str | None = None
@@ -212,6 +222,9 @@ class Run:
     compiled: Compiled | None = None
     remarks: tuple[Remark, ...] = ()
     trace: str | None = None
+    window: int = 1
+    windows: tuple[str, ...] = ()
+    was_stopped: bool = False
     exit_status: int | None = None
     notes: tuple[str, ...] = ()
     schema: str = "profkit.run/1"
@@ -223,6 +236,14 @@ def default_directory(target: str, root: Path = Path("traces")) -> Path:
     first = root / stem.removesuffix(".py") / time.strftime("%Y%m%d-%H%M%S")
     names = (first if n == 1 else first.with_name(f"{first.name}-{n}") for n in itertools.count(1))
     return next(path for path in names if not path.exists())
+
+
+def directory_of_rank(path: Path) -> Path:
+    """``path`` itself, or a directory in it where the program is one of several that a launcher started (torchrun):
+    each needs its own."""
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    several = rank.isdecimal() and world.isdecimal() and int(world) > 1
+    return path / f"rank{rank}" if several else path
 
 
 def create_directory(path: Path) -> Path:

@@ -24,6 +24,7 @@ from typing import IO
 
 import numpy as np
 
+from profkit import measuring as experiments
 from profkit.catalogue import Scenario
 from profkit.diagnosing import diagnose_path
 from profkit.errors import ProfkitError
@@ -74,11 +75,16 @@ class Proof:
     def holds(self) -> bool:
         return self.verdict == HOLDS
 
+    @property
+    def was_run(self) -> bool:
+        return not self.verdict.startswith(_NOT_RUN)
+
 
 _Answer = dict[str, list[int]]
 HOLDS = "holds"
 INCONCLUSIVE = "inconclusive: the difference lies inside the noise"
 NOT_HERE = "not run: it needs a GPU"
+_NOT_RUN = "not run: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,9 @@ def verify(scenario: Scenario, device: str = "cpu") -> Proof:
 def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
     pitfall, fix = (diagnose_variant(scenario, variant, device) for variant in ("pitfall", "fix"))
     found = [finding for finding in pitfall.findings if finding.rule in scenario.triggers]
+    unable = [pitfall.skipped[rule] for rule in scenario.triggers if rule in pitfall.skipped]
+    if scenario.needs_measuring and not found and unable:  # a machine without what the fix uses
+        return Proof(scenario.name, kind, None, None, False, False, False, f"{_NOT_RUN}{unable[0]}")
     measurement = measure(scenario, device, kind)
     values = measurement.ns if kind == "time" else measurement.peak_bytes
     measured = effect_of(values)
@@ -136,7 +145,7 @@ def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis
         )
         if result.returncode:
             raise ProfkitError(f"{scenario.name}: the {variant} could not be recorded: {_last_line(result.stderr)}")
-        return diagnose_path(run)
+        return diagnose_path(run, experiments.measure if scenario.needs_measuring else None)
 
 
 def is_expected(finding: Finding, scenario: Scenario) -> bool:

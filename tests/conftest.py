@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.end_to_end.programs import Verdict, render
 from tests.forks import Forks
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
@@ -43,3 +44,13 @@ def forks() -> Iterator[Forks]:
     """Processes that need not import PyTorch first."""
     with Forks() as started:
         yield started
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How the ordinary programs fared, as ``python -m tests.programs`` shows it; the rows come from all workers."""
+    reports = [report for state in ("passed", "failed") for report in terminalreporter.stats.get(state, [])]
+    properties = [pair for report in reports if report.when == "call" for pair in report.user_properties]
+    verdicts = [Verdict(**value) for name, value in properties if name == "program"]
+    if verdicts:
+        terminalreporter.section("ordinary programs")
+        terminalreporter.write_line(render(sorted(verdicts, key=lambda verdict: verdict.program)))

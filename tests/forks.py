@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -110,8 +111,10 @@ class ForkedProgram:
         assert option == "-m"
         sys.stdout.flush()
         sys.stderr.flush()
-        self._child = os.fork()
-        if self._child == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_DFL)  # as in a program that is started
             sys.path[0] = os.getcwd()  # as ``python -m`` has it
             _call(f"{module}:main", arguments)
 
@@ -122,7 +125,10 @@ class ForkedProgram:
         """The child has been waited for."""
 
     def wait(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
 
 
 def run_script() -> None:

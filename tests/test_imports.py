@@ -18,20 +18,27 @@ import profkit
 
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = ("errors", "units", "run", "experiment", "trace", "derive", "findings", "savings", "rules", "health",
-          "catalogue", "diagnosing", "measuring", "comparing", "verifying", "report", "cli")  # fmt: skip
+          "catalogue", "diagnosing", "measuring", "comparing", "verifying", "report", "cli",
+          "integrations")  # fmt: skip
 SIDE_DOORS = {"collect": {"errors", "units", "run", "experiment"}}
 """What they may import; they themselves are for the command line and the public package only."""
-TOP = {"", "__main__", "cli"}
+TOP = {"", "__main__", "cli", "integrations"}
 EXEMPT = {
     # Printing a diagnosis is what people try first in a notebook; the import waits until someone does.
-    ("findings", "report"): "Diagnosis.__str__",
-    ("comparing", "report"): "Comparison.__str__",
+    ("findings", "report"): {"Diagnosis.__str__", "Diagnosis._repr_html_"},
+    ("comparing", "report"): {"Comparison.__str__"},
 }
 HEAVY = {
     # torch takes seconds to import, and a recorded trace must be readable where it is not installed.
     "torch": {"collect"},
     # The other reports are plain text and must not pay for it.
     "rich": {"cli", "report.text"},
+    # These are no dependencies: only who uses one imports the module for it.
+    "lightning": {"integrations.lightning"},
+    "pytorch_lightning": {"integrations.lightning"},
+    "transformers": {"integrations.transformers"},
+    "IPython": {"integrations.ipython"},
+    "pytest": {"integrations.pytest_plugin", "integrations.pytest_checks"},
 }
 
 
@@ -82,7 +89,7 @@ def _parse(path: Path) -> ast.Module:
 def test_imports_go_downwards_only(module, path):
     importer = module.partition(".")[0]
     for name, scope in _imports(module, _parse(path)):
-        if name.partition(".")[0] == "profkit" and EXEMPT.get((importer, _layer(name))) != scope:
+        if name.partition(".")[0] == "profkit" and scope not in EXEMPT.get((importer, _layer(name)), ()):
             assert _may_import(importer, _layer(name)), f"{module} imports {name}"
 
 

@@ -77,6 +77,30 @@ def test_without_an_answer_the_model_stays_and_health_says_why():
     assert measured.health == (*modelled.health, "--measure: float64-compute keeps its model's price: it would not fit")
 
 
+def products(bfloat16: bool) -> Facts:
+    """Products that only an experiment can price: what bfloat16 gains was never measured."""
+    shapes = {"dims": [[512, 512], [512, 512]], "types": ["float", "float"]}
+    events = [event for i in range(3)
+              for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i + 10, 60, **shapes))]  # fmt: skip
+    return facts_of(events, run=Run(device="cpu", host=Host(2, 1, 1 << 30, "a processor", bfloat16)))
+
+
+def test_what_only_an_experiment_can_price_is_reported_where_it_was_run():
+    measure, asked = answering(Answer(Measurement(0.5, 0.4, 0.6, 60_000, 30_000)))
+    found = diagnose(products(True), measure)
+    assert [one.kind for one in asked] == ["reduced-precision"]
+    assert [(one.rule, one.severity) for one in found.findings] == [("full-precision-matmul", Severity.HIGH)]
+    assert found.total is None
+
+
+def test_without_an_answer_it_is_not_looked_at_and_health_says_why():
+    measure, _ = answering(Answer(failed="it would not fit"))
+    found = diagnose(products(True), measure)
+    assert found.findings == ()
+    assert "--measure" in found.skipped["full-precision-matmul"]
+    assert found.health[-1] == "--measure: full-precision-matmul has no price: it would not fit"
+
+
 def test_where_nothing_can_be_measured_nothing_is_asked_and_health_says_so():
     measure, asked = answering()
     healthy = facts_of([step(i, 100 * i, 100) for i in range(3)] + [op("aten::relu", 10, 5, dims=[[4]])])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from profkit import verifying
+from profkit import measuring, verifying
 from profkit.catalogue import Scenario, find_scenario
 from profkit.cli.verify import command
 from profkit.findings import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing
@@ -108,6 +109,26 @@ def test_what_needs_a_gpu_is_not_run_on_a_cpu():
     assert verify(replace(SCENARIO, needs_gpu=True)).verdict == NOT_HERE
 
 
+MEASURED = replace(SCENARIO, needs_measuring=True)
+
+
+def test_a_machine_on_which_the_fix_cannot_gain_is_not_run(monkeypatch):
+    unable = replace(diagnosis(), skipped={"slow-thing": "the processor has no such instructions"})
+    found = proof(monkeypatch, unable, diagnosis(), rounds(10, 6), MEASURED)
+    assert (found.verdict, found.was_run) == ("not run: the processor has no such instructions", False)
+    found = proof(monkeypatch, unable, diagnosis(), rounds(10, 6))
+    assert (found.verdict, found.was_run) == ("the rule did not fire", True)
+
+
+@pytest.mark.parametrize(("scenario", "measured"), [(SCENARIO, False), (MEASURED, True)])
+def test_only_what_needs_an_experiment_is_diagnosed_with_one(monkeypatch, scenario, measured):
+    given = []
+    monkeypatch.setattr(verifying, "diagnose_path", lambda path, measure: given.append(measure) or diagnosis())
+    monkeypatch.setattr(verifying.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    verifying.diagnose_variant(scenario, "pitfall", "cpu")
+    assert given == [measuring.measure if measured else None]
+
+
 def test_a_scenario_that_fails_says_how(monkeypatch, tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("def setup(device): raise ValueError('no data')\ndef pitfall(state): yield\nfix = pitfall\n")
@@ -156,7 +177,10 @@ def test_ranks_are_compared_not_values():
     assert rank_correlation(np.array([3.0, 2.0, 1.0]), np.array([0.1, 0.2, 0.3])) == pytest.approx(-1.0)
 
 
-@pytest.mark.parametrize(("verdict", "status"), [(HOLDS, 0), (NOT_HERE, 0), (INCONCLUSIVE, 1), ("failed: x", 1)])
+@pytest.mark.parametrize(
+    ("verdict", "status"),
+    [(HOLDS, 0), (NOT_HERE, 0), ("not run: no such instructions", 0), (INCONCLUSIVE, 1), ("failed: x", 1)],
+)
 def test_only_what_holds_is_a_success(monkeypatch, verdict, status):
     monkeypatch.setattr(verifying, "verify", lambda *_: replace(PROOFS[0], verdict=verdict))
     assert CliRunner().invoke(command, ["cat-in-loop", "--json", "--device", "cpu"]).exit_code == status

@@ -20,6 +20,7 @@ from profkit.derive.facts import Facts
 from profkit.run import LINE_MARK, PAUSE_MARK, STEP_MARK, CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Trace
 from profkit.trace.kineto import read_kineto
+from profkit.trace.workers import Workers
 
 MAIN = 1
 """Process and thread id of the main thread."""
@@ -135,10 +136,11 @@ def facts_of(
     callsites: tuple[CallSite, ...] = (),
     live: tuple[LiveSample, ...] = (),
     samples: tuple[LoadSample, ...] = (),
+    workers: Workers | None = None,
     **top_level: Any,
 ) -> Facts:
     """The facts about these events, with what the run's side files would say."""
-    return Facts(trace_of(events, **top_level), run, callsites, live, samples)
+    return Facts(trace_of(events, **top_level), run, callsites, live, samples, workers)
 
 
 def rows_named(trace: Trace, *names: str) -> list[int]:

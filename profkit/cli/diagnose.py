@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli import BAD_INPUT
+from profkit.cli._recording import (
+    PROGRAM_FAILED,
+    PROGRAMS_ONLY,
+    Recorded,
+    recording_options,
+    refuse_wishes,
+    run_program,
+)
 from profkit.cli._targets import TargetKind, choose_device, classify, find_recording
 from profkit.errors import UsageError
 
@@ -17,7 +24,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "markdown", "html", "sarif")
 FAULTS_FOUND = 1
-PROGRAM_FAILED = 3
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -32,10 +38,7 @@ PROGRAM_FAILED = 3
               help="Which variant of a scenario to run.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda", "recorded"]),
               help="Where a scenario runs; auto: on a GPU where there is one.")  # fmt: skip
-@click.option("--wait", type=click.IntRange(0), default=3, show_default=True, help="Steps timed without a profiler.")
-@click.option("--warmup", type=click.IntRange(0), default=1, show_default=True,
-              help="Steps recorded to learn which line runs what.")  # fmt: skip
-@click.option("--active", type=click.IntRange(1), default=4, show_default=True, help="Steps recorded and measured.")
+@recording_options
 @click.option("--measure", is_flag=True,
               help="Price findings by experiments on this machine, in seconds, where there are any.")  # fmt: skip
 @click.option("--fail-on", type=click.Choice(["low", "medium", "high"]), metavar="low|medium|high",
@@ -48,11 +51,9 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     format_name: str,
     variant: str,
     device: str,
-    wait: int,
-    warmup: int,
-    active: int,
     measure: bool,
     fail_on: str | None,
+    **wishes: Any,
 ) -> None:
     """Say what to change in TARGET, on which line, and what it gives back.
 
@@ -66,25 +67,20 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     profkit diagnose -m package.train
     profkit diagnose trace.json.gz
     """
-    plan = {"wait": wait, "warmup": warmup, "active": active}
-    program_status = 0
     if module is not None:
         given = (target, *arguments) if target is not None else arguments
-        directory, program_status = _run_script(module, given, output, plan, as_module=True)
-    elif target is None:
+        return _finish_program(run_program(module, given, output, True, **wishes), measure, format_name, fail_on)
+    if target is None:
         raise UsageError("name a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
-    else:
-        kind = classify(target)
-        if arguments and kind is not TargetKind.SCRIPT:
-            raise UsageError(f"{arguments[0]}: only a script or a module takes arguments")
-        if kind is TargetKind.SCRIPT:
-            directory, program_status = _run_script(target, arguments, output, plan, as_module=False)
-        elif kind is TargetKind.SCENARIO:
-            return _finish(*_run_scenario(target, variant, device, output, plan, measure), format_name, fail_on)
-        else:
-            return _finish(*_read(Path(target), output, measure), format_name, fail_on)
-    _require_trace(directory, module or str(target), program_status)
-    return _finish(_diagnose(directory, measure), directory, format_name, fail_on, program_status)
+    kind = classify(target)
+    if kind is TargetKind.SCRIPT:
+        return _finish_program(run_program(target, arguments, output, False, **wishes), measure, format_name, fail_on)
+    if arguments:
+        raise UsageError(f"{arguments[0]}: only a script or a module takes arguments")
+    refuse_wishes(f"a {kind.value}", **{name: wishes.pop(name) for name in PROGRAMS_ONLY})
+    if kind is TargetKind.SCENARIO:
+        return _finish(*_run_scenario(target, variant, device, output, wishes, measure), format_name, fail_on)
+    return _finish(*_read(Path(target), output, measure), format_name, fail_on)
 
 
 def _diagnose(path: Path, measure: bool) -> Diagnosis:
@@ -92,16 +88,6 @@ def _diagnose(path: Path, measure: bool) -> Diagnosis:
     from profkit.diagnosing import diagnose_path
 
     return diagnose_path(path, measuring.measure if measure else None)
-
-
-def _require_trace(directory: Path, program: str, status: int) -> None:
-    """End with one line where the program left nothing to diagnose."""
-    from profkit.run import find_trace, load_run
-
-    if find_trace(directory) is None:
-        reasons = "; ".join(load_run(directory).notes) or "it ran no operator of PyTorch"
-        click.echo(f"profkit: {program}: nothing was recorded: {reasons}", err=True)
-        sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
 
 
 def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
@@ -114,17 +100,6 @@ def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Pa
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
     return diagnosis, directory
-
-
-def _run_script(
-    target: str, arguments: tuple[str, ...], output: Path | None, plan: dict[str, int], as_module: bool
-) -> tuple[Path, int]:
-    from profkit.collect.launch import launch_script
-    from profkit.run import create_directory, default_directory
-
-    directory = create_directory(output or default_directory(target))
-    status = launch_script(target, list(arguments), directory, module=as_module, **plan)
-    return directory, status
 
 
 def _run_scenario(
@@ -148,21 +123,49 @@ def _run_scenario(
     return _diagnose(directory, measure), directory
 
 
-def _finish(
-    diagnosis: Diagnosis, directory: Path, format_name: str, fail_on: str | None, program_status: int = 0
-) -> None:
+def _finish_program(recorded: Recorded, measure: bool, format_name: str, fail_on: str | None) -> None:
+    """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
+    first, *windows = recorded.directories
+    diagnoses = [_diagnose(first, measure), *(_write(_diagnose(window, measure), window) for window in windows)]
+    worst = min((found.worst.rank for found in diagnoses if found.worst is not None), default=None)
+    _report(diagnoses[0], first, format_name)
+    _exit(recorded.status, worst, fail_on)
+
+
+def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, fail_on: str | None) -> None:
     """Write the two files, print the report, and exit with the status that the outcome asks for."""
+    _report(diagnosis, directory, format_name)
+    _exit(0, diagnosis.worst.rank if diagnosis.worst is not None else None, fail_on)
+
+
+def _report(diagnosis: Diagnosis, directory: Path, format_name: str) -> None:
     from profkit.cli._output import print_report
-    from profkit.findings import Severity
     from profkit.report.files import write_reports
 
     write_reports(diagnosis, directory)
     print_report(diagnosis, format_name)
+    _say_where(directory)
+
+
+def _write(diagnosis: Diagnosis, directory: Path) -> Diagnosis:
+    from profkit.report.files import write_reports
+
+    write_reports(diagnosis, directory)
+    _say_where(directory)
+    return diagnosis
+
+
+def _say_where(directory: Path) -> None:
     click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
+
+
+def _exit(program_status: int, worst_rank: int | None, fail_on: str | None) -> None:
+    from profkit.findings import Severity
+
     if program_status != 0:
         click.echo(f"profkit: the program itself failed with exit status {program_status}", err=True)
         sys.exit(PROGRAM_FAILED)
-    if fail_on and diagnosis.worst is not None and diagnosis.worst.rank <= Severity(fail_on).rank:
+    if fail_on and worst_rank is not None and worst_rank <= Severity(fail_on).rank:
         sys.exit(FAULTS_FOUND)
 
 

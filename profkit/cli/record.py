@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
+from profkit.cli._recording import PROGRAM_FAILED, PROGRAMS_ONLY, recording_options, refuse_wishes, run_program
+from profkit.cli._targets import TargetKind, classify
 from profkit.errors import UsageError
 
 _VARIANTS = ("pitfall", "fix")
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[SCENARIO]...")
+@click.argument("names", nargs=-1, metavar="[SCENARIO]... | SCRIPT.py [ARGS]...", type=click.UNPROCESSED)
+@click.option("-m", "module", metavar="MODULE", help="Record this module as a program, like python -m.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Where the recordings go. Default: traces/recorded.")  # fmt: skip
-def command(names: tuple[str, ...], output: Path | None) -> None:
-    """Record scenarios on this machine's GPU, for machines that have none.
+              help="Where the recordings go. Default: traces/recorded, for a program traces/TARGET/TIME.")  # fmt: skip
+@recording_options
+def command(names: tuple[str, ...], module: str | None, output: Path | None, **wishes: Any) -> None:
+    """Record a program without judging it, or scenarios for machines without a GPU.
 
-    Both variants of each SCENARIO (default: all that need a GPU) are run and kept under DIR/<GPU>/<scenario>.
+    A SCRIPT.py or a module runs as under `profkit diagnose`, its arguments after --; the run directory is printed, for
+    `profkit diagnose DIR` later or elsewhere. Of each SCENARIO (default: all that need a GPU) both variants are run on
+    this machine's GPU and kept under DIR/<GPU>/<scenario>.
     """
+    if module is not None:
+        _record_program(module, names, output, True, wishes)
+    elif names and names[0].endswith(".py") and classify(names[0]) is TargetKind.SCRIPT:
+        _record_program(names[0], names[1:], output, False, wishes)
+    else:
+        refuse_wishes("a scenario", **{name: wishes.pop(name) for name in PROGRAMS_ONLY})
+        _record_scenarios(names, output, wishes)
+
+
+def _record_program(
+    target: str, arguments: tuple[str, ...], output: Path | None, module: bool, wishes: dict[str, Any]
+) -> None:
+    recorded = run_program(target, arguments, output, module, **wishes)
+    for directory in recorded.directories:
+        click.echo(str(directory), err=True)
+    if recorded.status:
+        click.echo(f"profkit: the program itself failed with exit status {recorded.status}", err=True)
+        sys.exit(PROGRAM_FAILED)
+
+
+def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[str, Any]) -> None:
     from profkit.catalogue import find_scenario, list_scenarios
     from profkit.collect.devices import look_for_devices
     from profkit.collect.scenario import run_scenario
@@ -38,7 +67,7 @@ def command(names: tuple[str, ...], output: Path | None) -> None:
             fresh = directory.with_name(f".{variant}.new")
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True)
-            run_scenario(scenario.path, variant, "cuda", fresh)
+            run_scenario(scenario.path, variant, "cuda", fresh, **plan)
             shutil.rmtree(directory, ignore_errors=True)
             fresh.rename(directory)
             click.echo(f"{scenario.name} ({variant}): {directory}")

@@ -32,7 +32,7 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
     from profkit.cli._targets import choose_device
     from profkit.errors import UsageError
     from profkit.report.verification import render_verification
-    from profkit.verifying import NOT_HERE, verify
+    from profkit.verifying import verify
 
     if everything == bool(names):
         raise UsageError("name the scenarios to verify, or say --all")
@@ -44,7 +44,7 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
             progress.show(scenario.name, number, len(scenarios))
             proofs.append(verify(scenario, chosen))
     click.echo(render_verification(proofs, "json" if as_json else "markdown" if as_markdown else "text"))
-    if not all(proof.holds or proof.verdict == NOT_HERE for proof in proofs):
+    if not all(proof.holds or not proof.was_run for proof in proofs):
         sys.exit(NOT_SHOWN)
 
 

@@ -8,6 +8,7 @@
     session    one torch.profiler recording        lines      marks that say which line runs what
     live       what the user's names keep alive    growth     the line that makes a name grow
     sampler    load of the machine                 environment  versions, devices, flags
+    workers    what each worker of a DataLoader does, by its own account
     script     the child process that runs a user's program; launch is its parent's side
     scenario   one variant of a scenario file
 """

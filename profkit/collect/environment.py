@@ -6,6 +6,7 @@ The flags, as ``run.json`` holds them::
     matmul_precision          'highest', 'high' (TF32) or 'medium' (bfloat16)
     cudnn_tf32                bool, or None where this PyTorch cannot say
     default_dtype             'float32'
+    torch_threads             threads of an operator on the CPU
     sync_debug_mode           0, 1 (warn) or 2 (error); only with CUDA
     env:<NAME>                value of an environment variable of `_VARIABLES`, where it is set
 """
@@ -42,6 +43,10 @@ _VARIABLES = (
 """The only environment variables that are read: others may hold secrets."""
 _MAX_VALUE = 200
 _CGROUP = Path("/sys/fs/cgroup")
+_CPUINFO = Path("/proc/cpuinfo")
+_BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16", "bf16", "svebf16"))
+"""Dot products and tiles as Linux names them (``cpufeatures.h`` on x86, ``hwcap.h`` on Arm). ``avx_ne_convert`` only
+converts."""
 
 
 def describe_run(command: tuple[str, ...], target: str | None, variant: str | None) -> Run:
@@ -81,16 +86,27 @@ def describe_host(cgroup: Path = _CGROUP) -> Host:
         torch_threads=torch.get_num_threads(),
         memory_bytes=min(psutil.virtual_memory().total, _read_limit(cgroup / "memory.max")),
         processor=processor_name(),
+        bfloat16=multiplies_bfloat16(),
     )
 
 
 def processor_name() -> str:
     """The CPU's model as its maker calls it; elsewhere than on Linux what Python knows of it."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def multiplies_bfloat16(cpuinfo: Path = _CPUINFO) -> bool | None:
+    """Whether the processor has instructions for products of bfloat16; None where the system does not list them."""
+    with suppress(OSError):
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            kind, _, listed = line.partition(":")
+            if kind.strip() in ("flags", "Features"):  # x86, Arm
+                return not _BFLOAT16.isdisjoint(listed.split())
+    return None
 
 
 def count_cpus(cgroup: Path = _CGROUP) -> int:
@@ -115,6 +131,7 @@ def read_flags() -> Flags:
         "matmul_precision": _matmul_precision(),
         "cudnn_tf32": _cudnn_tf32(),
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "torch_threads": torch.get_num_threads(),
     }
     if cuda_is_used():
         flags["sync_debug_mode"] = torch.cuda.get_sync_debug_mode()

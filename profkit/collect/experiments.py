@@ -55,19 +55,22 @@ def run(experiment: Experiment, device: str, budget_s: float = _BUDGET_S) -> Mea
     """Measure one experiment; raises `CannotRun` and whatever PyTorch raises."""
     if not experiment.cases:
         raise CannotRun("there is nothing to run")
-    first = second = low = high = 0.0
+    first = second = weights = middle = low = high = 0.0
     for case in experiment.cases:
         a, b = forms_of(experiment, case, device)
         turns = take_turns(a, b, budget_s / len(experiment.cases), device)
         (took, took_instead), (least, most) = turns.medians(), turns.ratios()
         first += case.calls * took
         second += case.calls * took_instead
-        low += case.calls * took * least
-        high += case.calls * took * most
+        weight = case.recorded_ns or case.calls * took
+        weights += weight
+        middle += weight * took_instead / max(took, 1e-9)
+        low += weight * least
+        high += weight * most
     if not first > 0:
         raise CannotRun("the recorded calls are too short to be measured")
-    factor = second / first
-    return Measurement(factor, min(factor, low / first), max(factor, high / first), round(first), round(second))
+    factor, low, high = (one / weights for one in (middle, low, high))
+    return Measurement(factor, min(factor, low), max(factor, high), round(first), round(second))
 
 
 def take_turns(a: Call, b: Call, budget_s: float, device: str) -> Turns:

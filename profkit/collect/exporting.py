@@ -47,7 +47,8 @@ def export(recordings: Sequence[Recording], directory: Path, unfinished_step: in
     except OSError as error:
         raise RunDirectoryError(directory, f"the trace could not be written: {error.strerror or error}") from error
     finally:
-        for path in (*plain, packed):
+        unfinished = [path.with_name(f"{path.name}.tmp") for path in plain]  # Kineto's own, where it could not go on
+        for path in (*plain, *unfinished, packed):
             path.unlink(missing_ok=True)
     return f"{stem}.gz"
 

@@ -24,6 +24,15 @@ def count_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
+def count_switches() -> int | None:
+    """How often threads of the process went to sleep so far, by themselves; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+
+
 def measure_fault_ns() -> int | None:
     """What it takes to be given one page, from a trial: first writes to new memory less second ones."""
     with suppress(OSError, ValueError, AttributeError), mmap.mmap(-1, _TRIAL_BYTES) as memory:

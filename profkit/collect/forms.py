@@ -14,13 +14,23 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 import torch
 from torch import Tensor
 
-from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_PRODUCTS, RUNNABLE_UNARY, Case, Experiment
+from profkit.experiment import (
+    RUNNABLE_BINARY,
+    RUNNABLE_ON_IMAGES,
+    RUNNABLE_PRODUCTS,
+    RUNNABLE_UNARY,
+    Case,
+    Experiment,
+)
 
 Call = Callable[[], object]
 _MOST_BYTES = 1 << 30
 _MOST_COUNT = 4096
+_MOST_THREADS = 1024
 _OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_SPELT = {"True": "true", "False": "false"}
+"""How the profiler writes truth values, and JSON."""
 _COPIES = 4
 """Gradients, the optimizer's state or the results, and what a kernel packs, beside the tensors themselves."""
 
@@ -32,7 +42,8 @@ class CannotRun(Exception):
 def forms_of(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
     """Both forms of one case, with random numbers; raises `CannotRun`."""
     makers = {"narrower-type": _narrower, "fused-attention": _attention, "fused-optimizer": _optimizer,
-              "batched-products": _batched}  # fmt: skip
+              "batched-products": _batched, "reduced-precision": _reduced,
+              "channels-last": _channels_last, "fewer-threads": _on_fewer_threads}  # fmt: skip
     if experiment.kind not in makers:
         raise CannotRun(f"no experiment is called {experiment.kind!r:.40}")
     if not case.shapes or case.dtype not in _DTYPES or not 1 <= experiment.count <= _MOST_COUNT:
@@ -48,6 +59,62 @@ def _narrower(experiment: Experiment, case: Case, device: str) -> tuple[Call, Ca
     wide = _tensors(case.shapes, case.dtype, device)
     narrow = [tensor.to(_DTYPES[experiment.to]) for tensor in wide]
     return tuple(_calling(operator, tensors, experiment.backward) for tensors in (wide, narrow))  # type: ignore[return-value]  # two
+
+
+def _reduced(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
+    """Under autocast the casts of the parameters are part of the call, as they are in a program; the data, the first
+    tensor, comes from an operator before, whose result has that type already."""
+    operator = _operator(case)
+    tensors = _tensors(case.shapes, "float32", device)
+    as_it_is = _calling(operator, tensors, experiment.backward)
+    if experiment.to == "tf32":
+        return _with_tf32(as_it_is, allowed=False), _with_tf32(as_it_is, allowed=True)
+    if experiment.to not in ("bfloat16", "float16"):
+        raise CannotRun(f"no reduced precision is called {experiment.to!r:.40}")
+
+    def cast(*arguments: Tensor) -> Tensor:
+        with torch.autocast(device, _DTYPES[experiment.to]):
+            return operator(*arguments)
+
+    data, *parameters = tensors
+    return as_it_is, _calling(cast, [data.to(_DTYPES[experiment.to]), *parameters], experiment.backward)
+
+
+def _with_tf32(call: Call, allowed: bool) -> Call:
+    """The settings hold for the process, so each form makes its own."""
+
+    def set_and_call() -> object:
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+        torch.backends.cudnn.allow_tf32 = allowed
+        return call()
+
+    return set_and_call
+
+
+def _channels_last(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
+    """Images and weights lie in the other layout already, as they do once model and input are converted."""
+    if case.operator not in RUNNABLE_ON_IMAGES or len(case.shapes[0]) != 4:  # batch, channels, height, width
+        raise CannotRun(f"{case.operator!r:.40} on these shapes has no channels to put last")
+    operator = _operator(case)
+    first = _tensors(case.shapes, case.dtype, device)
+    last = [one.contiguous(memory_format=torch.channels_last) if one.dim() == 4 else one for one in first]
+    return tuple(_calling(operator, tensors, experiment.backward) for tensors in (first, last))  # type: ignore[return-value]  # two
+
+
+def _on_fewer_threads(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
+    """The number of threads holds for the process, so each form sets its own."""
+    if not experiment.to.isdecimal() or not 1 <= int(experiment.to) <= experiment.count <= _MOST_THREADS:
+        raise CannotRun("the recorded number of threads is none that can be run")
+    call = _calling(_operator(case), _tensors(case.shapes, case.dtype, device), experiment.backward)
+
+    def on(threads: int) -> Call:
+        def set_and_call() -> object:
+            torch.set_num_threads(threads)
+            return call()
+
+        return set_and_call
+
+    return on(experiment.count), on(int(experiment.to))
 
 
 def _attention(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
@@ -120,6 +187,8 @@ def _operator(case: Case) -> Callable[..., Tensor]:
     name, functional = case.operator, torch.nn.functional
     if name in ("conv1d", "conv2d", "conv3d"):
         return _convolution(getattr(functional, name), case.arguments)
+    if name in RUNNABLE_ON_IMAGES:
+        return _on_images(name, case.arguments)
     if name in RUNNABLE_UNARY:
         found = getattr(functional if name in ("gelu", "silu") else torch, name)
         return lambda tensor, *_: found(tensor)
@@ -138,6 +207,20 @@ def _convolution(function: Callable[..., Tensor], arguments: Sequence[str]) -> C
     except ValueError as error:
         raise CannotRun("the convolution's stride and padding were not recorded") from error
     return lambda data, weight, bias=None: function(data, weight, bias, stride, padding, dilation, groups)
+
+
+def _on_images(name: str, arguments: Sequence[str]) -> Callable[..., Tensor]:
+    """``arguments`` are those of the operator of that name: after the image, for a normalisation after five tensors."""
+    try:
+        values = [json.loads(_SPELT.get(value, value)) for value in arguments if value]
+    except ValueError as error:
+        raise CannotRun(f"the settings of {name} were not recorded") from error
+    if name == "batch_norm":
+        def normalise(image: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+            return torch.batch_norm(image, weight, bias, mean.detach(), variance.detach().abs(), *values)
+        return normalise  # fmt: skip
+    found = getattr(torch.nn.functional, name)
+    return lambda image: found(image, *values)
 
 
 def _tensors(

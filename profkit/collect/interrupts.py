@@ -41,8 +41,8 @@ class MainThreadCall:
 _waiting: deque[MainThreadCall] = deque()
 
 
-def _run_waiting(_: object) -> int:
-    while _waiting:
+def _run_waiting(_unused: object) -> int:
+    for _ in range(len(_waiting)):  # an action may ask to be called again: that is another time
         _waiting.popleft().run()
     return 0
 

@@ -56,7 +56,7 @@ class LineTracer:
         self._global_trace: _Trace = self._on_call
         self._lines_left = self._ticks = 0
         self._deadline = 0.0
-        self._saw_suspending = False
+        self._saw_suspending = self._is_set = False
 
     @property
     def callsites(self) -> tuple[CallSite, ...]:
@@ -89,6 +89,9 @@ class LineTracer:
         """Stop tracing for a moment and close all marks, so that none straddles what comes next."""
         if sys.gettrace() == self._global_trace:
             sys.settrace(None)
+        elif self._is_set:  # where a callback has no room on the stack, Python removes it
+            self._note("lines were located until the program recursed as deep as it may or set a tracer of its own")
+        self._is_set = False
         while self._open:
             self._open.pop()[1].__exit__(None, None, None)
 
@@ -98,6 +101,7 @@ class LineTracer:
             for caller in reversed(self._user_frames(frame)):
                 self._enter(id(caller), self._name(caller.f_code, caller.f_lineno))
             sys.settrace(self._global_trace)
+            self._is_set = True
 
     def stop(self, frame: FrameType | None) -> None:
         """Close all marks and remove every trace of the tracing from the frames that still run."""

@@ -14,9 +14,11 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 from profkit.collect.guard import Guard, describe, uncompiled
 from profkit.collect.recorder import Progress, Recorder
-from profkit.collect.schedule import Plan
+from profkit.collect.schedule import EXPLICIT, Plan
+from profkit.collect.stopping import Stopper
 from profkit.collect.subject import Subject
-from profkit.run import create_directory, default_directory
+from profkit.collect.windows import WindowRequests, complete, note_window, window_directory
+from profkit.run import create_directory, default_directory, directory_of_rank
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -29,11 +31,14 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     ``active`` steps are recorded to be measured; after up to thirty more timed steps everything is removed. Steps end
     where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader; where none of
     these comes for long, after each call of the model. A program without any is recorded from its start, for at most
-    ``limit_s`` seconds.
+    ``limit_s`` seconds. ``steps_from`` chooses one: ``step``, ``optimizer``, ``dataloader``, ``forward`` or ``epoch``
+    (a new pass over the DataLoader); ``at_step`` is the number of the first step that is recorded.
 
     ``directory`` is made if absent (default ``traces/<target>/<time>``); ``on_progress`` is called with the phase that
-    a step was of, the number of steps over and the number planned. Errors in here never reach the program: they
-    become one line on stderr and a note in ``run.json``. As a decorator it records the first call.
+    a step was of, the number of steps over and the number planned. The signal SIGUSR1 begins another recording, in a
+    directory of its own, at the next end of a step, where the context was entered on the main thread and the program
+    has no handler of its own. Errors in here never reach the program: they become one line on stderr and a note in
+    ``run.json``. As a decorator it records the first call.
     """
 
     diagnoser: ClassVar[Callable[[Path], Any] | None] = None
@@ -41,7 +46,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     _current: ClassVar[profile | None] = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # options by name
         self,
         directory: str | Path | None = None,
         *,
@@ -49,12 +54,17 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         warmup: int = 1,
         active: int = 4,
         limit_s: float = 30.0,
+        steps_from: str = "auto",
+        at_step: int = 0,
         target: str | None = None,
         on_progress: Progress | None = None,
     ) -> None:
         script = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "run"
-        plan = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s)
-        self._prepare(directory, plan, Subject(("python", *sys.argv), target or script), on_progress)
+        signal = None if steps_from == "auto" else steps_from
+        plan = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s, steps_from=signal, at_step=at_step)
+        subject = Subject(("python", *sys.argv), target or script)
+        directory = default_directory(subject.target or "run") if directory is None else Path(directory)
+        self._prepare(directory_of_rank(directory), plan, subject, on_progress)
 
     @classmethod
     def planned(cls, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None = None) -> profile:
@@ -63,13 +73,14 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         made._prepare(directory, plan, subject, on_progress)
         return made
 
-    def _prepare(
-        self, directory: str | Path | None, plan: Plan, subject: Subject, on_progress: Progress | None
-    ) -> None:
+    def _prepare(self, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None) -> None:
         self._plan, self._subject, self._on_progress = plan, subject, on_progress
-        self._directory = Path(directory) if directory is not None else default_directory(subject.target or "run")
+        self._directory = directory
+        self._directories: list[Path] = []
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
+        self._requests = WindowRequests(self._guard, lambda: not self.is_over, self._begin_window)
+        self._stopper = Stopper()
         self._outer: profile | None = None
         self._was_used = self._is_finished = False
         self._diagnosis: Any = None
@@ -78,6 +89,11 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     def directory(self) -> Path:
         """The run directory."""
         return self._directory
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """The run directory, and those of the windows that were asked for since."""
+        return tuple(self._directories)
 
     @property
     def is_over(self) -> bool:
@@ -133,10 +149,31 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._guard(lambda: recorder.step(between))
         elif between is not None:
             between()
+        else:
+            self._guard(lambda: self._requests.give(EXPLICIT))
 
-    def finish(self, exit_status: int, note: str | None = None) -> None:
-        """Leave the context of a program that ran as a process of its own and ended with ``exit_status``."""
-        self._guard(lambda: self._end(exit_status, () if note is None else (note,)))
+    @uncompiled
+    def pause(self) -> None:
+        """Say that what follows, up to `resume`, belongs to no step: an evaluation between two steps of a training."""
+        recorder = self._outermost._recorder
+        if recorder is not None and recorder.hears():
+            self._guard(recorder.aside.begin)
+
+    @uncompiled
+    def resume(self) -> None:
+        """Say that the next step begins here."""
+        recorder = self._outermost._recorder
+        if recorder is not None:
+            self._guard(recorder.aside.end)
+
+    def finish(self, exit_status: int, note: str | None = None, was_stopped: bool = False) -> None:
+        """Leave the context of a program that ran as a process of its own and ended with ``exit_status``; it
+        ``was_stopped`` where it did so because it was recorded."""
+        self._guard(lambda: self._end(exit_status, () if note is None else (note,), was_stopped))
+
+    @property
+    def _outermost(self) -> profile:
+        return self if self._outer is None else self._outer._outermost
 
     def _begin(self) -> None:
         if self._was_used:
@@ -147,18 +184,46 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._outer = profile._current
             _say("not recording: another profkit.profile is on, which gets this one's steps")
             return
-        create_directory(self._directory)
-        self._recorder = Recorder(self._directory, self._plan, self._subject, self._guard, self._on_progress)
+        recorder = self._make_recorder(self._directory, self._plan)
         profile._current = self
         atexit.register(self._end_at_exit)
-        self._recorder.start()
+        self._requests.install()
+        recorder.start()
 
-    def _end(self, exit_status: int | None, notes: Iterable[str]) -> None:
+    def _make_recorder(self, directory: Path, plan: Plan) -> Recorder:
+        create_directory(directory)
+        subject, guard = self._subject, self._guard
+        self._recorder = Recorder(directory, plan, subject, guard, self._on_progress, self._when_over)
+        self._directories.append(directory)
+        return self._recorder
+
+    def _when_over(self) -> None:
+        """Nothing of the program is recorded or timed any more."""
+        if self._plan.stops:
+            self._stopper.request()
+        elif self._recorder is not None:
+            self._requests.signal_name = self._recorder.step_signal
+            self._requests.look()
+
+    def _begin_window(self, signal: str) -> None:
+        """A step ended, by ``signal``, and another recording was asked for."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.finish()
+        window = len(self._directories) + 1
+        directory = window_directory(self._directory, window)
+        recorder = self._make_recorder(directory, self._plan.for_window(window, signal))
+        note_window(self._directory, directory)
+        recorder.start()
+
+    def _end(self, exit_status: int | None, notes: Iterable[str], was_stopped: bool = False) -> None:
+        self._stopper.cancel()
         if self._recorder is not None:
             self._let_go()
-            self._recorder.finish(exit_status, notes)
+            self._recorder.finish(exit_status, notes, was_stopped)
             self._recorder = None
             self._is_finished = True
+            complete(self._directories[:-1], exit_status)
 
     def _end_at_exit(self) -> None:
         """The program never left the context."""
@@ -168,6 +233,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if profile._current is self:
             profile._current = None
         atexit.unregister(self._end_at_exit)
+        self._requests.remove()
 
     def _give_up(self, error: BaseException) -> None:
         """Profkit itself failed: leave the program alone from here on."""
@@ -202,8 +268,9 @@ def _disown_in_child() -> None:
     current, profile._current = profile._current, None
     if current is not None and current._recorder is not None:
         recorder, current._recorder = current._recorder, None
-        atexit.unregister(current._end_at_exit)
+        current._stopper.disown()
         with suppress(Exception):
+            current._let_go()
             recorder.disown()
 
 

@@ -6,32 +6,33 @@ Everything here may raise; `profkit.collect.profiler` stands between it and the 
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import current_thread, get_ident, main_thread
 
 from profkit.collect import environment
+from profkit.collect.archive import Archive
 from profkit.collect.bounds import Bounds
-from profkit.collect.faults import count_faults, measure_fault_ns
+from profkit.collect.faults import count_faults
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
-from profkit.collect.interrupts import MainThreadCall
-from profkit.collect.lines import LineTracer, is_at_work
+from profkit.collect.interlude import Interlude
+from profkit.collect.lines import LineTracer
 from profkit.collect.live import Census
 from profkit.collect.marks import free_cycles
 from profkit.collect.opening import Opening
-from profkit.collect.review import review_sources, user_sources
 from profkit.collect.sampler import Sampler
-from profkit.collect.schedule import Phase, Plan, Schedule
+from profkit.collect.schedule import EXPLICIT, Phase, Plan, Schedule
 from profkit.collect.session import Recording, is_capturing, pause_marked, when_cuda_starts
 from profkit.collect.sidefiles import SideFiles
-from profkit.collect.steps import EXPLICIT, StepSignals
+from profkit.collect.steps import StepSignals
 from profkit.collect.subject import Subject
 from profkit.collect.tape import Tape
 from profkit.collect.usercode import UserFiles
-from profkit.units import format_count
+from profkit.collect.watchdog import Watchdog
+from profkit.collect.workers import WorkerWatch
 
 Progress = Callable[[str, int, int], None]
 _MAX_EVENTS = 300_000
@@ -41,30 +42,39 @@ _MAX_EVENTS = 300_000
 class Recorder:
     """`start`, then `step` for each step that the program ends itself, then `finish`: all on one thread.
 
-    ``over`` says that nothing is left to do but to `finish`; ``notes`` what went wrong.
+    ``over`` says that nothing is left to do but to `finish`, and ``on_over`` is called then; ``notes`` say what went
+    wrong.
     """
 
     def __init__(
-        self, directory: Path, plan: Plan, subject: Subject, guard: Guard, on_progress: Progress | None = None
+        self,
+        directory: Path,
+        plan: Plan,
+        subject: Subject,
+        guard: Guard,
+        on_progress: Progress | None = None,
+        on_over: Callable[[], None] = lambda: None,
     ) -> None:
-        self.notes: list[str] = []
-        self.over = False
-        self._directory, self._plan, self._on_progress = directory, plan, on_progress
+        self.over = self._busy = False
+        self._plan, self._on_progress, self._on_over = plan, on_progress, on_over
         self._files = SideFiles(directory, subject)
+        self._files.set(window=plan.window)
         self._schedule = Schedule(plan)
         self._is_user = UserFiles(subject.roots)
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
-        self._signals = StepSignals(self, guard)
+        self._signals = StepSignals(self, guard, WorkerWatch(directory, self._is_user, guard))
         self._tape = Tape(lambda: guard(self._yield_to_program))
-        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._watch)
+        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._look)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
-        self._interrupt = MainThreadCall(lambda: guard(self._intervene))
-        self._tracer.on_end = lambda: guard(self._cut_off_if_heard)
+        parts = (self._schedule, self._signals, self._tape, self._tracer, self._census, self._sampler)
+        self._archive = Archive(directory, self._files, *parts)
+        self.notes = self._archive.notes
+        self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
+        self._watchdog = Watchdog(self._opening, self._bounds, self._tracer, guard, self._cut_off_if_heard)
         self._on_cuda = lambda: guard(self._opening.record_cuda)
-        self._thread = threading.get_ident()
-        self._busy = False
+        self._thread = get_ident()
         self._between: Callable[[], None] | None = None
 
     def start(self) -> None:
@@ -73,9 +83,9 @@ class Recorder:
             self.notes.append("the program runs a profiler of its own: nothing was recorded")
             self.over = True
             return
-        self._signals.install(only_explicit=not self._plan.opening)
+        self._signals.install(has_begun=not self._plan.opening, chosen=self._plan.chosen_signal)
         if self._plan.opening:
-            if threading.current_thread() is threading.main_thread():  # elsewhere nothing could end it
+            if current_thread() is main_thread():  # elsewhere nothing could end it
                 self._opening.begin()
             when_cuda_starts(self._on_cuda)
         else:
@@ -89,13 +99,19 @@ class Recorder:
         self._signals.give(EXPLICIT)
         self._call_between()
 
-    def finish(self, exit_status: int | None = None, notes: Iterable[str] = ()) -> None:
+    @property
+    def step_signal(self) -> str | None:
+        """What ends the program's steps, where that is known."""
+        return self._signals.name
+
+    def finish(self, exit_status: int | None = None, notes: Iterable[str] = (), was_stopped: bool = False) -> None:
         """Keep what was recorded, however far it came, and write all files."""
         self.notes += notes
         if not self.over:
             self._conclude()
             self._leave()
-        self._files.set(exit_status=exit_status, remarks=review_sources(user_sources(self._is_user.__getitem__)))
+        self._archive.review(self._is_user)
+        self._files.set(exit_status=exit_status, was_stopped=was_stopped)
         self.write()
 
     def abandon(self) -> None:
@@ -123,13 +139,11 @@ class Recorder:
 
     def write(self) -> None:
         """Write the side files as of now."""
-        notes = tuple(dict.fromkeys((*self.notes, *self._tracer.notes)))
-        self._files.set(**self._schedule.counted, notes=notes)
-        self._files.write(self._tracer.callsites, self._census.samples, self._sampler.samples)
+        self._archive.write(self.aside.notes)
 
     def hears(self) -> bool:
-        """A boundary is one on the thread that is recorded, and none inside profkit's own work."""
-        return not (self.over or self._busy or threading.get_ident() != self._thread or is_capturing())
+        """A boundary is one on the thread that is recorded, and none inside profkit's own work or an interlude."""
+        return not (self.over or self._busy or self.aside.is_on or get_ident() != self._thread or is_capturing())
 
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0
@@ -140,6 +154,7 @@ class Recorder:
             self._turn(time.perf_counter_ns(), count_faults(), is_first)
         finally:
             self._busy = False
+        self._tell_if_over()
 
     def _turn(self, now_ns: int, faults: int, is_first: bool) -> None:
         """From the end of one step to the beginning of the next."""
@@ -205,29 +220,15 @@ class Recorder:
     def _begin_recording(self) -> Recording:
         if self._tape.located is None:
             self._signals.forget_uses()
-        self._bounds.begin(max(self._schedule.reference_step_ns, default=0))
+        self._bounds.begin(max(self._schedule.reference_step_ns, default=0), self._opening.was_full)
         recording = self._tape.start()
-        uuid = environment.device_uuid() if recording.cuda else None
-        if uuid is not None:
+        if recording.cuda and (uuid := environment.device_uuid()) is not None:
             self._sampler.watch_gpu(uuid)
         return recording
 
     def _keep(self, unfinished_step: int | None = None) -> None:
-        """Export the recording; from here on the files hold a whole run, whatever happens to the program."""
         self._bounds.end()
-        trace = self._tape.export(self._directory, unfinished_step)
-        if self._schedule.was_cut_short:
-            self.notes.append("fewer steps were recorded than planned, because they are long")
-        self._files.set(
-            trace=trace,
-            device=environment.device_name(),
-            flags=self._files.run.flags or environment.read_flags(),
-            loaders=self._signals.loaders,
-            optimizers=self._signals.optimizers,
-            step_signal=self._signals.name if self._tape.opening is None else None,
-            page_fault_ns=measure_fault_ns(),
-        )
-        self.write()
+        self._archive.keep(unfinished_step, self.aside.notes)
 
     def _conclude(self) -> None:
         """The recording ends here: keep its complete steps, else the opening, else the part of a step there is."""
@@ -236,14 +237,10 @@ class Recorder:
         if phase in (Phase.AFTER, Phase.DONE):
             return
         if phase is Phase.OPENING:
-            if self._opening.was_full:
-                self.notes.append("no step ended for so long that only the beginning of the program was recorded")
+            self._archive.note_what_is_missing(self._opening.was_full)
             self._opening.close()
         elif not complete:
-            passed = f"only {format_count(self._schedule.step, 'whole step')} passed, none of them recorded"
-            rest = "a part of one" if self._tape.running else "nothing"
-            part = "the program's beginning" if self._tape.opening else rest
-            self.notes.append(f"{passed}: {part} is all there is")
+            self._archive.note_what_is_missing(None)
         self._keep(unfinished_step=self._schedule.step if complete else None)
 
     def _yield_to_program(self) -> None:
@@ -252,19 +249,10 @@ class Recorder:
             self.notes.append("the program started a profiler of its own: the recording ended there")
             self._conclude()
             self._leave()
+            self._on_over()
 
-    def _watch(self) -> None:
-        """On the sampler's thread: see to it that no recording grows without bound."""
-        if self._bounds.are_exceeded(self._tracer.has_ended) or self._opening.is_due():
-            if self._tracer.active:
-                self._tracer.expire()
-            else:
-                self._interrupt.request()
-
-    def _intervene(self) -> None:
-        """Between two bytecodes of the main thread, unless these are profkit's own."""
-        if not is_at_work(sys._getframe()):
-            self._cut_off_if_heard()
+    def _look(self) -> None:
+        self._watchdog.look()
 
     def _cut_off_if_heard(self) -> None:
         if self.hears():
@@ -273,6 +261,7 @@ class Recorder:
                 self._cut_off()
             finally:
                 self._busy = False
+            self._tell_if_over()
 
     def _cut_off(self) -> None:
         if self._schedule.phase is Phase.OPENING:
@@ -283,6 +272,10 @@ class Recorder:
             self._tape.opening = None
             self._conclude()
             self._leave()
+
+    def _tell_if_over(self) -> None:
+        if self.over:
+            self._on_over()
 
     def _call_between(self) -> None:
         between, self._between = self._between, None

@@ -1,8 +1,9 @@
 """What the program's source says and a recording of a few steps cannot show, read off its syntax tree.
 
-One thing so far: an evaluation that runs with autograd on. It comes once an epoch, long after the recorded steps. Only
-what cannot be meant otherwise is remarked: a model is put into evaluation mode and then called in a loop; up to where
-it is put back, nothing is differentiated, and neither the call nor any visible caller switches autograd off.
+Two things so far: where the number of threads is set, and an evaluation that runs with autograd on. That comes once an
+epoch, long after the recorded steps. Only what cannot be meant otherwise is remarked: a model is put into evaluation
+mode and then called in a loop; up to where it is put back, nothing is differentiated, and neither the call nor any
+visible caller switches autograd off.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from profkit.run import EVALUATION_WITH_GRAD, CallSite, Remark
+from profkit.run import EVALUATION_WITH_GRAD, THREADS_SET, CallSite, Remark
 
 _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
@@ -45,13 +46,25 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
     """Remarks on the given files; what cannot be read or is no Python is passed over."""
     trees = {file: tree for file in files if (tree := _parse(file)) is not None}
     scopes = [(file, name, _calls(node)) for file, tree in trees.items() for name, node in _scopes(tree)]
+    threads = [(file, name, call.line) for file, name, calls in scopes for call in calls if _sets_threads(call)]
     silenced = {call.target.rpartition(".")[2] for *_, calls in scopes for call in calls if call.guarded}
-    return tuple(
-        Remark(EVALUATION_WITH_GRAD, CallSite(file, line, name, linecache.getline(file, line).strip()[:_MOST_SOURCE]))
+    evaluations = [
+        (file, name, line)
         for file, name, calls in scopes
         if name.rpartition(".")[2] not in silenced
         for line in _evaluations(calls)
-    )
+    ]
+    return (*(Remark(EVALUATION_WITH_GRAD, _site(*found)) for found in evaluations),
+            *(Remark(THREADS_SET, _site(*found)) for found in threads))  # fmt: skip
+
+
+def _site(file: str, name: str, line: int) -> CallSite:
+    return CallSite(file, line, name, linecache.getline(file, line).strip()[:_MOST_SOURCE])
+
+
+def _sets_threads(call: _Call) -> bool:
+    """Whether it is ``torch.set_num_threads(...)``."""
+    return not call.method and call.target.rpartition(".")[2] == "set_num_threads"
 
 
 def _parse(file: str) -> ast.Module | None:

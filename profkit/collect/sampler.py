@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.faults import count_switches
 from profkit.run import LoadSample
 
 _INTERVAL_S = 0.2
@@ -78,6 +79,7 @@ class Sampler:
                 cpu_share=min(self._process.cpu_percent() / 100 / self._cpus, 1.0),
                 gpu_share=gpu_share,
                 gpu_memory_bytes=gpu_memory,
+                switches=count_switches(),
             )
         )
         if len(self.samples) >= _MAX_SAMPLES:

@@ -10,8 +10,20 @@ that has yet to be reused, batches that workers loaded meanwhile) is gone by the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+
+EXPLICIT = "step()"
+SIGNALS = {
+    "step": EXPLICIT,
+    "optimizer": "optimizer",
+    "dataloader": "dataloader",
+    "forward": "forward",
+    "epoch": "epoch",
+}
+"""What may end a step, as a user names it and as the run's file does. ``epoch`` only ends one where it is chosen."""
+_MOST_TIMED = 30
+"""Unprofiled steps before the recorded ones whose times are kept: the last ones, which are the nearest."""
 
 
 class Phase(str, Enum):
@@ -38,6 +50,10 @@ class Plan:
     ``opening`` says whether to record until the first step ends, for programs that never end one; else the program
     must end its steps itself. The opening ends after ``limit_s``, and once the recorded steps took that long no
     further one is recorded, if one could be measured.
+
+    ``steps_from`` is the one signal that ends steps, by its name in `SIGNALS`; None: the best that comes. No step
+    before ``at_step`` is recorded. ``stops`` ends the program once it is recorded. ``window`` counts the recordings of
+    one run of the program, from 1.
     """
 
     wait: int = 3
@@ -47,10 +63,26 @@ class Plan:
     opening: bool = True
     limit_s: float = 30.0
     max_lines: int = 40_000
+    steps_from: str | None = None
+    at_step: int = 0
+    stops: bool = False
+    window: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.wait, self.warmup, self.after) < 0 or self.active < 1:
-            raise ValueError("wait, warmup and after must be at least 0, active at least 1")
+        if min(self.wait, self.warmup, self.after, self.at_step) < 0 or self.active < 1:
+            raise ValueError("wait, warmup, after and at_step must be at least 0, active at least 1")
+        if self.steps_from is not None and self.steps_from not in SIGNALS:
+            raise ValueError(f"steps_from must be auto or one of {', '.join(SIGNALS)}: not {self.steps_from!r}")
+
+    @property
+    def chosen_signal(self) -> str | None:
+        """The one signal that ends steps, as the run's file names it; None where the best one does."""
+        return None if self.steps_from is None else SIGNALS[self.steps_from]
+
+    def for_window(self, window: int, signal: str) -> Plan:
+        """The plan of a later window, which begins where a step ends that ``signal`` announced."""
+        chosen = next(name for name, given in SIGNALS.items() if given == signal)
+        return replace(self, opening=False, steps_from=chosen, at_step=0, window=window)
 
 
 class Schedule:
@@ -120,13 +152,18 @@ class Schedule:
         With ``must_wait`` at least one step passes unrecorded, so that what is open now ends first.
         """
         self._between = min(self._plan.wait, 1) if self._plan.warmup else 0
-        self._before = max(self._plan.wait - self._between, int(must_wait))
+        self._before = max(self._plan.wait - self._between, self._plan.at_step, int(must_wait))
         self.reference_step_ns.clear()
         self.reference_step_faults.clear()
         self.step = self._located = self._settled = self._active = self._after = 0
         self._recorded_ns = self._begun_ns = self._begun_faults = 0
         self.phase = self._next()
         return self.phase
+
+    def measure_anew(self) -> None:
+        """The steps measured so far are none."""
+        self._active = 0
+        self.measured_step_faults.clear()
 
     def let_settle(self, steps: int) -> Phase:
         """At least that many steps pass between the located ones and the measured ones; returns the current phase."""
@@ -140,12 +177,18 @@ class Schedule:
         else:
             self.reference_step_ns.append(took_ns)
             self.reference_step_faults.append(faults)
+            if not self._located and not self._active:
+                self._forget_early()
         if self.phase is Phase.ACTIVE:
             self.measured_step_faults.append(faults)
         self._settled += self.is_settling
         self._located += self.phase is Phase.LOCATED
         self._active += self.phase is Phase.ACTIVE
         self._after += self.phase is Phase.AFTER
+
+    def _forget_early(self) -> None:
+        for counted in (self.reference_step_ns, self.reference_step_faults):
+            del counted[: -max(self._plan.wait, _MOST_TIMED)]
 
     def _next(self) -> Phase:
         plan = self._plan

@@ -1,5 +1,5 @@
 """Where a step of the program ends, when nothing says so: after the optimizer's step, at each batch, or after each call
-of the model.
+of the model; where the user chooses so, at each new pass over the DataLoader.
 
 Everything here is removed without a trace when the recording is over, and nothing here stands on the program's stack
 while its own code runs, so that a traceback of the program shows no frame of profkit's.
@@ -17,13 +17,16 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, regist
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.hooks import RemovableHandle
 
+from profkit.collect.engine import in_backward_pass
 from profkit.collect.forwards import ForwardCalls
 from profkit.collect.guard import Guard, uncompiled
+from profkit.collect.schedule import EXPLICIT
+from profkit.collect.workers import WorkerWatch
 from profkit.run import LoaderUse, OptimizerUse
 
 OnStep = Callable[[], None]
-EXPLICIT = "step()"
 _STRENGTH = {None: 0, "forward": 1, "dataloader": 2, "optimizer": 3, EXPLICIT: 4}
+"""A pass over the DataLoader is not among them: where there is one there are batches, which say more."""
 _MOST_AHEAD = 8
 """Batches that are waited out: more steps would cost a short program its measured ones."""
 _AFTERWARDS = "profkit"
@@ -53,6 +56,7 @@ class OptimizerSteps:
     def __init__(self, on_step: OnStep, guard: Guard) -> None:
         self._on_step, self._guard = on_step, guard
         self.uses: dict[OptimizerUse, None] = {}
+        self._described: set[int] = set()
         self._first: weakref.ref[Optimizer] | None = None
         self._handle: RemovableHandle | None = None
 
@@ -64,12 +68,18 @@ class OptimizerSteps:
             self._handle.remove()
             self._handle = None
 
+    def forget_uses(self) -> None:
+        self.uses.clear()
+        self._described.clear()
+
     @uncompiled
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002  # torch's signature
         self._guard(lambda: self._note_step(optimizer, kwargs))
 
     def _note_step(self, optimizer: Optimizer, kwargs: dict[str, Any]) -> None:
-        self.uses[_describe_optimizer(optimizer)] = None
+        if id(optimizer) not in self._described:  # it takes as long as all the rest
+            self.uses[_describe_optimizer(optimizer)] = None
+            self._described.add(id(optimizer))
         first = self._first() if self._first is not None else None
         if first is None:
             self._first = weakref.ref(optimizer)
@@ -103,11 +113,12 @@ class LoaderBatches:
 
     The DataLoader reads its own ``_profile_name`` first thing in ``__next__``; a property in its place is told.
     ``on_batch`` gets the number of batches asked for before from the loader that was asked first, and is not called
-    for other loaders.
+    for other loaders: of loaders in nested loops the outermost is asked first. ``on_epoch`` is called before the first
+    batch of each further pass over it.
     """
 
-    def __init__(self, on_batch: Callable[[int], None], guard: Guard) -> None:
-        self._on_batch, self._guard = on_batch, guard
+    def __init__(self, on_batch: Callable[[int], None], on_epoch: Callable[[], None], guard: Guard) -> None:
+        self._on_batch, self._on_epoch, self._guard = on_batch, on_epoch, guard
         self._first: int | None = None
         self._asked = 0
         self.uses: dict[LoaderUse, None] = {}
@@ -136,6 +147,8 @@ class LoaderBatches:
         if self._first is None:
             self._first = data
         if self._first == data:
+            if self._asked and not iterator._num_yielded:
+                self._on_epoch()
             self._on_batch(self._asked)
             self._asked += 1
 
@@ -143,18 +156,29 @@ class LoaderBatches:
 class StepSignals:
     """Decides which of all signals end the program's steps, and tells the listener of those."""
 
-    def __init__(self, listener: StepListener, guard: Guard) -> None:
+    def __init__(self, listener: StepListener, guard: Guard, workers: WorkerWatch | None = None) -> None:
         self.name: str | None = None
-        self._listener = listener
+        self._listener, self._workers = listener, workers
         self._optimizer = OptimizerSteps(lambda: self.give("optimizer"), guard)
-        self._loader = LoaderBatches(self._on_batch, guard)
+        self._loader = LoaderBatches(self._on_batch, lambda: self.give("epoch"), guard)
         self._forwards = ForwardCalls(lambda: self.give("forward"), guard)
         self._batches_count: bool | None = None
+        self._chosen: str | None = None
 
     @property
     def is_weak(self) -> bool:
         """Whether the steps are no more than calls of the model, of which the program's beginning may hold as many."""
         return self.name == "forward"
+
+    @property
+    def chosen(self) -> str | None:
+        """The one signal that counts; None where the best one does."""
+        return self._chosen
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether only one signal counts, which never came."""
+        return self._chosen is not None and self.name is None
 
     @property
     def loaders(self) -> tuple[LoaderUse, ...]:
@@ -173,37 +197,49 @@ class StepSignals:
 
     def forget_uses(self) -> None:
         self._loader.uses.clear()
-        self._optimizer.uses.clear()
+        self._optimizer.forget_uses()
 
-    def install(self, only_explicit: bool) -> None:
-        """Listen; with ``only_explicit`` the program ends its steps itself, whatever else it does."""
-        self.name = EXPLICIT if only_explicit else None
+    def install(self, has_begun: bool, chosen: str | None = None) -> None:
+        """Listen; to nothing but ``chosen``, where that is given. Where a step ``has_begun`` already, the signals end
+        that one: calls of `step` do where nothing is chosen."""
+        self._chosen = chosen or (EXPLICIT if has_begun else None)
+        self.name = self._chosen if has_begun else None
         self._optimizer.install()
         self._loader.install()
+        if self._workers is not None:
+            self._workers.install()
+        if chosen == "forward":
+            self._forwards.install()
 
     def listen_to_forwards(self) -> None:
         """Take calls of the model for steps as well: nothing better came for long."""
-        if self.name is None:
+        if self.name is None and self._chosen is None:
             self._forwards.install()
 
     def remove(self) -> None:
         self._optimizer.remove()
         self._loader.remove()
         self._forwards.remove()
+        if self._workers is not None:
+            self._workers.remove()
 
     def give(self, name: str) -> None:
-        """The signal ``name`` came. A weaker one than before says nothing, and so does any new one once committed."""
-        if not self._listener.hears():
+        """The signal ``name`` came. A weaker one than before says nothing, and so does any new one once committed; one
+        that comes within a backward pass, as of an optimizer that steps in hooks, says nothing of where a step ends."""
+        if in_backward_pass() or self._chosen not in (None, name) or not self._listener.hears():
             return
         if name == self.name:
             self._listener.end_step(is_first=False)
-        elif _STRENGTH[name] > _STRENGTH[self.name] and not self._listener.is_committed():
+        elif self._is_better(name) and not self._listener.is_committed():
             self.name = name
             self._listener.end_step(is_first=True)
 
+    def _is_better(self, name: str) -> bool:
+        return name == self._chosen or _STRENGTH.get(name, 0) > _STRENGTH[self.name]
+
     def _on_batch(self, asked_before: int) -> None:
         if asked_before >= 1 and self._batches_count is None:
-            self._batches_count = not _optimizer_exists()
+            self._batches_count = self._chosen == "dataloader" or not _optimizer_exists()
         if self._batches_count:
             self.give("dataloader")
 

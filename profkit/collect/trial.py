@@ -1,14 +1,16 @@
 """Runs one variant of a scenario unrecorded, step by step, as another process asks for it.
 
 It reads a number of steps from each line of stdin and answers with a line of JSON on stdout: how long each step took,
-``ns``, the most memory that the process held in it beyond what it held before the first, ``peak_bytes``, and which step
-it was since the variant last began, from 1, ``number``. What the scenario itself prints goes to stderr.
+``ns``, the most memory that the process held in it beyond what it held before the first, with its workers',
+``peak_bytes``, and which step it was since the variant last began, from 1, ``number``. What the scenario itself prints
+goes to stderr.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -22,6 +24,7 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 import torch
 
 from profkit.collect.scenario import load_scenario, seed
+from profkit.collect.workers_account import read_memory
 
 _RESET_PEAK = "5"
 """Written to ``clear_refs`` it makes the kernel forget the peak so far (``proc(5)``)."""
@@ -46,7 +49,7 @@ class Trial:
             self._begin()
             took = self._advance()
         self._number += 1
-        return took or 0, max(0, peak_rss_bytes() - self._base_bytes), self._number
+        return took or 0, max(0, peak_rss_bytes() - self._base_bytes) + workers_bytes(), self._number
 
     def _begin(self) -> None:
         self._steps = iter(())
@@ -85,6 +88,12 @@ def peak_rss_bytes() -> int:
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.split("VmHWM:")[1].split()[0]) << 10
     return int(psutil.Process().memory_info().rss)
+
+
+def workers_bytes() -> int:
+    """What the process's own children hold in memory for themselves alone: the workers of a DataLoader."""
+    children = multiprocessing.active_children()
+    return sum(read_memory(str(child.pid)).get("private_bytes", 0) for child in children)
 
 
 def _answers() -> TextIO:

@@ -19,9 +19,11 @@ from profkit.derive.memory import Memory, follow_memory
 from profkit.derive.operators import Operators, describe_operators
 from profkit.derive.steps import Steps, find_steps
 from profkit.derive.tree import Tree, build_tree
+from profkit.derive.updates import Updates, find_updates
 from profkit.derive.waits import Waits, find_waits
 from profkit.run import CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Bools, Int64s, Rows, Trace, distinct
+from profkit.trace.workers import Workers
 
 Derived = TypeVar("Derived")
 
@@ -36,12 +38,14 @@ class Facts:
         callsites: tuple[CallSite, ...] = (),
         live: tuple[LiveSample, ...] = (),
         samples: tuple[LoadSample, ...] = (),
+        workers: Workers | None = None,
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
         self.callsites = callsites
         self.live = live
         self.samples = samples
+        self.workers = workers or Workers()
         self._kept: dict[Callable[[Facts], Any], Any] = {}
 
     def once(self, derive: Callable[[Facts], Derived]) -> Derived:
@@ -101,7 +105,7 @@ class Facts:
 
     @cached_property
     def shares(self) -> tuple[shares.Share, ...]:
-        return shares.share_out(self.trace, self.tree, self.steps, self.lines, self.device)
+        return shares.share_out(self.trace, self.tree, self.steps, self.lines, self.device, self.updates)
 
     @cached_property
     def serial_lanes(self) -> Bools:
@@ -125,6 +129,11 @@ class Facts:
     def optimizing(self) -> Bools:
         """Events that are an optimizer's step."""
         return shares.optimizing(self.trace)
+
+    @cached_property
+    def updates(self) -> Updates:
+        """What of the optimizers' steps is their own work, and not that of a closure."""
+        return find_updates(self.trace, self.tree, self.optimizing, self.lines.backward)
 
     @cached_property
     def measured(self) -> Bools:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from profkit.derive.families import ELEMENTWISE, VIEW
+
 
 def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
     """Whether ``call_line`` calls what the loop varies, on an input that neither the loop nor an earlier call makes.
@@ -51,7 +53,11 @@ def _comprehensions(node: ast.AST) -> Iterator[tuple[list[ast.comprehension], as
 
 
 def _calls(node: ast.AST) -> list[ast.Call]:
-    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    """The calls that may be a module's: not those of a tensor's methods, as `unsqueeze` of `row.unsqueeze(0)`, nor of
+    methods that take nothing by name."""
+    calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    return [call for call in calls if not isinstance(call.func, ast.Attribute) or
+            (call.func.attr not in _OF_TENSORS and _argument_names(call))]  # fmt: skip
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -83,6 +89,8 @@ def _targets(statement: ast.stmt) -> set[str]:
     return set()
 
 
+_OF_TENSORS = ELEMENTWISE | VIEW | {"bmm", "dot", "matmul", "mm", "mv"}
+"""Not the other products: `linear` and `gru` are names of modules."""
 _COLLECTING = ("append", "extend", "add", "insert", "update")
 
 

@@ -9,15 +9,23 @@ from profkit.derive.intervals import Intervals, union
 from profkit.derive.lines import Lines
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
+from profkit.derive.updates import Updates
 from profkit.trace.events import Bools, Category, Trace
 
 Share = tuple[str, int]
 """A label and nanoseconds per step."""
 
 
-def share_out(trace: Trace, tree: Tree, steps: Steps, lines: Lines, device: Device) -> tuple[Share, ...]:
+def share_out(
+    trace: Trace, tree: Tree, steps: Steps, lines: Lines, device: Device, updates: Updates
+) -> tuple[Share, ...]:
     """Split the measured steps by what the device did, or without a device by what the main thread did."""
-    parts = _device_parts(trace, tree, steps, device) if device.present else _host_parts(trace, tree, steps, lines)
+    update = updates.on(trace.events.lane == steps.main_lane)
+    parts = (
+        _device_parts(trace, tree, steps, device, update)
+        if device.present
+        else _host_parts(trace, tree, steps, lines, update)
+    )
     left = _measured_time(steps)
     shares = []
     for label, covered in parts:
@@ -34,7 +42,9 @@ def _measured_time(steps: Steps) -> Intervals:
     return union(steps.start_ns[steps.measured], steps.end_ns[steps.measured])
 
 
-def _device_parts(trace: Trace, tree: Tree, steps: Steps, device: Device) -> list[tuple[str, Intervals]]:
+def _device_parts(
+    trace: Trace, tree: Tree, steps: Steps, device: Device, update: Intervals
+) -> list[tuple[str, Intervals]]:
     events = trace.events
     start, end = events.start_ns[device.work], events.end_ns[device.work]
     talking = union(start[device.collective], end[device.collective])
@@ -44,17 +54,19 @@ def _device_parts(trace: Trace, tree: Tree, steps: Steps, device: Device) -> lis
         ("device: copying and clearing memory", device.busy),
         ("device: at work launched before the recording", device.inherited),
         ("idle: waiting for data", _on_main(trace, tree, steps, loading(trace))),
-        ("idle: in the optimizer's step", _on_main(trace, tree, steps, optimizing(trace))),
+        ("idle: in the optimizer's step", update),
     ]
 
 
-def _host_parts(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> list[tuple[str, Intervals]]:
+def _host_parts(
+    trace: Trace, tree: Tree, steps: Steps, lines: Lines, update: Intervals
+) -> list[tuple[str, Intervals]]:
     operators = trace.events.category == Category.OPERATOR
     pauses = trace.events.category == Category.PAUSE
     return [
         ("profkit itself, left out of the step", _on_main(trace, tree, steps, pauses)),
         ("waiting for data", _on_main(trace, tree, steps, loading(trace))),
-        ("optimizer", _on_main(trace, tree, steps, optimizing(trace))),
+        ("optimizer", update),
         ("backward", _on_main(trace, tree, steps, lines.backward)),
         ("operators of the forward pass and others", _on_main(trace, tree, steps, operators)),
     ]

@@ -24,6 +24,7 @@ from profkit.report.wording import (
     run_facts,
     step_note,
     verdict,
+    worker_lines,
 )
 from profkit.units import format_count, format_share, format_time
 
@@ -39,6 +40,7 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) ->
         _findings("For your information", "Too small to act on for speed alone.", remarks(diagnosis), known),
         _skipped(diagnosis),
         _shares(diagnosis),
+        _workers(diagnosis),
         _recording(diagnosis),
     )
     body = "\n".join(section for section in sections if section)
@@ -64,6 +66,14 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) ->
 </body>
 </html>
 """
+
+
+def render_frame(diagnosis: Diagnosis) -> str:
+    """The page in a frame, to stand inside another page such as a notebook: neither's style reaches the other's, and
+    nothing in the frame may run or be sent."""
+    page = escape(render_html(diagnosis), quote=True)
+    style = "width: 100%; height: 36rem; border: 0; resize: vertical"
+    return f'<iframe sandbox="" title="profkit" style="{style}" srcdoc="{page}"></iframe>'
 
 
 def _policy() -> str:
@@ -157,6 +167,11 @@ def _shares(diagnosis: Diagnosis) -> str:
         for share in diagnosis.timing.shares
     )
     return _section("Where the step's time went", f"<table>\n{rows}\n</table>")
+
+
+def _workers(diagnosis: Diagnosis) -> str:
+    lines = "".join(f"<li>{_text(line)}</li>\n" for line in worker_lines(diagnosis))
+    return _section("What the DataLoader's workers did", f"<ul>\n{lines}</ul>") if lines else ""
 
 
 def _recording(diagnosis: Diagnosis) -> str:

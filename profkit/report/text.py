@@ -29,6 +29,7 @@ from profkit.report.wording import (
     run_facts,
     short_place,
     verdict,
+    worker_lines,
 )
 from profkit.units import format_count, format_share, format_time
 
@@ -79,6 +80,7 @@ def _write(console: Console, diagnosis: Diagnosis) -> None:
     _write_skipped(console, diagnosis)
     _write_recording(console, diagnosis)
     _write_shares(console, diagnosis)
+    _write_workers(console, diagnosis)
 
 
 def _styled(text: str, style: str = "") -> Text:
@@ -196,3 +198,9 @@ def _write_shares(console: Console, diagnosis: Diagnosis) -> None:
         table.add_row(*(_styled(cell) for cell in cells))
     if shares:
         console.print(table)
+
+
+def _write_workers(console: Console, diagnosis: Diagnosis) -> None:
+    _write_title(console, "What the DataLoader's workers did", bool(diagnosis.workers))
+    for line in worker_lines(diagnosis):
+        _write_bullet(console, line)

@@ -14,6 +14,7 @@ from profkit.findings import (
     Location,
     Severity,
     Timing,
+    WorkerTimes,
     is_worth_mending,
 )
 from profkit.units import format_bytes, format_count, format_share, format_time
@@ -207,3 +208,28 @@ def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]
     for rule, reason in skipped.items():
         groups.setdefault(printable(reason), []).append(printable(rule))
     return [(reason, sorted(rules)) for reason, rules in groups.items()]
+
+
+_MOST_WORKERS = 8
+
+
+def worker_lines(diagnosis: Diagnosis) -> list[str]:
+    """What each worker of a DataLoader did with its time and what it holds, the first few."""
+    several = len({worker.loader for worker in diagnosis.workers}) > 1
+    lines = [_worker_line(worker, several) for worker in diagnosis.workers[:_MOST_WORKERS]]
+    left = len(diagnosis.workers) - len(lines)
+    return [*lines, f"and {format_count(left, 'worker')} more"] if left else lines
+
+
+def _worker_line(worker: WorkerTimes, several: bool) -> str:
+    name = f"worker {worker.worker}{f' of loader {worker.loader}' if several else ''}"
+    parts = (("fetching", worker.fetch), ("collating", worker.collate), ("waiting", worker.waiting))
+    times = ", ".join(f"{label} {format_share(share)}" for label, share in parts)
+    memory = ""
+    if worker.private_bytes is not None:
+        grown = worker.private_growth_bytes or 0
+        more = f", {format_bytes(grown)} more than at first" if grown > 0 else ""
+        memory = f"; {format_bytes(worker.private_bytes)} of its own{more}"
+    batches = format_count(worker.batches, "batch").replace("batchs", "batches")
+    each = f"{format_time(worker.cpu_ns_per_batch)} of CPU time and handed over in "
+    return f"{name}: {times} in {batches}, each {each}{format_time(worker.hand_over_ns_per_batch)}{memory}"

@@ -109,7 +109,7 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
     live = (made_ns <= peak_ns) & (freed_ns > peak_ns)
     backward = np.flatnonzero(facts.lines.backward & (events.start_ns >= start_ns) & (events.start_ns < end_ns))
     last_ns = int(facts.tree.end_ns[backward].max(initial=-1))
-    aside = facts.lines.backward | facts.tree.under(facts.optimizing)
+    aside = facts.lines.backward | facts.updates.inside
     kept = live & (made_ns >= start_ns) & ~aside[memory.rows] & (freed_ns <= last_ns)
     # Freed while the backward pass runs, and not before: what goes in the forward pass waits for nothing.
     kept &= freed_ns >= events.start_ns[backward].min(initial=np.iinfo(np.int64).max)

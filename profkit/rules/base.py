@@ -74,6 +74,8 @@ class Suspicion:
     """Overrides the rule's kind where this one case would change numerics or structure."""
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
     trial: Trial | None = None
+    unpriced: str = ""
+    """Why only ``trial`` can price it: it is reported where that was measured, elsewhere the rule could not look."""
 
 
 Check = Callable[[Facts], Iterator[Suspicion]]

@@ -120,7 +120,7 @@ def _program_elementwise(facts: Facts) -> tuple[Bools, Bools]:
 
 def _program_operators(facts: Facts) -> Rows:
     rows = facts.operators.rows
-    aside = facts.tree.under(facts.optimizing | facts.loading) | facts.lines.backward
+    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
     chosen: Rows = rows[facts.measured[rows] & ~aside[rows]]
     return chosen
 
@@ -131,6 +131,17 @@ def backward_of(facts: Facts, rows: Rows) -> Rows:
     forward = facts.lines.forward
     belongs = (forward >= 0) & facts.tree.under(wanted)[forward]
     return np.flatnonzero(belongs & facts.tree.outermost(facts.lines.backward))
+
+
+def scale_with_backward(facts: Facts, rows: Rows, kept: Floats, uncertainty: float) -> Edit:
+    """The operators ``rows`` take the share ``kept`` of their time, one value each, their backward nodes the same."""
+    share = np.ones(len(facts.trace.events))
+    share[rows] = kept
+    mine = facts.trace.mask_of(rows)
+    nodes = backward_of(facts, rows)
+    owner = facts.tree.nearest_ancestor(mine, include_self=True)[facts.lines.forward[nodes]]
+    parts = ((rows, kept), (nodes, share[owner]))
+    return combine([scale_operators(facts, part, of_part, uncertainty) for part, of_part in parts])
 
 
 def scale_operators(facts: Facts, rows: Rows, kept: Floats, uncertainty: float, launch_kept: float = 1.0) -> Edit:

@@ -49,13 +49,13 @@ from profkit.rules.evidence import (
     named_operators,
     per_step,
     program_operators,
-    scale_operators,
+    scale_with_backward,
     share_of_steps,
 )
 from profkit.run import Rates
 from profkit.savings.cases import cases_of
 from profkit.savings.devices import rates_of
-from profkit.savings.edits import Edit, combine
+from profkit.savings.edits import Edit
 from profkit.savings.roofline import is_convolution, work_of
 from profkit.savings.simulate import replay
 from profkit.trace.events import NONE, Bools, Category, Rows, distinct, distinct_rows
@@ -115,13 +115,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
 
 def _compute_in_floats(facts: Facts, rows: Rows, kept: Floats) -> Edit:
     """The operators keep these shares of their time, one each, and their backward nodes the same."""
-    share = np.ones(len(facts.trace.events))
-    share[rows] = kept
-    mine = facts.trace.mask_of(rows)
-    nodes = backward_of(facts, rows)
-    owner = facts.tree.nearest_ancestor(mine, include_self=True)[facts.lines.forward[nodes]]
-    parts = ((rows, kept), (nodes, share[owner]))
-    return combine([scale_operators(facts, part, of_part, _UNCERTAINTY) for part, of_part in parts])
+    return scale_with_backward(facts, rows, kept, _UNCERTAINTY)
 
 
 def _kept_shares(facts: Facts, rows: Rows) -> Floats:

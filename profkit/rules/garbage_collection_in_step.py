@@ -34,6 +34,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.steps import compiling
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
@@ -71,11 +72,13 @@ def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _collections(facts: Facts) -> Rows:
-    """The collections on the main thread in the measured steps, without those during profkit's own work."""
+    """The collections on the main thread in the measured steps, without those during profkit's own work and the
+    compiler's, whose many objects begin them."""
     events = facts.trace.events
     marked = np.isin(events.name_code, facts.trace.codes_where(lambda name: name.startswith(GC_MARK)))
     here: Bools = marked & (events.category == Category.HOST_MARK) & (events.lane == facts.steps.main_lane)
-    return facts.measured_rows(here & ~facts.tree.under(events.category == Category.PAUSE))
+    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
+    return facts.measured_rows(here & ~aside)
 
 
 def _frequent(facts: Facts, rows: Rows) -> Rows:

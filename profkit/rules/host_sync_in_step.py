@@ -204,7 +204,7 @@ def _not_the_programs(facts: Facts) -> Bools:
     step with ``_amp_foreach_non_finite_check_and_unscale_``, just before the optimizer's step.
     """
     events = facts.trace.events
-    inside = facts.tree.under(facts.loading | facts.optimizing | (events.category == Category.PAUSE))
+    inside = facts.updates.inside | facts.tree.under(facts.loading | (events.category == Category.PAUSE))
     calls = np.flatnonzero(facts.tree.outermost(events.category == Category.OPERATOR))
     calls = calls[events.lane[calls] == facts.steps.main_lane]
     reads = named_operators(facts, *_READS)[calls]

@@ -25,11 +25,14 @@ Use instead
 How the saving is estimated
 The recorded steps are replayed with the waits taken out. Workers do not make the work smaller: the step stays at least
 as long as a batch takes divided by the workers, and as all CPU time of a step divided by the CPUs that the program may
-use. Without a GPU the model needs the CPUs as well: where its threads keep all of them busy, workers share them with
-it, and of L ns of loading L / CPUs remain. A batch comes from a worker in shared memory, which the main process is
-given page by page as it first reads it: a page fault for every 4 KiB of the batch, as far as the recording shows how
-large that is, at the price that was measured beside the recording, else at 0.25 us. Where there are as many workers as
-CPUs, only cheaper samples help, and the saving is that of a batch which is ready.
+use (affinity mask and cgroup). Workers that were there already kept an account of themselves: a batch takes the CPU
+time that they measured, and what they were blocked for (files, networks); what they waited for a CPU does not count.
+Without an account, workers that cannot keep up are taken to be busy all the time. Without a GPU the model needs the
+CPUs as well: where its threads keep all of them busy, workers share them with it, and of L ns of loading L / CPUs
+remain. A batch comes from a worker in shared memory, which the main process is given page by page as it first reads it:
+a page fault for every 4 KiB of the batch, as far as the recording shows how large that is, at the price that was
+measured beside the recording, else at 0.25 us. Where there are as many workers as CPUs, only cheaper samples help, and
+the saving is that of a batch which is ready.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.workers import LoaderAccount, busiest_loader
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import begins_an_iterator, named_operators, picked_one_by_one, share_of_steps
@@ -67,6 +71,23 @@ class _Loading:
     rest_ns: float
     workers: int | None
     """0: the main process prepares the batches; None: worker processes, nobody knows how many."""
+    account: LoaderAccount | None = None
+    """What the workers themselves measured."""
+    batches: float = 1.0
+    """How many a step asks for."""
+
+    @property
+    def batch_ns(self) -> float:
+        """What preparing a step's batches takes, on a CPU of its own."""
+        if self.account is not None:
+            return self.account.batch_ns * self.batches
+        # Workers that cannot keep up are busy all the time: a batch takes them as long as they are many steps.
+        return self.wait_ns if not self.workers else self.workers * (self.wait_ns + self.rest_ns)
+
+    @property
+    def batch_cpu_ns(self) -> float:
+        """The CPU time in it."""
+        return self.batch_ns if self.account is None else self.account.per_batch("cpu_ns") * self.batches
 
 
 @rule(Kind.FAULT)
@@ -97,6 +118,7 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
             "step_with_data_ready_ns": int(loading.rest_ns),
             **({} if loading.workers is None else {"workers": loading.workers}),
             **({} if needed is None else {"workers_needed": needed}),
+            **_measured_parts(loading),
         },
     )
 
@@ -126,7 +148,7 @@ def _measure(facts: Facts, rows: Rows) -> _Loading:
     if "MultiProcessing" not in facts.trace.names[code]:
         return _Loading(rows, waited, rest, 0)
     known = [loader.workers for loader in run.loaders if loader.workers]
-    return _Loading(rows, waited, rest, max(known, default=None))
+    return _Loading(rows, waited, rest, max(known, default=None), busiest_loader(facts), len(rows) / steps)
 
 
 def _is_hiccup(facts: Facts, rows: Rows) -> bool:
@@ -145,6 +167,8 @@ def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:
     host = facts.run.host
     if loading.workers == 0 or facts.device.present:
         return False
+    if loading.account is not None and loading.workers and host is not None:
+        return min(_needed(loading), host.cpus) <= loading.workers
     return host is None or (loading.workers or 1) + host.torch_threads > host.cpus
 
 
@@ -152,19 +176,29 @@ def _plan_workers(facts: Facts, loading: _Loading) -> tuple[int | None, float]:
     """How many workers keep up with the step, as far as there are CPUs, and what a step then still waits."""
     if loading.workers is None:
         return None, 0.0
-    host, rest_ns = facts.run.host, max(loading.rest_ns, 1.0)
-    # Workers that cannot keep up are busy all the time: a batch takes them as long as they are many steps.
-    batch_ns = loading.wait_ns if loading.workers == 0 else loading.workers * (loading.wait_ns + rest_ns)
-    needed = max(1, math.ceil(batch_ns / rest_ns))
+    host, rest_ns, needed = facts.run.host, max(loading.rest_ns, 1.0), _needed(loading)
     if host is None:
         return needed, 0.0
     if loading.workers >= host.cpus:  # no more workers, then: cheaper samples, which would have the batch ready
         return loading.workers, 0.0
     possible = max(loading.workers, min(needed, host.cpus))
     threads = 1 if facts.device.present else min(host.torch_threads, host.cpus)
-    by_workers = batch_ns / min(possible, host.cpus)
-    by_cpus = (batch_ns + rest_ns * threads) / host.cpus
+    by_workers = loading.batch_ns / min(possible, host.cpus)
+    by_cpus = (loading.batch_cpu_ns + rest_ns * threads) / host.cpus
     return possible, max(0.0, by_workers - rest_ns, by_cpus - rest_ns)
+
+
+def _needed(loading: _Loading) -> int:
+    """So many workers have a batch ready for each step, if each has a CPU."""
+    return max(1, math.ceil(loading.batch_ns / max(loading.rest_ns, 1.0)))
+
+
+def _measured_parts(loading: _Loading) -> dict[str, int]:
+    """What a batch takes a worker, by its own account."""
+    if loading.account is None or not loading.workers:
+        return {}
+    names = ("fetch_ns", "collate_ns", "send_ns", "cpu_ns", "blocked_ns")
+    return {f"batch_{name}": round(loading.account.per_batch(name)) for name in names}
 
 
 def _handing_over_ns(facts: Facts, rows: Rows) -> float:
@@ -201,6 +235,12 @@ def _advise(facts: Facts, loading: _Loading, needed: int | None) -> str:
     cheaper = "Make __getitem__ cheaper: decode once and keep the result, augment whole batches on the device"
     if loading.workers is None:
         return f"Use more workers, with persistent_workers=True. {cheaper}."
+    if loading.account is not None:
+        parts = {"fetching it": "fetch_ns", "collating it": "collate_ns"}
+        times = [f"{format_time(loading.account.per_batch(name))} {part}" for part, name in parts.items()]
+        cheaper = f"A batch takes a worker {' and '.join(times)}. {cheaper}"
     if needed is not None and needed > loading.workers:
         return f"Use num_workers={needed} with persistent_workers=True. {cheaper} where that is not enough."
+    if loading.account is not None and _needed(loading) <= loading.workers:
+        return f"{cheaper}: the workers are many enough, but they do not get the CPUs, or not all batches take alike."
     return f"{cheaper}: there are as many workers as the program has CPUs."

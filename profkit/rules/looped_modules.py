@@ -125,7 +125,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
 def _located_operators(facts: Facts) -> Rows:
     """The outermost forward operators of the first located step, in time order."""
     rows = in_located_step(facts, facts.operators.rows)
-    aside = facts.tree.under(facts.optimizing | facts.loading) | facts.lines.backward
+    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
     chosen: Rows = rows[~aside[rows]]
     return chosen
 

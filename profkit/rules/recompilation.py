@@ -31,7 +31,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from profkit.derive.compiling import compilations
 from profkit.derive.facts import Facts
@@ -48,6 +50,9 @@ _NUMBER = re.compile(r"\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b")
 _OF_COMPILATION = re.compile(r"^\d+/\d+: ")
 _UNCERTAINTY = 0.1
 _LIMIT = re.compile(r"(recompile|cache_size)[ _]limit", re.IGNORECASE)
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
+"""The rest of a function after a graph break, which the compiler takes for a function of its own
+(``torch/_dynamo/resume_execution.py``)."""
 _MOST_TEXT = 160
 _FIXES = {
     r"size mismatch|stride mismatch|\.size\(|\.shape": "Let the compiler know that the size varies: "
@@ -62,9 +67,10 @@ _OTHER_FIX = "Keep what the guard looks at the same from call to call, or pass i
 
 @dataclass(frozen=True, slots=True)
 class _Repeated:
-    """A function's compilations for one reason; ``gave_up`` says that the compiler refuses further ones."""
+    """A function's compilations for one reason, those of its parts after graph breaks included; ``gave_up`` says that
+    the compiler refuses further ones."""
 
-    frame: int
+    frames: tuple[int, ...]
     site: CallSite
     guard: str
     times: int
@@ -78,7 +84,7 @@ def recompilation(facts: Facts) -> Iterator[Suspicion]:
     if facts.run.torch is None:
         raise CannotLook("recompilations are known only of recordings that profkit made")
     if facts.run.compiled is not None:
-        repeated = _repeated(facts.run.compiled.compilations)
+        repeated = _join_resumed(_repeated(facts.run.compiled.compilations))
         for one in repeated:
             yield _suspect(one, _in_steps(facts, one, len(repeated)), facts.run.compiled.elapsed_ns)
 
@@ -91,10 +97,27 @@ def _repeated(records: Sequence[Compilation]) -> list[_Repeated]:
         if one.site is not None and one.reason:
             groups.setdefault((one.frame, _guard(one.reason, "N")), []).append(one)
     return [
-        _Repeated(frame, group[-1].site, _guard(group[-1].reason), len(group), sum(one.duration_ns for one in group),
+        _Repeated((frame,), group[-1].site, _guard(group[-1].reason), len(group), sum(one.duration_ns for one in group),
                   frame in gave_up)
         for (frame, _), group in groups.items() if len(group) > _MOST_TO_LEARN and group[-1].site is not None
     ]  # fmt: skip
+
+
+def _join_resumed(found: list[_Repeated]) -> list[_Repeated]:
+    """What varies in a function varies in its parts after graph breaks: one cause, one finding, at the function if it
+    is there, else at its first part."""
+    joined: dict[tuple[str, str, str], _Repeated] = {}
+    for one in sorted(found, key=lambda one: _RESUMED.match(one.site.function) is not None):
+        part = _RESUMED.match(one.site.function)
+        name = part[1] if part else one.site.function
+        whole = next((key for key in joined if part and key[:2] == (one.site.file, name)), None)
+        if whole is None:
+            joined[one.site.file, name, f"{one.frames} {one.guard}"] = one
+            continue
+        host = joined[whole]
+        joined[whole] = replace(host, frames=host.frames + one.frames, times=host.times + one.times,
+                                lost_ns=host.lost_ns + one.lost_ns, gave_up=host.gave_up or one.gave_up)  # fmt: skip
+    return list(joined.values())
 
 
 def _guard(reason: str, number: str | None = None) -> str:
@@ -107,16 +130,17 @@ def _in_steps(facts: Facts, one: _Repeated, functions: int) -> Rows:
     """The compiler's work on this function in the measured steps. Where it left no number of the function, all of it is
     this one's if no other function is compiled repeatedly."""
     rows, frame = facts.once(compilations)
-    mine = (frame == one.frame) | ((frame < 0) & (functions == 1))
+    mine = np.isin(frame, one.frames) | ((frame < 0) & (functions == 1))
     of_measured: Rows = rows[mine & facts.measured[rows]]
     return of_measured
 
 
 def _suspect(one: _Repeated, rows: Rows, elapsed_ns: int) -> Suspicion:
     going_on = ", and again in most of the recorded steps" if rows.size else ""
+    parts = ", in parts because of graph breaks," if len(one.frames) > 1 else ""
     limit = "; then it gave up, and what is new runs uncompiled" if one.gave_up else ""
     return Suspicion(
-        message=f"This function was compiled again {format_count(one.times, 'time')}{going_on}, which took "
+        message=f"This function{parts} was compiled again {format_count(one.times, 'time')}{going_on}, which took "
         f"{format_time(one.lost_ns)} so far{limit}. The guard that failed last: {one.guard}.",
         fix=next((fix for words, fix in _FIXES.items() if re.search(words, one.guard)), _OTHER_FIX),
         rows=rows,

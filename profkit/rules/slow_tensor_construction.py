@@ -17,9 +17,11 @@ Use instead
     batch = torch.from_numpy(np.stack([env.observe() for env in environments]))
 
 How the saving is estimated
-Of the stretch between the two operators a fifth is kept, the middle of what NumPy needs for the same list: a hundredth
-where long arrays are stacked, two fifths for lists of Python numbers or for arrays of one or two. Where the saving lies
-in that range depends on what is in the list, which the recording does not say.
+The stretch between the two operators, over the numbers in it, is what PyTorch takes for one number here. `np.stack`
+makes a view of each array, which takes as long as PyTorch's handling of one or two numbers, and copies their bytes at
+the memory's bandwidth. Python's own numbers NumPy too has to take one by one, in about a seventh of PyTorch's time.
+What is in the list the recording does not say: for a list of single numbers the latter is kept, for a nested list the
+middle of both.
 """
 
 from __future__ import annotations
@@ -40,10 +42,19 @@ from profkit.units import format_count, format_time
 
 _MIN_ELEMENTS = 1024
 """A tenth of a millisecond; shorter lists are labels, lengths, the settings of a layer or one observation."""
-_KEPT = 0.2
-_UNCERTAINTY = 0.3
-"""From all of the stretch down to less than three fifths: `np.stack` and `np.asarray` took 0.002 to 0.42 of the time of
-`torch.tensor` (five shapes from 1000 x 4 to 64 x 4096; float32, float64 and int64; torch 2.13, NumPy 2)."""
+_NUMBERS_PER_ARRAY = 1.5
+"""`np.stack` took 306 to 343 ns an array where PyTorch took 175 to 272 ns a number (arrays of 4 and 96 numbers of three
+types; torch 2.13, NumPy 2)."""
+_MOST_OF_ARRAYS = 0.3
+"""Of arrays of a few numbers: PyTorch's own handling of an array then is most of its time (0.09 to 0.30 measured)."""
+_OF_NUMBERS = 0.15
+"""`np.asarray` took 0.07 to 0.29 of the time of `torch.tensor` for lists of Python's numbers (six shapes from 4096 x 2
+to 64 x 4096, into float32)."""
+_BANDWIDTH = 9.6e9
+"""Bytes copied in a second where the machine's was not measured: half of a channel of DDR4-2400, which reads them and
+writes them (JEDEC JESD79-4)."""
+_UNCERTAINTY = 0.15
+"""Between arrays that cost nothing and numbers that cost 0.29, around what is kept of most shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +82,35 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
             fix="Let NumPy join the list and share its memory: `torch.from_numpy(np.stack(arrays))`, or for lists of "
             "numbers `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`; or keep the data in one array.",
             rows=rows,
-            edit=shrink_spans(start, end, (_KEPT * (end - start)).astype(np.int64), _UNCERTAINTY),
+            edit=shrink_spans(start, end, _joined_ns(facts, rows, end - start), _UNCERTAINTY),
             confidence=0.9,
             evidence={"elements_per_step": elements, "ns_per_element": round((end - start).sum() / steps / elements)},
         )
 
 
+def _joined_ns(facts: Facts, rows: Rows, spent_ns: Int64s) -> Int64s:
+    """What NumPy takes for the lists of the tensors that ``rows`` make, for which PyTorch took ``spent_ns``."""
+    bandwidth = facts.run.rates.bandwidth / 2 if facts.run.rates and not facts.device.present else _BANDWIDTH
+    codes = facts.trace.events.dims_code[rows]
+    inner = {int(code): _last_size(facts.trace.text_of(int(code))) for code in np.unique(codes)}
+    last = np.array([inner[int(code)] for code in codes], dtype=np.float64)
+    numbers = _OF_NUMBERS * spent_ns
+    views = np.minimum(_NUMBERS_PER_ARRAY / last.clip(min=1), _MOST_OF_ARRAYS) * spent_ns
+    copying = 1e9 * facts.operators.input_bytes[rows] / bandwidth
+    nested = np.minimum((views + copying + numbers) / 2, spent_ns)
+    return np.where(last > 0, nested, numbers).astype(np.int64)
+
+
+def _last_size(dims: str) -> int:
+    """Of the first tensor, if it has several dimensions; else 0, a list of single numbers."""
+    shape = next(iter(parse_dims(dims)), ())
+    return shape[-1] if len(shape) > 1 else 0
+
+
 def _find_constructions(facts: Facts) -> _Constructions:
     """Where in the measured steps an empty tensor is followed by the `to` and `lift_fresh` of one of its shape."""
     events = facts.trace.events
-    aside = facts.tree.under(facts.optimizing) | facts.lines.backward
+    aside = facts.updates.inside | facts.lines.backward
     called = facts.operators.rows
     called = called[facts.measured[called] & ~aside[called]]
     empty, to, lifted = (

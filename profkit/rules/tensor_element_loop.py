@@ -52,6 +52,9 @@ from profkit.units import format_count, format_time
 
 _MIN_ACCESSES = 64
 """Unrolled loops over heads, layers or the parts of a state are shorter, and 64 times a few microseconds show."""
+_MIN_ROUNDS = 32
+"""Two accesses in each of 32 rounds. Many in a few rounds are a loop over the images or sequences of a batch, whose
+sizes differ, or over heads: its body works on whole tensors."""
 _MIN_RUN = 16
 """Accesses without anything large in between, so that a few reads between layers do not add up to a loop."""
 _TINY_ELEMENTS = 4096
@@ -88,7 +91,8 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         loops = [found[i] for i in place]
         rows = np.concatenate([loop.rows for loop in loops])
         accesses = round(sum(loop.accesses for loop in loops) / steps)
-        if accesses < _MIN_ACCESSES or share_of_steps(facts, rows) < 0.5:
+        rounds = sum(loop.rounds for loop in loops) / steps
+        if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or share_of_steps(facts, rows) < 0.5:
             continue
         start, end, _ = _stretches(facts, loops)
         places = locations_of(facts, sites_by_time(facts, rows))

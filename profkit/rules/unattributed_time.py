@@ -92,11 +92,12 @@ def _explained(facts: Facts) -> Intervals:
     events, tree = facts.trace.events, facts.tree
     kinds = (Category.OPERATOR, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
     rows = np.flatnonzero(
-        facts.serial_lanes[events.lane] & (np.isin(events.category, kinds) | facts.loading | facts.optimizing)
+        facts.serial_lanes[events.lane] & (np.isin(events.category, kinds) | facts.loading)
     )
-    busy = facts.device.busy
+    others = (facts.device.busy, facts.updates.on(facts.serial_lanes[events.lane]))
     return union(
-        np.concatenate([events.start_ns[rows], busy.start_ns]), np.concatenate([tree.end_ns[rows], busy.end_ns])
+        np.concatenate([events.start_ns[rows], *(other.start_ns for other in others)]),
+        np.concatenate([tree.end_ns[rows], *(other.end_ns for other in others)]),
     )
 
 

@@ -51,16 +51,22 @@ _MIN_NODES = 10
 _MIN_SHARE = 1 / 3
 """In training: so many nodes in a row, and so large a share of all that are made, are a pass of a model and not a
 metric or an output that the loss happens not to use."""
+_FEW_NODES = 3
+_MIN_PEAK_SHARE = 0.1
+"""A teacher of a few layers makes fewer nodes than that: it counts where its graph is a tenth of the memory peak, from
+which on a lower peak is more than information."""
 _FORWARD = ("forward", "__call__")
 
 
 @dataclass(frozen=True, slots=True)
 class _Unused:
-    """Operators whose nodes nobody runs, and from when to when that pass lasts in each step that has one."""
+    """Operators whose nodes nobody runs, from when to when that pass lasts in each step that has one, and whether it is
+    a model's by the number of its nodes."""
 
     makers: Rows
     start_ns: Int64s
     end_ns: Int64s
+    is_long: bool = True
 
 
 @rule(Kind.FAULT, Need.OPERATORS)
@@ -97,8 +103,10 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
     measured, steps = facts.measured[unused.makers], facts.steps
     if not measured.any() or measured.sum() < _MIN_SHARE * facts.measured[makers].sum():
         return
-    places = locations_of(facts, _calling_sites(facts, unused.makers))
     size, peak = _needless_bytes(facts, calls, unused)
+    if not unused.is_long and size < _MIN_PEAK_SHARE * max(peak, 1):
+        return
+    places = locations_of(facts, _calling_sites(facts, unused.makers))
     count = round(int(measured.sum()) / steps.measured_count)
     memory = f" and keep {format_bytes(size)} alive that nobody needs" if size else ""
     yield Suspicion(
@@ -121,7 +129,7 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
 def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
     rows = facts.operators.rows
-    aside = facts.tree.under(facts.optimizing | facts.loading) | facts.lines.backward
+    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
     in_step = facts.steps.index_of(facts.trace.events.start_ns[rows]) >= 0
     chosen: Rows = rows[in_step & ~aside[rows] & (facts.trace.events.sequence[rows] >= 0)]
     return chosen
@@ -155,13 +163,16 @@ def _passed_over(facts: Facts, makers: Rows) -> _Unused:
         run
         for number in distinct(step)
         for run in [_longest_run(makers[step == number], ~run_by_backward[step == number])]
-        if len(run) >= _MIN_NODES and events.start_ns[run[-1]] < last_backward[number]
+        if len(run) >= _FEW_NODES and events.start_ns[run[-1]] < last_backward[number]
     ]
+    long = [run for run in runs if len(run) >= _MIN_NODES]
+    runs = long or runs
     measured = [run for run in runs if facts.measured[run[0]]]
     return _Unused(
         np.concatenate(runs) if runs else makers[:0],
         np.array([events.start_ns[run[0]] for run in measured], dtype=np.int64),
         np.array([facts.tree.end_ns[run[-1]] for run in measured], dtype=np.int64),
+        is_long=bool(long),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators import parse_dims, parse_types
-from profkit.experiment import RUNNABLE, Case
+from profkit.experiment import RUNNABLE, RUNNABLE_ON_IMAGES, Case
 from profkit.trace.events import Rows, distinct_rows
 
 _MOST_CASES = 6
@@ -28,7 +30,7 @@ def case_of(facts: Facts, row: int, dtype: str = "", calls: float = 1.0) -> Case
     events, trace = facts.trace.events, facts.trace
     name = base_name(trace.name_of(row))
     shapes = tuple(tuple(shape) for shape in parse_dims(trace.text_of(events.dims_code[row])) if shape)
-    if name not in RUNNABLE or not shapes:
+    if name not in RUNNABLE | RUNNABLE_ON_IMAGES or not shapes:
         return None
     arguments = tuple(parse_types(trace.text_of(events.concrete_code[row])))
     return Case(name, shapes, dtype or dtype_of(facts, row), calls, arguments)
@@ -40,11 +42,13 @@ def cases_of(facts: Facts, rows: Rows, dtype: str = "") -> tuple[Case, ...]:
     first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows], events.types_code[rows])
     cost = np.bincount(inverse, weights=events.duration_ns[rows], minlength=len(first))
     count = np.bincount(inverse, minlength=len(first)) / max(facts.steps.measured_count, 1)
+    # On a GPU the host's time of an operator says nothing of what it computes.
+    recorded_ns = cost * 0 if facts.device.present else cost / max(facts.steps.measured_count, 1)
     cases: list[Case] = []
     covered = 0.0
     for i in np.argsort(-cost, kind="stable"):
         case = case_of(facts, int(rows[first[i]]), dtype, float(count[i]))
         if case is not None and len(cases) < _MOST_CASES:
-            cases.append(case)
+            cases.append(replace(case, recorded_ns=float(recorded_ns[i])))
             covered += float(cost[i])
     return tuple(cases) if covered >= _MIN_COVERED * max(float(cost.sum()), 1.0) else ()

@@ -6,6 +6,7 @@ between them (see `decoding`); what one made is then read with another's numbers
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -128,18 +129,16 @@ class Translation:
 
     def __init__(self, own: ChunkDecoder) -> None:
         self._own = own
-        self._kinds: list[int] = []
-        self._texts: list[int] = []
+        self._kinds, self._texts = array("i"), array("i", [NONE])  # the first text is none, which has the code -1
 
     def translate(self, chunk: Chunk) -> Chunk:
         """A chunk of the other decoder in the own codes. All of its chunks must come, in their order."""
-        self._kinds += map(self._own.kinds.__getitem__, chunk.new_kinds)
-        self._texts += map(self._own.texts.__getitem__, chunk.new_texts)
-        for keys, known in ((KINDS, self._kinds), (TEXTS, [*self._texts, NONE])):
-            codes = np.array(known, dtype=np.int32)  # of the texts the last stands for none, which has the code -1
+        self._kinds.extend(map(self._own.kinds.__getitem__, chunk.new_kinds))
+        self._texts.extend(map(self._own.texts.__getitem__, chunk.new_texts))
+        for keys, codes, first in ((KINDS, self._kinds, 0), (TEXTS, self._texts, NONE)):
             for key in keys:
                 if (part := chunk.parts.get(key)) is not None:
-                    chunk.parts[key] = codes[part]
+                    chunk.parts[key] = np.frombuffer(codes, dtype=np.int32)[part - first]
         return chunk
 
 

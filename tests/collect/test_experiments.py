@@ -16,12 +16,17 @@ from profkit.experiment import RUNNABLE, RUNNABLE_BINARY, RUNNABLE_PRODUCTS, Cas
 LINEAR = Case("linear", ((4, 8), (6, 8), (6,)), "float64", 2.0)
 ATTENTION = Case("scaled_dot_product_attention", ((2, 8, 4), (2, 8, 4), (2, 8, 4)))
 CONV = Case("conv2d", ((1, 2, 6, 6), (3, 2, 3, 3)), "float64", 1.0, ("", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"))
+POOLING = Case("max_pool2d", ((1, 2, 6, 6),), arguments=("", "[2, 2]", "[2, 2]", "[0, 0]", "[1, 1]", "False"))
+NORM = Case("batch_norm", ((2, 3, 4, 4), (3,), (3,), (3,), (3,)), arguments=("",) * 5 + ("True", "0.1", "1e-5", "True"))
 ADAM = Case("Adam", ((4, 4), (4,)))
 ALL = {
     "narrower-type": Experiment("narrower-type", (LINEAR, CONV), to="float32"),
     "fused-attention": Experiment("fused-attention", (ATTENTION,), count=1),
     "fused-optimizer": Experiment("fused-optimizer", (ADAM,), to="fused"),
+    "fewer-threads": Experiment("fewer-threads", (LINEAR,), to="1", count=2),
     "batched-products": Experiment("batched-products", (replace(LINEAR, dtype="float32"),), count=3),
+    "reduced-precision": Experiment("reduced-precision", (replace(LINEAR, dtype="float32"),), to="bfloat16"),
+    "channels-last": Experiment("channels-last", (CONV, POOLING)),
 }
 
 
@@ -37,6 +42,48 @@ def test_the_operators_run_in_both_types() -> None:
     wide, narrow = forms_of(ALL["narrower-type"], LINEAR, "cpu")
     assert (wide().dtype, narrow().dtype) == (torch.float64, torch.float32)
     torch.testing.assert_close(wide().float(), narrow())
+
+
+def test_a_product_runs_under_autocast_and_leaves_its_parameters_in_float32() -> None:
+    full, reduced = forms_of(ALL["reduced-precision"], replace(LINEAR, dtype="float32"), "cpu")
+    assert (full().dtype, reduced().dtype) == (torch.float32, torch.bfloat16)
+    torch.testing.assert_close(full(), reduced().float(), rtol=0.05, atol=0.05)
+    gradients = forms_of(replace(ALL["reduced-precision"], backward=True), LINEAR, "cpu")[1]()
+    assert [one.dtype for one in gradients] == [torch.bfloat16, torch.float32, torch.float32]
+
+
+def test_tf32_is_allowed_in_one_form_alone() -> None:
+    forbidden, allowed = forms_of(replace(ALL["reduced-precision"], to="tf32"), LINEAR, "cpu")
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [one.allow_tf32 for one in backends]
+    try:
+        allowed()
+        assert [one.allow_tf32 for one in backends] == [True, True]
+        forbidden()
+        assert [one.allow_tf32 for one in backends] == [False, False]
+    finally:
+        for one, value in zip(backends, before, strict=True):
+            one.allow_tf32 = value
+
+
+@pytest.mark.parametrize("case", [replace(CONV, dtype="float32"), POOLING, NORM,
+                                  Case("adaptive_avg_pool2d", ((1, 2, 6, 6),), arguments=("", "[1, 1]")),
+                                  Case("avg_pool2d", ((1, 2, 6, 6),), arguments=("", "[2, 2]"))],
+                         ids=lambda case: case.operator)  # fmt: skip
+def test_an_operator_on_images_computes_the_same_in_both_layouts(case: Case) -> None:
+    first, last = forms_of(ALL["channels-last"], case, "cpu")
+    assert first().is_contiguous()
+    assert last().is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(first(), last(), rtol=1e-4, atol=1e-5)
+    forms_of(replace(ALL["channels-last"], backward=True), case, "cpu")[1]()
+
+
+def test_what_was_recorded_of_the_cases_weighs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors of a half and of one; three fourths of the recorded time are the first's."""
+    both = iter([experiments.Turns([10.0], [5.0]), experiments.Turns([90.0], [90.0])])
+    monkeypatch.setattr(experiments, "take_turns", lambda *_: next(both))
+    cases = (replace(LINEAR, recorded_ns=300.0), replace(LINEAR, recorded_ns=100.0))
+    assert run(replace(ALL["narrower-type"], cases=cases), "cpu").factor == pytest.approx(0.625)
 
 
 def test_both_forms_of_attention_compute_the_same() -> None:
@@ -79,6 +126,10 @@ def test_every_operator_that_a_rule_may_name_can_be_looked_up() -> None:
         (Experiment("format-the-disk", (LINEAR,)), "no experiment is called"),
         (Experiment("narrower-type", (), to="float32"), "nothing to run"),
         (Experiment("narrower-type", (LINEAR,), to="float8"), "no type is called"),
+        (Experiment("reduced-precision", (LINEAR,), to="float8"), "no reduced precision is called"),
+        (Experiment("channels-last", (LINEAR,)), "no channels to put last"),
+        (Experiment("channels-last", (replace(POOLING, shapes=((2, 6, 6),)),)), "no channels to put last"),
+        (Experiment("channels-last", (replace(POOLING, arguments=("", "?")),)), "settings of max_pool2d"),
         (Experiment("narrower-type", (Case("load", ((4,),)),), to="float32"), "no experiment knows 'load'"),
         (Experiment("narrower-type", (Case("relu", ()),), to="float32"), "not complete"),
         (Experiment("narrower-type", (Case("relu", ((-1,),)),), to="float32"), "not complete"),
@@ -147,3 +198,21 @@ def test_only_the_machine_of_the_recording_answers() -> None:
                           (replace(here, device=""), "no such GPU")]:  # fmt: skip
         with pytest.raises(CannotRun, match=reason):
             choose_device(other)
+
+
+def test_each_form_sets_its_own_number_of_threads() -> None:
+    before = torch.get_num_threads()
+    try:
+        seen = []
+        for form in forms_of(ALL["fewer-threads"], LINEAR, "cpu"):
+            form()
+            seen.append(torch.get_num_threads())
+        assert seen == [2, 1]
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("to", "count"), [("0", 2), ("3", 2), ("-1", 2), ("1", 5000), ("", 2), ("1e3", 2)])
+def test_numbers_of_threads_that_nobody_has_are_refused(to: str, count: int) -> None:
+    with pytest.raises(CannotRun):
+        forms_of(replace(ALL["fewer-threads"], to=to, count=count), LINEAR, "cpu")

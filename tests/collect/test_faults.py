@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import mmap
 import sys
+import time
 
 import pytest
 
-from profkit.collect.faults import count_faults, measure_fault_ns
+from profkit.collect.faults import count_faults, count_switches, measure_fault_ns
 
 _PAGES = 64
 
@@ -34,3 +35,14 @@ def test_where_the_system_does_not_count_there_is_no_price(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "resource", None)
     assert count_faults() == 0
     assert measure_fault_ns() is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not count this way")
+def test_each_sleep_is_a_switch() -> None:
+    before = count_switches()
+    for _ in range(5):
+        time.sleep(0.001)
+    after = count_switches()
+    assert before is not None
+    assert after is not None
+    assert after - before >= 5

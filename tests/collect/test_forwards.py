@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,15 @@ from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 
 Install = Callable[[], tuple[ForwardCalls, list[str]]]
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By other tests of this process."""
+    gc.collect()
+    others, find = len(list(forwards._given_to_compiler())), forwards._given_to_compiler
+    monkeypatch.setattr(forwards, "_was_compiled", lambda: False)
+    monkeypatch.setattr(forwards, "_given_to_compiler", lambda: list(find())[others:])
 
 
 @pytest.fixture
@@ -72,10 +82,57 @@ def test_where_something_was_compiled_nothing_is_listened_to(
     assert not modules._global_forward_hooks
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_where_a_module_is_going_to_be_compiled_nothing_is_listened_to(listening: Install, in_place: bool) -> None:
+    """It would be compiled with the hook in it, and warn of it."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    if in_place:
+        model.compile(backend="eager")
+    compiled = None if in_place else torch.compile(model, backend="eager")
+    listening()
+    assert not modules._global_forward_hooks
+    del compiled
+
+
+def test_where_a_function_is_going_to_be_compiled_nothing_is_listened_to(listening: Install) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    listening()
+    assert not modules._global_forward_hooks
+    del compiled
+
+
+def test_once_the_program_calls_the_compiler_nothing_is_listened_to_any_more(listening: Install) -> None:
+    original = torch.compile
+    _, told = listening()
+    model = nn.Linear(2, 2)
+    model(torch.ones(1, 2))
+    assert torch.compile is not original
+    compiled = torch.compile(model, backend="eager")
+    assert not modules._global_forward_hooks
+    assert torch.compile is original
+    assert isinstance(compiled(torch.ones(1, 2)), torch.Tensor)
+    assert told == ["call"]
+
+
+def test_inside_a_call_of_the_compiler_nothing_is_listened_to(
+    listening: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its import makes the process grow, which ends the opening."""
+    monkeypatch.setattr(torch, "compile", lambda: listening())
+    torch.compile()  # type: ignore[call-overload]
+    assert not modules._global_forward_hooks
+
+
+def test_a_function_that_the_compiler_passes_by_is_no_compiled_one(listening: Install) -> None:
+    passed_by = torch.compiler.disable(lambda x: x + 1)
+    listening()
+    assert modules._global_forward_hooks
+    del passed_by
+
+
 def test_an_inference_loop_has_steps_once_the_opening_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
     monkeypatch.setattr(opening, "_GROWTH_BYTES", -1)
-    monkeypatch.setattr(forwards, "_was_compiled", lambda: False)  # by another test
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording, torch.inference_mode():
         for _ in range(5_000_000):

@@ -99,3 +99,11 @@ def test_what_is_no_readable_python_is_passed_over(tmp_path: Path, source: str) 
 
 def test_only_the_users_modules_are_looked_at() -> None:
     assert user_sources(lambda file: file == __file__) == [sys.modules[__name__].__file__]
+
+
+def test_the_lines_that_set_the_number_of_threads_are_remarked(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import torch\ntorch.set_num_threads(16)\n\ndef f():\n    torch.get_num_threads()\n")
+    (remark,) = review_sources([str(file)])
+    assert (remark.kind, remark.site.line, remark.site.function) == ("threads-set", 2, "<module>")
+    assert remark.site.source == "torch.set_num_threads(16)"

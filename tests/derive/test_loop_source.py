@@ -20,6 +20,8 @@ from profkit.derive.loop_source import calls_independent_modules
         ("total += head(x)", ["for head in heads:"]),
         ("model(x)", ["for model in models"]),
         ("scores[i] = self.models[i](x)", ["for i in range(len(self.models)):"]),
+        ("outs.append(net.encode(x))", ["for net in nets:"]),
+        ("outs.append(net.linear(x))", ["for net in nets:"]),
     ],
 )
 def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> None:
@@ -45,6 +47,10 @@ def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> No
         ("outputs.append(self.heads[i](x[i]))", ["for i in range(heads):"]),
         ("a, b = [tower(x) for tower in towers]", ["for x in batches:", "loss = distance(a, b)"]),
         ("y = layer(", ["for layer in layers:"]),
+        ("x = torch.tanh(w_in @ u.unsqueeze(1) + w @ x)", ["for u in inputs:"]),
+        ("rows.append(row.matmul(weight))", ["for row in table:"]),
+        ("parts = [part.reshape(2, -1) @ weight for part in parts]", []),
+        ("total += part.sum() @ weight", ["for part in parts:"]),
         ("", []),
     ],
 )

@@ -1,42 +1,91 @@
-"""Ordinary programs that nobody prepared: the fault is the first one reported, on its line; clean ones stay quiet."""
+"""Ordinary programs that nobody prepared: the fault is the first one reported, on its line; clean ones stay quiet.
+
+Each program runs once. The table of all of them stands at the end of the test run, as ``python -m tests.programs``
+prints it.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.running import diagnose_forked
+from tests.end_to_end import programs
+from tests.end_to_end.programs import Program, Verdict, all_programs, give_verdict, judge, render
+from tests.end_to_end.running import Outcome
 from tests.forks import Forks
 
-PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*.py"))
-CLEAN = [path for path in PROGRAMS if path.name.startswith("clean_")]
-FAULTY = [path for path in PROGRAMS if path not in CLEAN]
-MARK = re.compile(r"# expect: (\S+)$")
-pytestmark = pytest.mark.slow
+FINDING = {"rule": "input-bound", "kind": "fault", "severity": "high", "location": {"file": "/x/a.py", "line": 3}}
+FAULTY = Program(Path("a.py"), "training", ((3, "input-bound"),), ())
+CLEAN = Program(Path("b.py"), "training", (), ())
 
 
-@pytest.mark.parametrize("program", FAULTY, ids=lambda path: path.stem)
-def test_the_fault_is_the_first_one_reported_and_on_its_line(program: Path, tmp_path: Path, forks: Forks) -> None:
-    ((line, rule),) = [
-        (number, match[1])
-        for number, text in enumerate(program.read_text().splitlines(), 1)
-        if (match := MARK.search(text))
-    ]
-    outcome = diagnose_forked(forks, str(program), directory=tmp_path)
-    assert outcome.status == 0, outcome.stderr
-    assert rule in outcome.rules, outcome.stdout
-    found = next(finding for finding in outcome.diagnosis["findings"] if finding["rule"] == rule)
-    assert (Path(found["location"]["file"]).name, found["location"]["line"]) == (program.name, line), outcome.stdout
-    same_kind = [finding for finding in outcome.diagnosis["findings"] if finding["kind"] == found["kind"]]
-    assert same_kind[0]["rule"] == rule, outcome.stdout
-
-
-@pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
-def test_a_clean_program_has_no_fault_of_medium_or_high_severity(program: Path, tmp_path: Path, forks: Forks) -> None:
-    outcome = diagnose_forked(forks, str(program), directory=tmp_path)
-    assert outcome.status == 0, outcome.stderr
-    grave = [fault for fault in outcome.faults if fault["severity"] in ("high", "medium")]
-    assert grave == [], outcome.stdout
+@pytest.mark.slow
+@pytest.mark.parametrize("program", all_programs(), ids=lambda program: program.path.stem)
+def test_the_fault_is_first_and_on_its_line_and_a_clean_program_has_none(
+    program: Program, tmp_path: Path, forks: Forks, record_property: Callable[[str, object], None]
+) -> None:
+    if program.missing:
+        pytest.skip(f"not installed: {', '.join(program.missing)}")
+    verdict, outcome = judge(program, forks, tmp_path)
+    record_property("program", asdict(verdict))
+    assert verdict.as_it_should_be, "\n".join((render([verdict]), outcome.stdout, outcome.stderr))
     assert outcome.diagnosis["timing"]["steps"] >= 1
+
+
+def test_a_fault_found_first_and_on_its_line_is_as_it_should_be() -> None:
+    verdict = give_verdict(FAULTY, [FINDING], 1.0)
+    assert (verdict.found, verdict.rank, verdict.line, verdict.false_alarms) == (True, 1, True, ())
+    assert verdict.as_it_should_be
+
+
+def test_a_fault_behind_another_is_not_at_rank_1_and_the_other_is_a_false_alarm() -> None:
+    verdict = give_verdict(FAULTY, [{**FINDING, "rule": "float64-compute"}, FINDING], 1.0)
+    assert (verdict.rank, verdict.false_alarms) == (2, ("float64-compute:3",))
+    assert not verdict.as_it_should_be
+
+
+def test_an_opportunity_before_it_does_not_count_against_a_fault() -> None:
+    assert give_verdict(FAULTY, [{**FINDING, "rule": "launch-bound", "kind": "opportunity"}, FINDING], 1.0).rank == 1
+
+
+@pytest.mark.parametrize("where", [{"file": "/x/a.py", "line": 4}, {"file": "/x/c.py", "line": 3}, None])
+def test_another_line_or_file_is_not_the_line(where: dict[str, object] | None) -> None:
+    verdict = give_verdict(FAULTY, [{**FINDING, "location": where}], 1.0)
+    assert (verdict.found, verdict.line, verdict.as_it_should_be) == (True, False, False)
+
+
+def test_a_fault_that_is_not_reported_is_missed() -> None:
+    verdict = give_verdict(FAULTY, [], 1.0)
+    assert (verdict.found, verdict.rank, verdict.as_it_should_be) == (False, None, False)
+
+
+def test_a_clean_program_may_have_small_faults_and_opportunities_alone() -> None:
+    small, chance = {**FINDING, "severity": "low"}, {**FINDING, "kind": "opportunity"}
+    assert give_verdict(CLEAN, [small, chance], 1.0).as_it_should_be
+    assert not give_verdict(CLEAN, [{**FINDING, "severity": "medium"}], 1.0).as_it_should_be
+
+
+@pytest.mark.parametrize("program", [FAULTY, CLEAN], ids=["faulty", "clean"])
+def test_a_program_that_fails_is_not_as_it_should_be(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = Outcome(3, "", "KeyError", {"findings": [FINDING] * bool(program.marks)})
+    monkeypatch.setattr(programs, "diagnose_forked", lambda *arguments, **options: ended)
+    verdict, _ = judge(program, Forks(), tmp_path)
+    assert verdict.false_alarms == ("exit-status-3",)
+    assert not verdict.as_it_should_be
+
+
+def test_the_table_has_a_row_for_each_program_and_sums_them_up() -> None:
+    missed = Verdict("train", "GAN", "input-bound", False, None, None, ("reference-cycle",), 2.25)
+    silent = Verdict("score", "inference", "", None, None, None, (), 3.0)
+    assert render([missed, silent]).splitlines() == [
+        "program  kind       rule expected  found  rank  line  false alarms     seconds",
+        "train    GAN        input-bound    NO                 reference-cycle  2.2",
+        "score    inference  (clean)                           none             3.0",
+        "",
+        "1 faulty: 0 found, 0 at rank 1, 0 on the exact line; 1 clean: 1 without a fault of medium or high severity",
+    ]

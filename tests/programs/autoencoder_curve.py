@@ -1,3 +1,4 @@
+# kind: training
 """Train an autoencoder and keep the loss curve."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: inference
 import torch
 from torch import nn
 

@@ -1,3 +1,4 @@
+# kind: gradient accumulation
 """Gradient accumulation: four small batches for each update."""
 
 import argparse

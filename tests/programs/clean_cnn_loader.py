@@ -1,3 +1,4 @@
+# kind: vision with a loader
 """A convolutional network fed by a loader in the main process that has next to nothing to do."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: GAN
 """A generative adversarial network: two models, two optimizers, two updates in each step."""
 
 import torch

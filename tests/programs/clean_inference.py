@@ -1,3 +1,4 @@
+# kind: inference, vision
 """Classify images with a trained network: no optimizer, no loader."""
 
 import torch

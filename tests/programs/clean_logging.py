@@ -1,3 +1,4 @@
+# kind: matrix factorisation
 """Matrix factorisation that logs its loss every fifty steps."""
 
 import torch

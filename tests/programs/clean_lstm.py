@@ -1,3 +1,4 @@
+# kind: RNN
 """Truncated backpropagation through time: the hidden state is carried over, detached from its past."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: training
 """Fit a regression network; the mean loss is read once, at the end."""
 
 import torch

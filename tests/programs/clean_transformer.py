@@ -1,3 +1,4 @@
+# kind: transformer
 """A small causal transformer with the attention that PyTorch provides."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: tabular
 """A deep residual network for tables, trained with Adam as it comes."""
 
 import torch

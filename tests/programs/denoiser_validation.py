@@ -1,3 +1,4 @@
+# kind: validation, vision
 """Train a denoiser; measure it on held-out images after each epoch."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: vision
 """Small convolutional classifier that reports after each batch."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: curve fitting
 """Fit a curve and stop once the loss is low enough."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: transformer
 """A one-block causal language model with attention as in the tutorials."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: statistics
 """Kernel density estimate of several samples; nothing is trained."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: audio with a loader
 """Keyword spotting: a spectrogram is computed from the waveform whenever a sample is read."""
 
 import numpy as np

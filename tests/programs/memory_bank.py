@@ -1,3 +1,4 @@
+# kind: inference
 """Collect the embeddings of a data set into one tensor."""
 
 import argparse

@@ -1,3 +1,4 @@
+# kind: simulation
 """Particles that repel and attract each other in a box, without any network."""
 
 import torch

@@ -1,3 +1,4 @@
+# kind: training
 import argparse
 
 import torch

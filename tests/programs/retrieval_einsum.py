@@ -1,3 +1,4 @@
+# kind: inference, attention
 """Score documents against queries with cross-attention, no training."""
 
 import torch

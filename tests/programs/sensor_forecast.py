@@ -1,3 +1,4 @@
+# kind: time series
 """Forecast sensor readings that arrive as NumPy arrays."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# kind: text
 import torch
 from torch import nn
 

@@ -1,3 +1,4 @@
+# kind: VAE
 """A variational autoencoder with a trainer that remembers its metrics."""
 
 import torch

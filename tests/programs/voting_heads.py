@@ -1,3 +1,4 @@
+# kind: inference, ensemble
 """One trunk, many small heads of the same shape, and a weighted vote."""
 
 import torch

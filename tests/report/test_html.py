@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from profkit.findings import Diagnosis, Finding
+from profkit.findings import Diagnosis, Finding, WorkerTimes
 from profkit.report.html import render_html
 
 VOID = {"meta", "br"}
@@ -107,3 +107,10 @@ def test_nothing_known_and_nothing_found_is_still_a_page(empty_diagnosis: Diagno
     page = Page(render_html(empty_diagnosis))
     assert page.text["h1"] == "Nothing found; the recording holds no steps to measure"
     assert "section" not in page.names()
+
+
+def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
+    worker = WorkerTimes(0, 1, 21, 10**9, 0.38, 0.01, 0.6, 7_340_000, 2_100_000)
+    page = render_html(replace(clean_diagnosis, workers=(worker,)))
+    assert "<h2>What the DataLoader&#x27;s workers did</h2>" in page
+    assert "<li>worker 1: fetching 38 %, collating 1.0 %" in page

@@ -89,6 +89,7 @@ FULL = {
     "skipped": {"pageable-transfer": "the recording holds no GPU", "fragmentation": "the recording holds no GPU"},
     "health": ["The trace was cut off: 3 of 8 steps are missing."],
     "total": None,
+    "workers": [],
     "schema": "profkit.diagnosis/1",
 }
 
@@ -96,7 +97,7 @@ FULL = {
 def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: Diagnosis) -> None:
     text = render_json(full_diagnosis)
     assert json.loads(text) == FULL
-    assert list(json.loads(text)) == ["run", "timing", "findings", "skipped", "health", "total", "schema"]
+    assert list(json.loads(text)) == ["run", "timing", "findings", "skipped", "health", "total", "workers", "schema"]
 
 
 def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Saving, Severity, TimeShare
+from profkit.findings import Diagnosis, Finding, Kind, Location, Saving, Severity, TimeShare, WorkerTimes
 from profkit.report.text import render_text
 
 FULL = """\
@@ -187,3 +187,30 @@ def test_shares_outside_zero_to_one_keep_their_figure(clean_diagnosis: Diagnosis
 def test_rich_is_not_imported_before_a_report_is_wanted(module: str) -> None:
     program = f"import sys, {module}; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+WORKER = WorkerTimes(0, 1, 21, 10**9, 0.38, 0.01, 0.6, 7_340_000, 2_100_000, 45_000_000, 10_000_000)
+
+
+def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
+    text = render_text(replace(clean_diagnosis, workers=(WORKER,)), width=200)
+    assert text.endswith(
+        "What the DataLoader's workers did\n"
+        "- worker 1: fetching 38 %, collating 1.0 %, waiting 60 % in 21 batches, each 7.34 ms of CPU time and "
+        "handed over in 2.10 ms; 45.0 MB of its own, 10.0 MB more than at first\n"
+    )
+
+
+def test_workers_of_several_loaders_say_of_which_and_the_first_few_stand_for_the_rest(
+    clean_diagnosis: Diagnosis,
+) -> None:
+    some = tuple(replace(WORKER, loader=i % 2, worker=i, batches=1, private_bytes=None) for i in range(10))
+    text = render_text(replace(clean_diagnosis, workers=some), width=200)
+    assert "- worker 7 of loader 1: fetching 38 %" in text
+    assert "in 1 batch, each 7.34 ms of CPU time and handed over in 2.10 ms\n" in text
+    assert text.endswith("- and 2 workers more\n")
+    assert "worker 8" not in text
+
+
+def test_without_workers_nothing_is_said_of_them(clean_diagnosis: Diagnosis) -> None:
+    assert "worker" not in render_text(clean_diagnosis)

@@ -149,3 +149,9 @@ def test_the_collector_says_which_collections_python_began(monkeypatch):
     assert len(kept) == 100
     assert set(automatic) == {"profkit.gc#0.automatic"}
     assert names == ["profkit.gc#2", "profkit.gc#0"]
+
+
+def test_collections_while_the_compiler_works_are_the_compilers():
+    within = [op("_compile.compile_inner (dynamo_timed)", 390, 300), op(AUTOMATIC, 400, 250)]
+    assert find(facts_about(*[within] * 4)) == []
+    assert len(find(facts_about(*[[*within, op(AUTOMATIC, 700, 250)]] * 4))) == 1

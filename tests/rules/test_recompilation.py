@@ -56,6 +56,27 @@ def test_three_times_for_one_guard_is_a_finding_at_the_function():
     assert "mark_dynamic" in found.fix
 
 
+def test_the_parts_after_graph_breaks_count_to_the_function():
+    rest = CallSite("train.py", 8, "torch_dynamo_resume_in_encode_at_8")
+    (found,), facts = find((*sizes(3, 4, rest), *sizes(3)), compiling_steps(True, True, True))
+    assert found.location is not None
+    assert (found.location.line, found.count) == (5, 6)
+    assert found.evidence["compiling_ns"] == 600_000_000
+    assert "in parts because of graph breaks" in found.message
+    assert predict_saving(facts, found.edit).fraction == 0.8
+
+
+def test_parts_of_a_function_that_itself_stays_are_one_finding_at_the_first():
+    parts = [CallSite("train.py", line, f"torch_dynamo_resume_in_encode_at_{line}") for line in (8, 9)]
+    (found,), _ = find((*sizes(3, 4, parts[0]), *sizes(3, 5, parts[1])))
+    assert (found.location.line, found.count) == (8, 6)
+
+
+def test_parts_of_another_file_are_another_function():
+    rest = CallSite("other.py", 8, "torch_dynamo_resume_in_encode_at_8")
+    assert len(find((*sizes(3), *sizes(3, 4, rest)))[0]) == 2
+
+
 def test_twice_is_how_the_compiler_learns_what_varies():
     assert find(sizes(2))[0] == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.slow_tensor_construction import slow_tensor_construction
-from profkit.run import CallSite
+from profkit.run import CallSite, Rates, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
@@ -30,17 +30,42 @@ def construct(at: float, shape: list[int] = SHAPE, asked: list[int] | None = Non
     ]
 
 
-def recording(events: list[Json], steps: int = 4) -> Any:
+def recording(events: list[Json], steps: int = 4, run: Run | None = None) -> Any:
     moved = [{**event, "ts": event["ts"] + 200 * i} for i in range(steps) for event in events]
-    return facts_of([*(step(i, 200 * i, 200) for i in range(steps)), *moved])
+    return facts_of([*(step(i, 200 * i, 200) for i in range(steps)), *moved], run=run)
 
 
-def test_a_fifth_of_the_stretch_without_operators_is_kept():
+def test_of_a_nested_list_the_middle_between_arrays_and_numbers_is_kept():
+    """64 arrays for 1.5 numbers each of 40 us / 2048, their 8 KiB at 9.6 GB/s; numbers for 0.15 of 40 us."""
     facts = recording(construct(10))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
     assert found.evidence == {"elements_per_step": 2048, "ns_per_element": round(40_000 / 2048)}
-    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.8 * 40 / 200, abs=1e-4)
+    kept_us = (64 * 1.5 * 40 / 2048 + 8192 / 9.6e3 + 0.15 * 40) / 2
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((40 - kept_us) / 200, abs=1e-4)
+
+
+def test_of_a_flat_list_it_is_what_numbers_take():
+    facts = recording(construct(10, [2048]))
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.85 * 40 / 200, abs=1e-4)
+
+
+def test_of_arrays_of_two_numbers_at_most_three_tenths_are_kept():
+    facts = recording(construct(10, [1024, 2]))
+    kept_us = (0.3 * 40 + 8192 / 9.6e3 + 0.15 * 40) / 2
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((40 - kept_us) / 200, abs=1e-4)
+
+
+def test_the_bytes_move_at_the_bandwidth_that_was_measured():
+    """4 GB/s read and written are 2 GB/s copied: 8 KiB take 4.1 us, of which the middle counts half."""
+    facts = recording(construct(10), run=Run(device="cpu", rates=Rates("cpu", 4e9, {})))
+    kept_us = (64 * 1.5 * 40 / 2048 + 8192 / 2e3 + 0.15 * 40) / 2
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((40 - kept_us) / 200, abs=1e-4)
+
+
+def test_a_copy_that_would_take_longer_than_the_list_saves_nothing():
+    facts = recording(construct(10, take=1), run=Run(device="cpu", rates=Rates("cpu", 4e6, {})))
+    assert predict_saving(facts, find(facts)[0].edit).fraction == 0.0
 
 
 @pytest.mark.parametrize(("shape", "reported"), [([32, 32], 1), ([1023], 0)])

@@ -55,6 +55,17 @@ def test_sixty_four_elements_are_the_least_in_a_step(rounds, reported):
     assert len(find(facts_of(steps_of(lambda at: summing(at + 10, rounds))))) == reported
 
 
+@pytest.mark.parametrize(("rounds", "reported"), [(32, 1), (31, 0)])
+def test_many_accesses_in_a_few_rounds_are_a_loop_over_larger_things(rounds, reported):
+    """Boxes of each image of a batch: a dozen images, each with several columns taken out of small tensors."""
+    takes = ("aten::select", "aten::slice", "aten::narrow")
+
+    def part(at: float) -> list[Json]:
+        return [tensor_op(name, at + 3 * (3 * i + k), 1, [1000]) for i in range(rounds) for k, name in enumerate(takes)]
+
+    assert [found.count for found in find(facts_of(steps_of(part)))] == [96] * reported
+
+
 def test_iterating_over_a_tensor_takes_all_its_elements_at_once():
     """`for v in x` is one `unbind`; what follows must go round as often, or it is not the loop over these."""
 

@@ -220,6 +220,28 @@ def test_in_training_only_what_the_unused_pass_made_counts():
     assert found.peak_fraction == pytest.approx(300 / 4500)
 
 
+@pytest.mark.parametrize(("others", "reported"), [(2700, 1), (2701, 0)])
+def test_a_few_unused_nodes_that_keep_a_tenth_of_the_peak_are_a_small_teacher(others, reported):
+    """Of 500 bytes of its graph 200 are needed anyway: 300 of 3000."""
+    events = training(used=12, unused=6)
+    for i in range(3):
+        at = LENGTH * i
+        events += [memory(at + 5 + 10 * k, 100, 100 * i + k) for k in range(5)]
+        events += [memory(at + 315, others - 200, 100 * i + 50), memory(at + 800, 200 - others, 100 * i + 50)]
+        events += [memory(at + 900 + k, -100, 100 * i + k) for k in range(5)]
+    found = find(facts_of(events))
+    assert [(one.count, one.size_bytes) for one in found] == [(6, 300)] * reported
+
+
+def test_two_unused_nodes_are_none_whatever_they_keep():
+    events = training(used=4, unused=2)
+    for i in range(3):
+        at = LENGTH * i
+        events += [memory(at + 5 + 10 * k, 100, 100 * i + k) for k in range(2)]
+        events += [memory(at + 900 + k, -100, 100 * i + k) for k in range(2)]
+    assert find(facts_of(events)) == []
+
+
 def test_what_training_leaves_to_the_next_step_is_not_the_unused_passs():
     events = training(used=12, unused=12)
     for i in range(3):

@@ -73,9 +73,13 @@ def test_a_scenario_is_read_from_its_text(package: Path) -> None:
     )
 
 
-def test_a_scenario_needs_no_gpu_unless_it_says_so(package: Path) -> None:
-    write_scenario(package / "_scenarios", "plain.py", '"""A mistake."""\n\ntriggers = ("some-rule",)\n')
+def test_a_scenario_needs_no_gpu_and_no_measuring_unless_it_says_so(package: Path) -> None:
+    text = '"""A mistake."""\n\ntriggers = ("some-rule",)\n'
+    write_scenario(package / "_scenarios", "plain.py", text)
+    write_scenario(package / "_scenarios", "measured.py", f"{text}needs_measuring = True\n")
     assert not catalogue.find_scenario("plain").needs_gpu
+    assert not catalogue.find_scenario("plain").needs_measuring
+    assert catalogue.find_scenario("measured").needs_measuring
 
 
 def test_an_unknown_name_names_the_nearest() -> None:

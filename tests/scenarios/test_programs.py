@@ -2,53 +2,62 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from profkit.rules import all_rules
+from tests.end_to_end.programs import Program, all_programs
 
-PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*.py"))
-CLEAN = [path for path in PROGRAMS if path.name.startswith("clean_")]
-FAULTY = [path for path in PROGRAMS if path not in CLEAN]
+PROGRAMS = all_programs()
+FAULTY = [program for program in PROGRAMS if program.marks]
+CLEAN = [program for program in PROGRAMS if not program.marks]
 RULES = set(all_rules())
 CPU_RULES = {
+    "checkpoint-in-step",
+    "debug-mode-on",
     "float64-compute",
+    "garbage-collection-in-step",
+    "graph-break",
     "growing-concatenation",
+    "growing-live-tensors",
     "host-sync-in-step",
     "input-bound",
     "looped-modules",
+    "materialised-broadcast",
+    "oversized-storage",
+    "per-sample-fetch",
+    "recompilation",
     "retained-graph",
     "single-tensor-optimizer",
+    "slow-tensor-construction",
     "tensor-element-loop",
     "unfused-attention",
     "unfused-pointwise",
+    "unrolled-recurrence",
     "unused-autograd-graph",
 }
 
 
-def read_marks(program: Path) -> list[str]:
-    return re.findall(r"# expect: (\S+)$", program.read_text(encoding="utf-8"), re.MULTILINE)
+@pytest.mark.parametrize("program", FAULTY, ids=lambda program: program.path.stem)
+def test_a_faulty_program_marks_one_line_with_a_rule(program: Program) -> None:
+    ((_, rule),) = program.marks
+    assert rule in RULES
 
 
-@pytest.mark.parametrize("program", FAULTY, ids=lambda path: path.stem)
-def test_a_faulty_program_marks_one_line_with_a_rule(program: Path) -> None:
-    (mark,) = read_marks(program)
-    assert mark in RULES
+def test_a_program_is_called_clean_exactly_when_it_marks_nothing() -> None:
+    assert {one.path.stem for one in PROGRAMS if one.path.name.startswith("clean_")} == {one.path.stem for one in CLEAN}
 
 
-@pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
-def test_a_clean_program_marks_nothing(program: Path) -> None:
-    assert read_marks(program) == []
+def test_every_rule_that_shows_on_a_cpu_in_a_program_has_a_faulty_one() -> None:
+    assert {rule for program in FAULTY for _, rule in program.marks} == CPU_RULES
 
 
-def test_every_rule_of_a_cpu_has_a_faulty_program() -> None:
-    assert {mark for program in FAULTY for mark in read_marks(program)} == CPU_RULES
+def test_there_are_enough_of_them() -> None:
+    assert len(PROGRAMS) >= 24
+    assert len(CLEAN) >= 8
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_no_program_is_prepared_for_profiling(program: Path) -> None:
-    text = program.read_text(encoding="utf-8").lower()
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.path.stem)
+def test_no_program_is_prepared_for_profiling(program: Program) -> None:
+    text = program.path.read_text(encoding="utf-8").lower()
     assert "profkit" not in text
     assert "profiler" not in text

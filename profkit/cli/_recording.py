@@ -1,0 +1,77 @@
+"""What `profkit diagnose` and `profkit record` share: the options of a recording, and running a program for one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from profkit.cli import BAD_INPUT
+from profkit.errors import UsageError
+
+PROGRAM_FAILED = 3
+PROGRAMS_ONLY = ("steps_from", "at_step", "stop_after_recording")
+"""Options that mean nothing where the steps of no program are looked for."""
+_SIGNALS = ("auto", "step", "optimizer", "dataloader", "forward", "epoch")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The run directories of a program: the first recording's, then those of its windows. ``status`` is how the program
+    ended, 0 where profkit ended it as asked."""
+
+    directories: tuple[Path, ...]
+    status: int
+
+
+def recording_options(command: _Command) -> _Command:
+    """Give a command the options that say which steps of a program to record, and how."""
+    options = (
+        click.option("--wait", type=click.IntRange(0), default=3, show_default=True,
+                     help="Steps timed without a profiler."),
+        click.option("--warmup", type=click.IntRange(0), default=1, show_default=True,
+                     help="Steps recorded to learn which line runs what."),
+        click.option("--active", type=click.IntRange(1), default=4, show_default=True,
+                     help="Steps recorded and measured."),
+        click.option("--steps-from", type=click.Choice(_SIGNALS), default="auto", show_default=True,
+                     help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
+                          "of the outermost DataLoader, a call of the model, a new pass over the DataLoader."),
+        click.option("--at-step", type=click.IntRange(0), default=0, metavar="N",
+                     help="Record from this step of a program on, by the numbers that the report gives to steps."),
+        click.option("--stop-after-recording", is_flag=True,
+                     help="End the program, as sys.exit would, once it is recorded; the default is to let it run."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def run_program(target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any) -> Recorded:
+    """Run a script, or a module, recorded; ends profkit with one line where nothing was recorded."""
+    from profkit.collect.launch import launch_script
+    from profkit.run import create_directory, default_directory, directory_of_rank, find_trace, load_run
+
+    directory = create_directory(directory_of_rank(output or default_directory(target)))
+    status = launch_script(target, list(arguments), directory, module=module, **wishes)
+    run = load_run(directory)
+    if run.was_stopped:
+        status = 0
+        click.echo("profkit: the program was ended once it was recorded, as asked", err=True)
+    if find_trace(directory) is None:
+        reasons = "; ".join(run.notes) or "it ran no operator of PyTorch"
+        click.echo(f"profkit: {target}: nothing was recorded: {reasons}", err=True)
+        sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
+    windows = [directory.with_name(name) for name in run.windows]
+    return Recorded((directory, *(path for path in windows if path.is_dir() and find_trace(path))), status)
+
+
+def refuse_wishes(what: str, **wishes: Any) -> None:
+    """Only a program of the user's has signals to choose from, and can be ended: raise `UsageError` for others."""
+    for name, value in wishes.items():
+        if value not in (0, "auto"):
+            raise UsageError(f"--{name.replace('_', '-')}: {what} has no such choice: only a script or a module does")

@@ -1,0 +1,77 @@
+"""What a recording leaves on the disk: its trace, the files beside it, and notes on what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from profkit.collect import environment
+from profkit.collect.faults import measure_fault_ns
+from profkit.collect.lines import LineTracer
+from profkit.collect.live import Census
+from profkit.collect.review import review_sources, user_sources
+from profkit.collect.sampler import Sampler
+from profkit.collect.schedule import Schedule
+from profkit.collect.sidefiles import SideFiles
+from profkit.collect.steps import StepSignals
+from profkit.collect.tape import Tape
+from profkit.units import format_count
+
+
+class Archive:
+    """``notes`` are written with whatever is written next."""
+
+    def __init__(
+        self,
+        directory: Path,
+        files: SideFiles,
+        schedule: Schedule,
+        signals: StepSignals,
+        tape: Tape,
+        tracer: LineTracer,
+        census: Census,
+        sampler: Sampler,
+    ) -> None:
+        self.notes: list[str] = []
+        self._directory, self._files = directory, files
+        self._schedule, self._signals, self._tape = schedule, signals, tape
+        self._tracer, self._census, self._sampler = tracer, census, sampler
+
+    def keep(self, unfinished_step: int | None = None, more_notes: Iterable[str] = ()) -> None:
+        """Export the recording; from here on the files hold a whole run, whatever happens to the program."""
+        trace = self._tape.export(self._directory, unfinished_step)
+        if self._schedule.was_cut_short:
+            self.notes.append("fewer steps were recorded than planned, because they are long")
+        self._files.set(
+            trace=trace,
+            device=environment.device_name(),
+            flags=self._files.run.flags or environment.read_flags(),
+            loaders=self._signals.loaders,
+            optimizers=self._signals.optimizers,
+            step_signal=self._signals.name if self._tape.opening is None else None,
+            page_fault_ns=measure_fault_ns(),
+        )
+        self.write(more_notes)
+
+    def note_what_is_missing(self, opening_was_full: bool | None) -> None:
+        """The program ended, or its recording, before a step was recorded. ``opening_was_full`` says how the opening
+        ended, in which the program still was; None: it was past that."""
+        if self._signals.is_missing:
+            self.notes.append(f"no step ended by the signal that was asked for: {self._signals.chosen}")
+        if opening_was_full is None:
+            passed = f"only {format_count(self._schedule.step, 'whole step')} passed, none of them recorded"
+            rest = "a part of one" if self._tape.running else "nothing"
+            part = "the program's beginning" if self._tape.opening else rest
+            self.notes.append(f"{passed}: {part} is all there is")
+        elif opening_was_full:
+            self.notes.append("no step ended for so long that only the beginning of the program was recorded")
+
+    def review(self, is_user: Mapping[str, bool]) -> None:
+        """Set down what the user's sources say, recorded or not."""
+        self._files.set(remarks=review_sources(user_sources(is_user.__getitem__)))
+
+    def write(self, more_notes: Iterable[str] = ()) -> None:
+        """Write the side files as of now."""
+        notes = tuple(dict.fromkeys((*self.notes, *self._tracer.notes, *more_notes)))
+        self._files.set(**self._schedule.counted, notes=notes)
+        self._files.write(self._tracer.callsites, self._census.samples, self._sampler.samples)

@@ -1,0 +1,72 @@
+"""Ending the program once it is recorded, where the user asked for that."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+
+from profkit.collect.frames import walk_up
+
+STOPPED = 75
+"""Exit status of a program that was ended once it was recorded: ``EX_TEMPFAIL`` of sysexits.h, no real error."""
+_INTERVAL_S = 0.001
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_AROUND = tuple(_OWN + name for name in ("script.py", "mainmodule.py", "profiler.py"))
+_AROUND_NAMES = frozenset(("<module>", "main", "run", "record_first_call"))
+"""Functions, and the files they are in, that stand around the program that they run."""
+
+
+class RecordingComplete(SystemExit):
+    """Raised in the program: its ``finally`` blocks and its functions for ``atexit`` run, as after ``sys.exit``."""
+
+    def __init__(self) -> None:
+        super().__init__(STOPPED)
+
+
+class Stopper:
+    """`request` raises `RecordingComplete` soon in the main thread, in the program's own code.
+
+    Not at the end of the step itself: that is often told by a finalizer, whose exceptions Python ignores. So another
+    thread waits until neither profkit nor any finalizer is at work there.
+    """
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def request(self) -> None:
+        if self._thread is None and not self._cancelled.is_set():
+            self._thread = threading.Thread(target=self._run, name="profkit-stopper", daemon=True)
+            self._thread.start()
+
+    def cancel(self) -> None:
+        """The program is ending anyway."""
+        self._cancelled.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def disown(self) -> None:
+        """In the child of a fork, where the thread does not run."""
+        self._cancelled, self._thread = threading.Event(), None
+        self._cancelled.set()
+
+    def _run(self) -> None:
+        main = threading.main_thread().ident or 0
+        while not self._cancelled.wait(_INTERVAL_S):
+            if _is_interruptible(main):
+                raised = ctypes.py_object(RecordingComplete)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), raised)
+                return
+
+
+def _is_interruptible(thread: int) -> bool:
+    """Whether the program's own code runs there, or a library's that it called."""
+    for caller in walk_up(sys._current_frames().get(thread)):
+        code = caller.f_code
+        if code.co_filename in _AROUND and code.co_name in _AROUND_NAMES:
+            return True
+        if code.co_name == "__del__" or code.co_filename.startswith(_OWN):
+            return False
+    return True

@@ -1,0 +1,142 @@
+"""Further recordings of a program that runs, each asked for with the signal SIGUSR1.
+
+Nothing of profkit's stays in a program once its recording is over, but for the signal's handler, which only sets a
+flag. Soon after, between two bytecodes of the main thread, the signals of steps are listened to again; at the next end
+of a step the window begins.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from torch.optim import optimizer
+
+from profkit.collect.frames import walk_up
+from profkit.collect.guard import Guard
+from profkit.collect.interrupts import MainThreadCall
+from profkit.collect.session import is_capturing
+from profkit.collect.steps import StepSignals
+from profkit.run import RUN_FILE, load_run, save
+
+_SIGNAL = getattr(signal, "SIGUSR1", None)
+_SCHEDULER = "SLURM_JOB_ID"
+"""Under this scheduler the signal is the usual notice of an end that is near, for which programs set handlers of their
+own later, some of them only where none is set: it is left alone."""
+
+
+class WindowRequests:
+    """``begin`` is called at the end of a step, with the signal that announced it, for each window asked for; never
+    while ``is_busy``. ``signal_name`` is the one to listen to, where it is known."""
+
+    def __init__(self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None]) -> None:
+        self.signal_name: str | None = None
+        self._guard, self._is_busy, self._begin = guard, is_busy, begin
+        self._is_wanted = self._is_installed = self._is_listening = False
+        self._call = MainThreadCall(lambda: guard(self._listen))
+        self._signals = StepSignals(self, guard)
+        self._thread = threading.get_ident()
+
+    def install(self) -> None:
+        """Set the handler, from the main thread only and where the signal has none and is not ignored."""
+        if _is_free() and threading.current_thread() is threading.main_thread():
+            signal.signal(_SIGNAL, self._on_signal)  # type: ignore[arg-type]  # it is free only where it exists
+            self._is_installed = True
+
+    def remove(self) -> None:
+        """Take the handler away, unless the program has set its own meanwhile, and listen no more."""
+        self._is_wanted = False
+        self._stop_listening()
+        if self._is_installed and _SIGNAL is not None:
+            self._is_installed = False
+            with suppress(ValueError):  # on another thread
+                if signal.getsignal(_SIGNAL) == self._on_signal:
+                    signal.signal(_SIGNAL, signal.SIG_DFL)
+
+    def look(self) -> None:
+        """A recording is over: a window may have been asked for meanwhile."""
+        if self._is_wanted:
+            self._call.request()
+
+    def give(self, name: str) -> None:
+        """The signal ``name`` came from the program itself, while nothing is recorded."""
+        if self._is_listening:
+            self._signals.give(name)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
+        self._is_wanted = True
+        if not self._is_busy():
+            self._call.request()
+
+    def _listen(self) -> None:
+        if not self._is_wanted or self._is_listening or self._is_busy():
+            return
+        if _optimizer_steps(sys._getframe()):  # a hook must not be added while the hooks are being called
+            self._call.request()
+            return
+        self._is_listening = True
+        self._signals.install(has_begun=self.signal_name is not None, chosen=self.signal_name)
+
+    def _stop_listening(self) -> None:
+        if self._is_listening:
+            self._is_listening = False
+            self._signals.remove()
+
+    def hears(self) -> bool:
+        return not self._is_busy() and threading.get_ident() == self._thread and not is_capturing()
+
+    def is_committed(self) -> bool:
+        return False
+
+    def end_step(self, is_first: bool) -> None:  # noqa: ARG002  # of any kind
+        self._is_wanted = False
+        name = self._signals.name
+        self._stop_listening()
+        if name is not None:
+            self._begin(name)
+
+
+def window_directory(first: Path, window: int) -> Path:
+    """A directory beside that of the first recording, which is free."""
+    name = f"{first.name}-window{window}"
+    path, again = first.with_name(name), 1
+    while path.exists():
+        again += 1
+        path = first.with_name(f"{name}-{again}")
+    return path
+
+
+def note_window(first: Path, window: Path) -> None:
+    """The first recording's file names the later ones."""
+    run = load_run(first)
+    save(first, RUN_FILE, replace(run, windows=(*run.windows, window.name)))
+
+
+def complete(directories: Sequence[Path], exit_status: int | None) -> None:
+    """Say in recordings that ended before the program did how it ended."""
+    for directory in directories:
+        run = load_run(directory)
+        if run.exit_status is None:
+            save(directory, RUN_FILE, replace(run, exit_status=exit_status))
+
+
+def _is_free() -> bool:
+    """Whether the signal does what it does by default. A handler in C, such as faulthandler's, Python does not know of;
+    Linux says whether there is one."""
+    if _SIGNAL is None or signal.getsignal(_SIGNAL) is not signal.SIG_DFL or _SCHEDULER in os.environ:
+        return False
+    with suppress(OSError, IndexError, ValueError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return not int(status.split("SigCgt:")[1].split()[0], 16) >> (_SIGNAL - 1) & 1
+    return True
+
+
+def _optimizer_steps(frame: FrameType | None) -> bool:
+    return any(caller.f_code.co_filename == optimizer.__file__ for caller in walk_up(frame))

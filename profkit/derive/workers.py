@@ -1,0 +1,131 @@
+"""What the workers of each DataLoader did with their time and memory, from the accounts they kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from profkit.derive.facts import Facts
+from profkit.trace.workers import HeldObjects, WorkerRecord
+
+_WARM_UP = 1
+"""Batches of a worker that are left out: the first touches modules, files and memory for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAccount:
+    """One worker after its first batch: times in nanoseconds over ``batches``, in which ``elapsed_ns`` passed.
+
+    ``fetch_ns`` (the dataset), ``collate_ns`` and ``put_ns`` are the time of its main thread, the rest of which it
+    waited for work; ``send_ns`` passed meanwhile until batches were pickled and taken. ``cpu_ns`` is the CPU time of
+    the process, ``blocked_ns`` the time in which a batch was worked on and its thread wanted no CPU: files, networks,
+    locks. ``private_bytes`` are the last and the first that were seen, None where none were.
+    """
+
+    loader: int
+    worker: int
+    batches: int
+    elapsed_ns: int
+    fetch_ns: int
+    collate_ns: int
+    put_ns: int
+    send_ns: int
+    cpu_ns: int
+    blocked_ns: int
+    queued_ns: int
+    private_bytes: int | None = None
+    private_first_bytes: int | None = None
+    threads: int = 1
+
+    def joined(self, later: WorkerAccount) -> WorkerAccount:
+        """This one and the process that took its place in the next epoch, as one."""
+        sums = ("batches", "elapsed_ns", "fetch_ns", "collate_ns", "put_ns", "send_ns", "cpu_ns", "blocked_ns",
+                "queued_ns")  # fmt: skip
+        added = {name: getattr(self, name) + getattr(later, name) for name in sums}
+        return replace(later, **added)
+
+    @property
+    def busy_ns(self) -> int:
+        return self.fetch_ns + self.collate_ns + self.put_ns
+
+    @property
+    def waiting_ns(self) -> int:
+        """For something to do: the program did not take the batches that were ready."""
+        return max(0, self.elapsed_ns - self.busy_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderAccount:
+    """The workers of one loader, one for each number; ``objects`` are the Python objects that its dataset holds."""
+
+    loader: int
+    dataset: str
+    workers: tuple[WorkerAccount, ...]
+    objects: tuple[HeldObjects, ...]
+
+    @property
+    def batches(self) -> int:
+        return sum(worker.batches for worker in self.workers)
+
+    def per_batch(self, name: str) -> float:
+        """Mean of one of the times over all batches."""
+        return float(sum(getattr(worker, name) for worker in self.workers)) / max(self.batches, 1)
+
+    @property
+    def batch_ns(self) -> float:
+        """What a batch takes a worker that has a CPU for itself: its CPU time and what it is blocked for."""
+        return self.per_batch("cpu_ns") + self.per_batch("blocked_ns")
+
+
+def loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:
+    """The loaders whose workers worked on batches after their first, the busiest loader first."""
+    return facts.once(_loader_accounts)
+
+
+def busiest_loader(facts: Facts) -> LoaderAccount | None:
+    return next(iter(loader_accounts(facts)), None)
+
+
+def _loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:
+    known = {loader.loader: loader for loader in facts.workers.loaders}
+    accounts = [account for record in facts.workers.records if (account := _account_of(record)) is not None]
+    loaders = []
+    for number in sorted({account.loader for account in accounts}):
+        loader = known.get(number)
+        workers: dict[int, WorkerAccount] = {}
+        for one in accounts:
+            if one.loader == number:
+                workers[one.worker] = workers[one.worker].joined(one) if one.worker in workers else one
+        ordered = tuple(workers[worker] for worker in sorted(workers))
+        dataset, objects = (loader.dataset, loader.objects) if loader else ("", ())
+        loaders.append(LoaderAccount(number, dataset, ordered, objects))
+    return tuple(sorted(loaders, key=lambda loader: -loader.batches))
+
+
+def _account_of(record: WorkerRecord) -> WorkerAccount | None:
+    """What came after the first batch; None where nothing did."""
+    later = [sums for sums in record.sums if sums.batches >= _WARM_UP]
+    if len(later) < 2:
+        return None
+    first, last = later[0], later[-1]
+
+    def more(name: str) -> int:
+        return max(0, int(getattr(last, name)) - int(getattr(first, name)))
+
+    busy_ns = more("fetch_ns") + more("collate_ns") + more("put_ns")
+    private = [sums.private_bytes for sums in record.sums if sums.private_bytes is not None]
+    return WorkerAccount(
+        loader=record.loader,
+        worker=record.worker,
+        batches=more("batches"),
+        elapsed_ns=more("elapsed_ns"),
+        fetch_ns=more("fetch_ns"),
+        collate_ns=more("collate_ns"),
+        put_ns=more("put_ns"),
+        send_ns=more("send_ns"),
+        cpu_ns=more("cpu_ns"),
+        blocked_ns=max(0, busy_ns - more("busy_cpu_ns") - more("queued_ns")),
+        queued_ns=more("queued_ns"),
+        private_bytes=private[-1] if private else None,
+        private_first_bytes=private[0] if private else None,
+        threads=max((sums.threads for sums in record.sums if sums.threads is not None), default=1),
+    )

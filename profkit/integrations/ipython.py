@@ -1,0 +1,108 @@
+"""For IPython and notebooks: ``%load_ext profkit``, then a cell that begins with ``%%profkit``."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from dataclasses import replace
+from types import CodeType
+from typing import Any
+
+import profkit
+from profkit.collect.frames import walk_up
+from profkit.collect.schedule import Plan
+from profkit.findings import Diagnosis, Finding, Location
+
+_MAGIC = "profkit"
+
+
+def load(shell: Any) -> None:
+    """Give the shell the cell magic."""
+
+    def run(line: str, cell: str) -> Diagnosis | None:
+        return run_cell(shell, line, cell)
+
+    run.__doc__ = """Run the cell, record a few of its steps, and return what to change: the diagnosis.
+
+    ``%%profkit [--wait N] [--warmup N] [--active N] [--output DIR]``
+
+    So many steps are timed without a profiler, recorded to learn which line runs what, and recorded to be measured; DIR
+    is the run directory, by default below ``traces``. Steps are found from the optimizer, the DataLoader or the calls
+    of the model. The value of the last expression is displayed, the cell's names stay, as without the magic.
+    """
+    shell.register_magic_function(run, magic_kind="cell", magic_name=_MAGIC)
+
+
+def unload(shell: Any) -> None:
+    shell.magics_manager.magics["cell"].pop(_MAGIC, None)
+
+
+def run_cell(shell: Any, line: str, cell: str) -> Diagnosis | None:
+    """Run a cell under `profkit.profile`; its errors are raised as they are. None where nothing was recorded."""
+    settings = _parse(line)
+    body, last = _compile(shell, line, cell)
+    with profkit.profile(target="notebook", **settings) as recording:
+        exec(body, shell.user_ns)  # noqa: S102  # running the user's cell is the purpose
+        value = None if last is None else eval(last, shell.user_ns)  # noqa: S307  # as above
+    if value is not None:
+        from IPython.display import display
+
+        display(value)
+    found: Diagnosis | None = recording.diagnosis
+    return None if found is None else _with_names_of_cells(found, shell)
+
+
+def _parse(line: str) -> dict[str, Any]:
+    """The settings of `profkit.profile`; raises IPython's own `UsageError` for a line that says something else."""
+    from IPython.core.error import UsageError
+    from IPython.core.magic_arguments import MagicArgumentParser
+
+    parser = MagicArgumentParser(f"%%{_MAGIC}")
+    for name in ("wait", "warmup", "active"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--output", dest="directory")
+    settings = {name: value for name, value in vars(parser.parse_argstring(line)).items() if value is not None}
+    try:
+        Plan(**{name: value for name, value in settings.items() if name != "directory"})
+    except ValueError as error:
+        raise UsageError(f"%%{_MAGIC}: {error}") from error
+    return settings
+
+
+def _compile(shell: Any, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
+    """The cell, and its last expression where it ends in one; with the line numbers that the cell shows."""
+    source = shell.transform_cell(cell)
+    above = [f"%%{_MAGIC} {line}".rstrip()]
+    for text in cell.splitlines():  # IPython drops empty lines at the beginning
+        if text.strip():
+            break
+        above.append("")
+    whole = "\n".join([*above, source])
+    name = shell.compile.cache(whole, _number_of_cell(shell))
+    tree = shell.transform_ast(ast.increment_lineno(shell.compile.ast_parse(source, name), len(above)))
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    body: CodeType = shell.compile(tree, name, "exec")
+    return body, None if last is None else shell.compile(ast.Expression(last.value), name, "eval")
+
+
+def _number_of_cell(shell: Any) -> int:
+    """That of the cell which runs the magic: some versions of IPython count on before a cell runs, some after."""
+    names = (shell.compile.format_code_name(frame.f_code.co_filename) for frame in walk_up(sys._getframe()))
+    label = next((name[1] for name in names if name is not None), "")
+    digits = re.search(r"\d+", label)
+    return int(digits[0]) if digits else int(shell.execution_count)
+
+
+def _with_names_of_cells(diagnosis: Diagnosis, shell: Any) -> Diagnosis:
+    """Cells by the name that IPython's tracebacks have for them, ``In[3]``, in the place of that of their code."""
+
+    def rename(location: Location) -> Location:
+        known = shell.compile.format_code_name(location.file)
+        return location if known is None else replace(location, file=known[1])
+
+    def of(finding: Finding) -> Finding:
+        location = None if finding.location is None else rename(finding.location)
+        return replace(finding, location=location, also=tuple(map(rename, finding.also)))
+
+    return replace(diagnosis, findings=tuple(map(of, diagnosis.findings)))

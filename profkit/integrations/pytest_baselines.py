@@ -1,0 +1,81 @@
+"""The runs that tests are compared with: run directories, stored and judged by `profkit.comparing`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from profkit.comparing import compare_paths
+from profkit.comparing.values import Comparison, Verdict
+from profkit.errors import UnreadableInput
+from profkit.report.comparison_wording import difference_note, headline
+from profkit.run import DIAGNOSIS_FILE, REPORT_FILE, RUN_FILE, load_run
+from profkit.units import format_share
+
+_MACHINE = ("device", "CPUs")
+"""Differences by which the two runs come from unlike machines."""
+_UPDATE = "pytest --profkit-update-baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Why a test fails, or why it cannot be told; empty where there is nothing to say."""
+
+    failure: str = ""
+    warning: str = ""
+
+
+def compare_with(baseline: Path, directory: Path, max_regression: float) -> Judgement:
+    """Whether the steps in ``directory`` surely take longer than those of the baseline, and by that share or more."""
+    if not baseline.is_dir():
+        return Judgement(failure=f"there is no baseline at {baseline}: `{_UPDATE}` stores this run as one")
+    try:
+        comparison = compare_paths(baseline, directory)
+    except UnreadableInput as error:
+        return Judgement(failure=f"the baseline cannot be compared with: {error}")
+    unlike = _other_machine(baseline, directory, comparison)
+    if unlike:
+        return Judgement(warning=f"not compared, the baseline comes from another machine: {unlike} (`{_UPDATE}`)")
+    if comparison.is_regression(max_regression):
+        return Judgement(failure=_explain(comparison, baseline, max_regression))
+    if comparison.verdict is Verdict.INCONCLUSIVE:
+        reasons = "; ".join((headline(comparison), *comparison.step_time.reasons))
+        return Judgement(warning=f"compared with {baseline}: {reasons}")
+    return Judgement()
+
+
+def store(directory: Path, baseline: Path) -> str | None:
+    """Put the run in the place of the baseline; returns why that cannot be done, where it cannot.
+
+    What `profkit diagnose` can make anew is left out, and what is no run is never deleted.
+    """
+    if baseline.exists() and not (baseline / RUN_FILE).is_file():
+        return f"{baseline} exists and holds no run: not replaced"
+    new = baseline.with_name(f".{baseline.name}.{os.getpid()}")
+    try:
+        shutil.copytree(directory, new, ignore=shutil.ignore_patterns(DIAGNOSIS_FILE, REPORT_FILE))
+        if baseline.exists():
+            shutil.rmtree(baseline)
+        os.replace(new, baseline)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        return f"{baseline} cannot be written: {error.strerror or error}"
+    return None
+
+
+def _other_machine(baseline: Path, directory: Path, comparison: Comparison) -> str:
+    unlike = [difference_note(difference) for difference in comparison.differences if difference.what in _MACHINE]
+    before, after = load_run(baseline).host, load_run(directory).host
+    if before is not None and after is not None and before.processor != after.processor:
+        unlike.append(f"processor {before.processor or 'unknown'} against {after.processor or 'unknown'}")
+    return "; ".join(unlike)
+
+
+def _explain(comparison: Comparison, baseline: Path, max_regression: float) -> str:
+    share = format_share(max_regression)
+    return (
+        f"a step takes longer than in the baseline, by {share} or more and by more than the noise\n\n"
+        f"{comparison}\nbaseline: {baseline} (`{_UPDATE}` replaces it)"
+    )

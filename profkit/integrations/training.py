@@ -1,0 +1,99 @@
+"""The recording of a training whose loop belongs to a framework: begun, advanced and ended by its callbacks."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from profkit.collect.schedule import Plan
+from profkit.report.wording import verdict
+from profkit.run import REPORT_FILE
+
+if TYPE_CHECKING:
+    from profkit.collect.profiler import profile
+    from profkit.findings import Diagnosis
+
+
+class TrainingRecording:
+    """`begin`, `end_step` after each step, `finish`, `report`; each may be called when there is nothing to do.
+
+    The first training is recorded and no other. Under another recording (`profkit diagnose train.py`, a surrounding
+    `profkit.profile`) there is none of its own: the other one gets the steps.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        wait: int = 3,
+        warmup: int = 1,
+        active: int = 4,
+        limit_s: float = 30.0,
+        at_step: int = 0,
+    ) -> None:
+        self._directory = directory
+        self._settings: dict[str, Any] = {
+            "wait": wait, "warmup": warmup, "active": active, "limit_s": limit_s, "at_step": at_step,
+        }  # fmt: skip
+        Plan(**self._settings)  # raises for what cannot be done
+        self._profile: profile | None = None
+        self._is_open = self._is_own = self._was_announced = False
+
+    @property
+    def directory(self) -> Path | None:
+        """The run directory, once there is one."""
+        return self._profile.directory if self._profile is not None and self._is_own else None
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis, made when it is first asked for; None before the recording is over."""
+        found: Diagnosis | None = self._profile.diagnosis if self._profile is not None and self._is_own else None
+        return found
+
+    def begin(self) -> None:
+        if self._profile is not None:
+            return
+        import profkit
+
+        self._profile = profkit.profile(self._directory, **self._settings)
+        self._profile.__enter__()
+        self._is_open, self._is_own = True, not self._profile.is_over
+
+    def end_step(self) -> None:
+        if self._profile is not None and self._is_open:
+            self._profile.step()
+            if self._is_own and self._profile.is_over and not self._was_announced:
+                self._was_announced = True
+                _say(f"recorded in {self.directory}; the report comes when the training ends, "
+                     f"or now: profkit diagnose {self.directory}")  # fmt: skip
+
+    def pause(self) -> None:
+        """What follows belongs to no step, up to `resume`."""
+        if self._profile is not None and self._is_open:
+            self._profile.pause()
+
+    def resume(self) -> None:
+        if self._profile is not None and self._is_open:
+            self._profile.resume()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """End the recording; with the error that ended the training, where one did."""
+        if self._profile is not None and self._is_open:
+            self._is_open = False
+            self._profile.__exit__(None if error is None else type(error), error, None)
+            if error is not None and self._is_own:
+                _say(f"recorded in {self.directory} up to the error: profkit diagnose {self.directory}")
+
+    def report(self) -> None:
+        """Diagnose, and say what was found and where the report lies."""
+        diagnosis = self.diagnosis
+        if diagnosis is not None and self.directory is not None:
+            _say(verdict(diagnosis))
+            _say(f"the report: {self.directory / REPORT_FILE}")
+
+
+def _say(line: str) -> None:
+    with suppress(Exception):  # the program may have closed or replaced its stderr
+        sys.stderr.write(f"profkit: {line}\n")

@@ -1,0 +1,91 @@
+"""A callback for the Trainer of Hugging Face's transformers::
+
+    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[ProfkitCallback()])
+    trainer.train()
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from transformers import TrainerCallback
+
+from profkit.integrations.training import TrainingRecording
+
+if TYPE_CHECKING:
+    from profkit.findings import Diagnosis
+
+
+class ProfkitCallback(TrainerCallback):  # type: ignore[misc]  # its types are not followed: they take mypy a minute
+    """Records a few steps of the first training and says at its end what to change; settings as of `profkit.profile`.
+
+    A step is one of the optimizer, with all batches whose gradients it accumulates. Evaluation is part of no step. Only
+    the process of rank 0 is recorded. The Trainer tells nobody when a training fails; a program that goes on then, as a
+    notebook does, ends the recording with ``with ProfkitCallback() as callback:`` around the training.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        wait: int = 3,
+        warmup: int = 1,
+        active: int = 4,
+        limit_s: float = 30.0,
+        at_step: int = 0,
+    ) -> None:
+        self._recording = TrainingRecording(
+            directory, wait=wait, warmup=warmup, active=active, limit_s=limit_s, at_step=at_step
+        )
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis, once the recording is over."""
+        return self._recording.diagnosis
+
+    @property
+    def directory(self) -> Path | None:
+        """The run directory, once training began."""
+        return self._recording.directory
+
+    def __enter__(self) -> ProfkitCallback:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        self._recording.finish(error)
+        return False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # the Trainer's signature
+        self._recording.finish()  # of a training that failed
+        if state.is_world_process_zero:
+            self._recording.begin()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
+        self._recording.resume()  # where an evaluation was announced and another callback called it off
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
+        self._recording.end_step()
+        self._pause_before_evaluation(control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
+        self._pause_before_evaluation(control)
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
+        """An evaluation that nobody announced; its first batch is over."""
+        self._recording.pause()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
+        self._recording.resume()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
+        self._recording.finish()
+        self._recording.report()
+
+    def _pause_before_evaluation(self, control: Any) -> None:
+        """The Trainer's own callbacks come first and say what follows; that it begins, nobody says."""
+        if control.should_evaluate:
+            self._recording.pause()

@@ -1,0 +1,210 @@
+"""A convolution or a linear layer adds a bias that the normalisation after it takes out again.
+
+What it detects
+`conv…` and `linear` with a bias whose result the next operator normalises with the statistics of the batch:
+`batch_norm` in training mode, or `instance_norm`, over as many channels as the layer has outputs. In evaluation mode,
+where the statistics are constants, nothing is reported, nor before layer and group norm, whose mean is taken over
+several channels.
+
+Why is this bad?
+Normalising subtracts each channel's mean, and a constant added to a channel is in that mean: the result is the same
+without it, and the bias's gradient is zero but for rounding. Still it is added, its gradient is a sum over the whole
+output in each backward pass, and the optimizer updates it.
+
+Example
+    nn.Sequential(nn.Conv2d(64, 128, 3), nn.BatchNorm2d(128), nn.ReLU())
+
+Use instead
+    nn.Sequential(nn.Conv2d(64, 128, 3, bias=False), nn.BatchNorm2d(128), nn.ReLU())
+
+How the saving is estimated
+What the recording shows of the bias vanishes: the operator that adds it, where it runs apart from the product; the sum
+that makes its gradient; the node that stores this gradient. Where the bias is copied to where the product is added to
+it, the call vanishes and the moving of data stays: the product is then the first to write there. The optimizer's loops
+over all parameters, in `step` and in `zero_grad`, are shorter by the biases' share of the parameters. Where one kernel
+does both, the product and the bias, as most of a CPU do, the bias's part is hidden in it and is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import VIEW, base_name, operators_of
+from profkit.derive.operators import parse_dims, parse_types
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import (
+    Floats,
+    backward_of,
+    group_by_site,
+    named_operators,
+    per_step,
+    program_operators,
+    scale_operators,
+    share_of_steps,
+    spent_ns,
+)
+from profkit.savings.edits import Edit, combine, shrink
+from profkit.trace.events import NONE, Bools, Category, Rows, distinct, distinct_rows
+from profkit.units import format_count
+
+_LAYERS = frozenset(("addmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+                     "convolution", "linear"))  # fmt: skip
+"""As the program calls them: ``nn.Conv2d`` is ``conv2d``, ``nn.Linear`` ``linear``, on older versions ``addmm``."""
+_NORMALISES = frozenset(("batch_norm", "instance_norm"))
+"""Both take the tensor first, and sixth whether its own statistics are used (``native_functions.yaml``)."""
+_USES_ITS_OWN = 5
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+_CLEARS = "Optimizer.zero_grad#"
+_LOOK_AHEAD = 3
+"""Nodes after a layer's backward node in which its bias's gradient is stored: the weight's may come before."""
+_CHEAPEST = 5
+"""The percentile of all operators' times that is taken for the cost of a call."""
+_UNCERTAINTY = 0.3
+"""What is left out of a kernel's inputs changes which one is chosen; what comes after finds other data in the cache."""
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+def bias_before_batchnorm(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each layer with a bias whose result is normalised next."""
+    for _, rows in group_by_site(facts, _biased_layers(facts)):
+        if share_of_steps(facts, rows) < 0.5:
+            continue
+        count = max(1, round(per_step(facts, rows)))
+        yield Suspicion(
+            message=f"{format_count(count, 'layer')} a step add a bias that the normalisation right after takes out "
+            "again with the mean.",
+            fix="Pass `bias=False` to the layer: the normalisation has a bias of its own. Weights saved before still "
+            "load once the layer's `bias` is left out of them, with its value taken off the running mean.",
+            rows=rows,
+            edit=_without_bias(facts, rows),
+            confidence=0.9,
+            count=count,
+            evidence={"layers_per_step": count},
+        )
+
+
+def _biased_layers(facts: Facts) -> Rows:
+    """The layers with a bias whose result the next operator on data normalises by its own statistics."""
+    called = program_operators(facts)
+    counting = ~operators_of(facts.trace, VIEW)[called] & (facts.operators.elements[called] > 0)
+    called = called[counting]  # a batch norm counts its batches in a tensor without dimensions, before it runs
+    layer, norm = called[:-1], called[1:]
+    pairs = operators_of(facts.trace, _LAYERS)[layer] & operators_of(facts.trace, _NORMALISES)[norm]
+    pairs &= facts.steps.index_of(facts.trace.events.start_ns[layer]) == facts.steps.index_of(
+        facts.trace.events.start_ns[norm]
+    )
+    layer, norm = layer[pairs], norm[pairs]
+    chosen: Rows = layer[_is_undone(facts, layer, norm)]
+    return chosen
+
+
+def _is_undone(facts: Facts, layer: Rows, norm: Rows) -> Bools:
+    """For each layer and the norm after it whether the layer's bias is in the mean that the norm takes off."""
+    events, text_of = facts.trace.events, facts.trace.text_of
+    columns = (events.name_code[layer], events.dims_code[layer], events.dims_code[norm], events.concrete_code[norm])
+    first, inverse = distinct_rows(*columns)
+    verdicts = np.zeros(len(first), dtype=bool)
+    for i, at in enumerate(first.tolist()):
+        name = base_name(facts.trace.name_of(int(layer[at])))
+        channels = _bias_of(name, text_of(int(columns[1][at])))
+        taken = next(iter(parse_dims(text_of(int(columns[2][at])))), ())
+        if channels and len(taken) > 1 and taken[1] == channels:
+            values = parse_types(text_of(int(columns[3][at])))
+            if len(values) <= _USES_ITS_OWN:
+                raise CannotLook("whether a batch norm trains is not recorded (PyTorch 2.1 or later records it)")
+            verdicts[i] = values[_USES_ITS_OWN].lower() == "true"
+    return verdicts[inverse]
+
+
+def _bias_of(name: str, dims: str) -> int:
+    """The number of outputs of a layer with a bias, 0 without."""
+    shapes = parse_dims(dims)
+    if name == "addmm":
+        shapes = [*shapes[1:3], *shapes[:1]]
+    bias = shapes[2] if len(shapes) > 2 else ()
+    return bias[0] if len(bias) == 1 else 0
+
+
+def _without_bias(facts: Facts, rows: Rows) -> Edit:
+    """Without the operators that add the biases, sum up their gradients, and store and use these."""
+    tree, trace = facts.tree, facts.trace
+    nodes = backward_of(facts, rows)
+    layers = tree.under(trace.mask_of(rows))
+    around = tree.nearest_ancestor(trace.events.category == Category.OPERATOR)
+    copied = named_operators(facts, "aten::copy_") & (named_operators(facts, "aten::addmm")[around] | _spreads(facts))
+    sums = named_operators(facts, "aten::sum") & tree.under(trace.mask_of(nodes))
+    stores = facts.measured & trace.named(_ACCUMULATES) & (trace.events.category == Category.OPERATOR)
+    vectors = stores & _is_vector(facts)
+    stored = _storing(facts, nodes, vectors)
+    gone = tree.outermost(layers & named_operators(facts, "aten::add_") | sums | trace.mask_of(stored))
+    copies = np.flatnonzero(layers & copied & ~tree.under(gone))
+    share, of_vectors = (len(stored) / max(int(kind.sum()), 1) for kind in (stores, vectors))
+    return combine([
+        scale_operators(facts, np.flatnonzero(gone), np.zeros(int(gone.sum())), _UNCERTAINTY, launch_kept=0.0),
+        scale_operators(facts, copies, _without_call(facts, copies), _UNCERTAINTY),
+        _fewer_parameters(facts, share, of_vectors),
+    ])  # fmt: skip
+
+
+def _without_call(facts: Facts, copies: Rows) -> Floats:
+    """What is left of copies of a bias to where the product is added to it: the product writes there first then."""
+    called = facts.operators.rows[facts.measured[facts.operators.rows]]
+    call_ns = np.percentile(spent_ns(facts, called), _CHEAPEST) if called.size else 0.0
+    spent = spent_ns(facts, copies)
+    left: Floats = (spent - call_ns).clip(min=0) / spent.clip(min=1)
+    return left
+
+
+def _storing(facts: Facts, nodes: Rows, vectors: Bools) -> Rows:
+    """The nodes that store the biases' gradients: of those that follow a layer's backward, the first for a vector."""
+    run = np.flatnonzero(facts.tree.outermost(facts.lines.backward))
+    holds = facts.tree.total_under(vectors.astype(np.int64)) > 0
+    at = np.searchsorted(run, nodes)
+    found = np.full(len(nodes), NONE, dtype=np.int64)
+    for ahead in range(_LOOK_AHEAD, 0, -1):
+        there = run[(at + ahead).clip(max=len(run) - 1)] if run.size else found
+        found = np.where((at + ahead < len(run)) & holds[there], there, found)
+    return found[found >= 0]
+
+
+def _fewer_parameters(facts: Facts, share: float, of_vectors: float) -> Edit:
+    """The optimizers' loops over all parameters are shorter by the biases' share of these, and what they do with
+    vectors by their share of the vectors."""
+    events, tree = facts.trace.events, facts.tree
+    clearing = facts.trace.with_codes(facts.trace.codes_where(lambda name: name.startswith(_CLEARS)))
+    loops = tree.outermost(facts.optimizing | clearing & (events.category == Category.ANNOTATION))
+    loops &= events.lane == facts.steps.main_lane
+    rows = facts.measured_rows(loops)
+    owner = tree.nearest_ancestor(facts.trace.mask_of(rows))
+    inside = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (owner >= 0))
+    working = np.bincount(owner[inside], spent_ns(facts, inside), len(events))[rows]
+    inside = inside[_is_vector(facts)[inside]]
+    on_vectors = np.bincount(owner[inside], spent_ns(facts, inside), len(events))[rows]
+    spent = spent_ns(facts, rows)
+    saved = share * (spent - working).clip(min=0) + of_vectors * on_vectors
+    return shrink(rows, (spent - saved).astype(np.int64), _UNCERTAINTY)
+
+
+def _spreads(facts: Facts) -> Bools:
+    """Events whose second input is a vector along the second dimension of the first, as a bias is of an image."""
+    codes = facts.trace.events.dims_code
+    known = distinct(codes[codes >= 0])
+    verdicts = []
+    for code in known.tolist():
+        shapes = parse_dims(facts.trace.text_of(code))
+        whole, part = shapes[:2] if len(shapes) > 1 else ((), ())
+        verdicts.append(len(whole) > 2 and math.prod(part) == whole[1] == max(part, default=0) < math.prod(whole))
+    return np.isin(codes, known[verdicts])
+
+
+def _is_vector(facts: Facts) -> Bools:
+    """Events whose first input is a vector."""
+    codes = facts.trace.events.dims_code
+    known = distinct(codes[codes >= 0])
+    shapes = [next(iter(parse_dims(facts.trace.text_of(int(code)))), ()) for code in known]
+    return np.isin(codes, known[[len(shape) == 1 for shape in shapes]])

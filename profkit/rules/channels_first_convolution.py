@@ -1,0 +1,197 @@
+"""Convolutions get images with the channels first, and libraries compute with the channels last.
+
+What it detects
+On a GPU: kernels that transpose images between the layouts NCHW and NHWC around convolutions, one per cent of the step
+or more. On a CPU: two-dimensional convolutions on images with the channels first that take a tenth of the step or more.
+There oneDNN reorders the data inside the convolution, where no recording shows it, so only `--measure` tells what the
+other layout gains. It is an opportunity: the order of sums may change the last digits.
+
+Why is this bad?
+A convolution sums over channels. With the channels last, what it sums lies side by side, which vector registers and the
+units of a GPU for tiles need; with the channels first it has to be gathered, or the whole image is transposed before
+and after. Layers keep the layout of their input, so that it costs one conversion of the model and one of each batch.
+
+Example
+    model = resnet50()
+    y = model(images)
+
+Use instead
+    model = resnet50().to(memory_format=torch.channels_last)
+    y = model(images.to(memory_format=torch.channels_last))
+
+How the saving is estimated
+On a GPU the transposing kernels vanish, and nothing else. With `--measure` the recorded convolutions, poolings and
+batch normalisations run in both layouts on the machine of the recording, with their backward pass where there was one,
+and they and their backward nodes keep the share that was measured. The conversion of the batch is not in it. A layer
+without an implementation for the other layout can be many times slower there: measure before and after.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import operators_of
+from profkit.derive.operators import parse_dims, parse_types
+from profkit.experiment import RUNNABLE_ON_IMAGES, Experiment
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
+from profkit.rules.evidence import (
+    backward_of,
+    locations_of,
+    named_operators,
+    per_step,
+    program_operators,
+    scale_with_backward,
+    share_of_steps,
+    sites_by_time,
+)
+from profkit.savings.cases import cases_of
+from profkit.savings.edits import Edit, remove
+from profkit.savings.simulate import replay
+from profkit.trace.events import NONE, Category, Rows, distinct
+from profkit.units import format_count, format_time
+
+_TRANSPOSES = re.compile(r"nchwtonhwc|nhwctonchw|batched_transpose", re.IGNORECASE)
+"""How cuDNN and MIOpen name the kernels that change an image's layout."""
+_CONVOLUTION = frozenset(("conv2d",))
+_OTHERS = RUNNABLE_ON_IMAGES - _CONVOLUTION
+_IMAGE_DIMENSIONS = 4
+_CHANNELS_FIRST, _CHANNELS_LAST = "0", "2"
+"""Memory formats as the profiler writes them: their numbers in ``c10/core/MemoryFormat.h``."""
+_MIN_TRANSPOSING = 0.01
+"""Less than one per cent of the step is one layer's detail."""
+_MIN_SHARE = 0.1
+"""Of the step. Another layout makes convolutions up to twice as fast where it does, so that less of them gains less
+than a twentieth."""
+_UNCERTAINTY = 0.3
+_UNMEASURED = "what channels_last gains the convolutions on this CPU must be measured (`--measure`)"
+_FIX = (
+    "Convert the model once, `model.to(memory_format=torch.channels_last)`, and each batch, "
+    "`images.to(memory_format=torch.channels_last)`; measure the step before and after."
+)
+
+
+@rule(Kind.OPPORTUNITY, Need.OPERATORS)
+def channels_first_convolution(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for the model, at the line that spends most in convolutions."""
+    if facts.device.present:
+        yield from _transposed_on_the_device(facts)
+    else:
+        yield from _channels_first_on_the_host(facts)
+
+
+def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
+    launches, events = facts.launches, facts.trace.events
+    named = np.isin(events.name_code, facts.trace.codes_where(lambda name: _TRANSPOSES.search(name) is not None))
+    chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL)
+    owner = np.where(launches.call >= 0, launches.call, launches.operator)
+    chosen &= (owner >= 0) & facts.measured[owner]
+    work, owner = launches.work[chosen], owner[chosen]
+    edit = remove(work[:0], work, _UNCERTAINTY)
+    if share_of_steps(facts, owner) < 0.5 or replay(facts, edit).fraction < _MIN_TRANSPOSING:
+        return
+    count = max(1, round(per_step(facts, work)))
+    spent = events.duration_ns[work].sum() / max(facts.steps.measured_count, 1)
+    yield Suspicion(
+        message=f"{format_count(count, 'kernel')} a step transpose images between channels first and channels last, "
+        f"{format_time(spent)} in all.",
+        fix=_FIX,
+        rows=owner,
+        edit=edit,
+        confidence=0.85,
+        count=count,
+        location=next(iter(locations_of(facts, [_busiest_forward_site(facts, owner, work)])), None),
+        evidence={"transposing_kernels_per_step": count},
+    )
+
+
+def _busiest_forward_site(facts: Facts, owner: Rows, work: Rows) -> int:
+    """The line whose operators, with their backward, transpose longest; `NONE` where no line is known."""
+    sites = facts.lines.forward_site[owner]
+    known = sites >= 0
+    spent = facts.trace.events.duration_ns[work[known]]
+    return int(np.bincount(sites[known], weights=spent).argmax()) if known.any() else NONE
+
+
+def _channels_first_on_the_host(facts: Facts) -> Iterator[Suspicion]:
+    rows = _convolutions(facts)
+    if share_of_steps(facts, rows) < 0.5 or _share_of_step(facts, rows) < _MIN_SHARE:
+        return
+    trial = _run_in_both(facts, np.sort(np.concatenate([rows, _others(facts)])))
+    if trial is None:
+        raise CannotLook("the recorded convolutions cannot be run again, and no recording shows what a layout costs")
+    count = max(1, round(per_step(facts, rows)))
+    places = locations_of(facts, sites_by_time(facts, rows))
+    yield Suspicion(
+        message=f"{format_count(count, 'convolution')} a step work on images with the channels first.",
+        fix=_FIX,
+        rows=rows,
+        confidence=0.8,
+        count=count,
+        location=places[0] if places else None,
+        also=places[1:],
+        evidence={"convolutions_per_step": count},
+        trial=trial,
+        unpriced=_UNMEASURED,
+    )
+
+
+def _convolutions(facts: Facts) -> Rows:
+    """The program's two-dimensional convolutions, if oneDNN writes the results of all with the channels first.
+
+    For the other layout it sizes the result by ``resize_`` with that memory format.
+    """
+    called = program_operators(facts)
+    called = called[operators_of(facts.trace, _CONVOLUTION)[called]]
+    sized = named_operators(facts, "aten::resize_")
+    arguments = facts.trace.events.concrete_code
+    layout = {int(code): _layout_of(facts.trace.text_of(int(code))) for code in distinct(arguments[sized])}
+    first, last = (
+        facts.tree.total_under((sized & np.isin(arguments, _keys_of(layout, wanted))).astype(np.int64))
+        for wanted in (_CHANNELS_FIRST, _CHANNELS_LAST)
+    )
+    chosen: Rows = called[first[called] > 0]
+    return chosen if not (last[called] > 0).any() else called[:0]
+
+
+def _keys_of(table: dict[int, str], wanted: str) -> list[int]:
+    return [key for key, value in table.items() if value == wanted]
+
+
+def _others(facts: Facts) -> Rows:
+    """The program's other operators on images whose time depends on the layout."""
+    called = program_operators(facts)
+    called = called[operators_of(facts.trace, _OTHERS)[called]]
+    codes = facts.trace.events.dims_code[called]
+    image = {int(code): len(next(iter(parse_dims(facts.trace.text_of(int(code)))), ())) == _IMAGE_DIMENSIONS
+             for code in distinct(codes)}  # fmt: skip
+    chosen: Rows = called[np.array([image[int(code)] for code in codes], dtype=bool)]
+    return chosen
+
+
+def _layout_of(arguments: str) -> str:
+    """The memory format that ``resize_`` was asked for, its third argument, if the size, its second, is an image's."""
+    _, size, layout, *_ = [*parse_types(arguments), "", "", ""]
+    return layout if size.count(",") == _IMAGE_DIMENSIONS - 1 else ""
+
+
+def _share_of_step(facts: Facts, rows: Rows) -> float:
+    """What of the step the convolutions and their backward nodes are."""
+    return replay(facts, scale_with_backward(facts, rows, np.zeros(len(rows)), 0.0)).fraction
+
+
+def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
+    """Run the costliest convolutions in both layouts, with their backward pass where it was recorded."""
+    cases = cases_of(facts, rows)
+    if not cases:
+        return None
+    experiment = Experiment("channels-last", cases, backward=backward_of(facts, rows).size > 0)
+
+    def edit_of(factor: float) -> Edit:
+        return scale_with_backward(facts, rows, np.full(len(rows), factor), _UNCERTAINTY)
+
+    return Trial(experiment, edit_of)

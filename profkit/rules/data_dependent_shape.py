@@ -1,0 +1,287 @@
+"""A tensor is cut down to the elements that a mask picks, so that its size is known only once the mask is.
+
+What it detects
+Boolean indexing (`x[mask]`, `x[mask] = y`) and `masked_select` of large tensors in most steps, where keeping the whole
+tensor and masking with `torch.where` would take less time. On a GPU also `nonzero` and `unique`, where the host waits
+for them. A selection that spares the operators after it more than it costs, such as of the few tokens whose scores are
+computed, is not reported, nor are indices that are numbers.
+
+Why is this bad?
+The mask is searched for its true elements, which makes a list of 64-bit indices, eight bytes for each; the elements are
+gathered one by one; and the backward pass does it all again to scatter their gradients. `torch.where` makes one pass
+in order. On a GPU the host also has to wait until the device has counted, for without the count it cannot allocate
+the result.
+
+Example
+    error = (prediction - target) ** 2
+    loss = error[valid].mean()
+
+Use instead
+    error = (prediction - target) ** 2
+    loss = torch.where(valid, error, 0).sum() / valid.sum()
+
+How the saving is estimated
+The operators and their backward nodes are replaced by passes over the whole tensor: `torch.where` reads tensor and mask
+and writes the result, and its backward does the same with the gradient. The rate is that of the program's own
+elementwise operators, else that of the gathering itself, which is no faster. What takes the result takes longer in
+proportion to the larger tensor; that is set against the saving. On a GPU the recorded steps are replayed without the
+waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import MATRIX, operators_of
+from profkit.derive.operators import item_bytes, parse_dims, parse_types
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
+from profkit.rules.evidence import (
+    backward_of,
+    computing_ns,
+    group_by_site,
+    named_operators,
+    per_step,
+    program_elementwise,
+    program_operators,
+    program_traffic,
+    scale_operators,
+    share_of_steps,
+    spent_ns,
+)
+from profkit.savings.edits import combine, unblock
+from profkit.savings.simulate import replay, step_time_ns
+from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
+from profkit.units import format_bytes, format_count, format_share
+
+_SEARCHES = ("aten::nonzero", "aten::masked_select")
+_COUNTS = (*_SEARCHES, "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive")
+"""On a GPU these wait to learn the size of their result."""
+_SELECTIONS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::masked_select")
+"""What can be masked instead; the others' results are lists of places or of values."""
+_MIN_BYTES = 64 << 10
+"""At several bytes a nanosecond, and several passes, less than this takes about as long as the calls."""
+_MOST_SIZES = 8
+"""Distinct sizes of results on one line whose users are looked for."""
+_LOW = 0.005
+"""The share of a step from which a finding is more than information; see `profkit.findings.severity_of`."""
+_CHEAPEST = 5
+"""The percentile of all operators' times that is taken for the cost of a call."""
+_UNCERTAINTY = 0.35
+"""What `torch.where` and the sum over the mask really take was between two thirds and four thirds of a pass."""
+_FIX = (
+    "Keep the whole tensor and mask it: `torch.where(mask, x, 0).sum() / mask.sum()` for a mean, `torch.where(mask, y, "
+    "x)` for `x[mask] = y`; or pad to a fixed size."
+)
+_COUNT_FIX = "Work on tensors of a fixed size with `torch.where`, or find the places once, outside the loop."
+
+
+@dataclass(frozen=True, slots=True)
+class _Selections:
+    """Columns over selections by a mask: the bytes of the tensor, the elements of the tensor and of what is picked
+    (0: unknown, or nothing is taken out), and the bytes that `torch.where` would read and write."""
+
+    tensor_bytes: Int64s
+    elements: Int64s
+    picked: Int64s
+    where_bytes: Int64s
+
+    def of(self, wanted: Bools) -> _Selections:
+        return _Selections(
+            self.tensor_bytes[wanted], self.elements[wanted], self.picked[wanted], self.where_bytes[wanted]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """How many times as large the results would be, the operators that take them, and how much longer these and their
+    backward nodes would take in all measured steps."""
+
+    factor: float
+    takers: Rows
+    longer_ns: float
+
+
+@rule(Kind.FAULT, Need.OPERATORS)
+def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
+    """On a GPU price the waits, on a CPU the searching and gathering, line by line."""
+    called = program_operators(facts)
+    if facts.device.present:
+        rows = called[_holding(facts, *_COUNTS)[called]]
+        judge = _judge_waits
+    else:
+        rows = called[(_holding(facts, *_SEARCHES) & named_operators(facts, *_SELECTIONS))[called]]
+        judge = _judge_copies
+    if rows.size and not facts.device.present:
+        missing = missing_needs(facts, (Need.SHAPES, Need.MEMORY))
+        if missing:
+            raise CannotLook(missing[0].value)
+    for _, of_line in group_by_site(facts, rows):
+        if share_of_steps(facts, of_line) >= 0.5 and len(facts.steps) > 1:
+            yield from judge(facts, of_line)
+
+
+def _holding(facts: Facts, *names: str) -> Bools:
+    """Events that are, or hold, one of these operators."""
+    return facts.tree.total_under(named_operators(facts, *names).astype(np.int64)) > 0
+
+
+def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
+    waits = facts.waits
+    inside = facts.tree.under(facts.trace.mask_of(rows))[waits.rows] & ~waits.own
+    edit = unblock(waits.rows[inside])
+    saved = replay(facts, edit).fraction
+    if missing_needs(facts, (Need.SHAPES, Need.MEMORY)):
+        growth = _Growth(1.0, rows[:0], 0.0)
+    else:
+        growth = _find_growth(facts, rows, _describe(facts, rows))
+    steps = max(facts.steps.measured_count, 1)
+    if saved - growth.longer_ns / steps / max(step_time_ns(facts), 1) < _LOW:
+        return
+    count = per_step(facts, waits.rows[inside])
+    yield Suspicion(
+        message=f"The host waits {format_count(max(1, round(count)), 'time')} a step until the device has counted what "
+        "a mask picks, or how many values differ; without that the step would be "
+        f"{format_share(saved)} shorter.",
+        fix=_COUNT_FIX,
+        rows=rows,
+        edit=edit,
+        confidence=0.7,
+        kind=_kind_of(facts, growth),
+        evidence={"waits_per_step": round(count, 2)},
+    )
+
+
+def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
+    found = _describe(facts, rows)
+    large = found.tensor_bytes >= _MIN_BYTES
+    rows, found = rows[large], found.of(large)
+    if not rows.size or share_of_steps(facts, rows) < 0.5:
+        return
+    nodes = backward_of(facts, rows)
+    spent = float(spent_ns(facts, rows).sum() + spent_ns(facts, nodes).sum())
+    call_ns = _call_ns(facts)
+    passes_bytes = found.where_bytes.sum() * (1 + len(nodes) / len(rows))
+    passes = passes_bytes / _bytes_per_ns(facts, rows, found) + call_ns * (len(rows) + len(nodes))
+    growth = _find_growth(facts, rows, found)
+    kept = (passes + growth.longer_ns) / max(spent, 1.0)
+    steps = max(facts.steps.measured_count, 1)
+    if spent * (1 - kept) / steps < _LOW * step_time_ns(facts):
+        return
+    size = int(found.tensor_bytes.sum()) // steps
+    yield Suspicion(
+        message=f"{format_bytes(size)} a step cut down by a mask to {format_share(1 / growth.factor)} of the elements: "
+        "searching the mask, gathering and scattering takes longer than a pass over everything.",
+        fix=_FIX,
+        rows=rows,
+        edit=combine([scale_operators(facts, part, np.full(len(part), kept), _UNCERTAINTY) for part in (rows, nodes)]),
+        confidence=0.8,
+        kind=_kind_of(facts, growth),
+        evidence={"masked_bytes_per_step": size, "picked_share": round(1 / growth.factor, 3)},
+    )
+
+
+def _kind_of(facts: Facts, growth: _Growth) -> Kind:
+    """Products of matrices with what was picked are there for a reason: to mask their results is another structure."""
+    return Kind.OPPORTUNITY if operators_of(facts.trace, MATRIX)[growth.takers].any() else Kind.FAULT
+
+
+def _find_growth(facts: Facts, rows: Rows, found: _Selections) -> _Growth:
+    picks = (found.picked > 0) & (found.elements > 0)
+    factor = max(1.0, float(found.elements[picks].sum() / max(found.picked[picks].sum(), 1)))
+    takers = _takers(facts, rows)
+    computing = computing_ns(facts, np.concatenate([takers, backward_of(facts, takers)]))
+    return _Growth(factor, takers, (factor - 1) * float((computing - _call_ns(facts)).clip(min=0).sum()))
+
+
+def _describe(facts: Facts, rows: Rows) -> _Selections:
+    """Sizes of the selections, told once per distinct shapes and types; what is picked is what outlives the call."""
+    shaped = _shaped(facts, rows)
+    columns = facts.trace.events.dims_code[shaped], facts.trace.events.types_code[shaped]
+    first, inverse = distinct_rows(*columns)
+    told = [_size_of(*(facts.trace.text_of(int(column[at])) for column in columns)) for at in first.tolist()]
+    sizes = np.array(told, dtype=np.int64).reshape(-1, 3)
+    elements, item, mask = np.where(shaped >= 0, sizes[inverse].T, 0)
+    picked = _outliving_bytes(facts, rows) // item.clip(min=1)
+    return _Selections(elements * item, elements, picked, 2 * elements * item + mask)
+
+
+def _shaped(facts: Facts, rows: Rows) -> Rows:
+    """For each operator the row that has its shapes: itself, or the one of the located step that it repeats. Results
+    differ in size from step to step, so that shapes are not carried; the masked tensors do not."""
+    return np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
+
+
+def _size_of(dims: str, types: str) -> tuple[int, int, int]:
+    """The elements of the tensor, the bytes of each, and the bytes of the mask."""
+    shapes = parse_dims(dims)
+    if len(shapes) < 2 or not shapes[0]:
+        return 0, 0, 0
+    return math.prod(shapes[0]), item_bytes(next(iter(parse_types(types)), "")), math.prod(shapes[1])
+
+
+def _outliving_bytes(facts: Facts, rows: Rows) -> Int64s:
+    """What each operator allocates and leaves behind: its result."""
+    memory, tree = facts.memory, facts.tree
+    owner = tree.nearest_ancestor(facts.trace.mask_of(rows))[memory.rows]
+    within = (memory.freed_by > owner) & (memory.freed_by < tree.stop[owner])
+    leaves = (owner >= 0) & ~within
+    size = np.zeros(len(facts.trace.events), dtype=np.int64)
+    np.add.at(size, owner[leaves], memory.size_bytes[leaves])
+    return size[rows]
+
+
+def _takers(facts: Facts, rows: Rows) -> Rows:
+    """The measured operators that take what was picked: in steps with shapes those with an input of that size, or of as
+    many rows, after it; and what repeats them."""
+    events, lines = facts.trace.events, facts.lines
+    called = facts.operators.rows
+    called = called[~(lines.backward | facts.updates.inside | facts.tree.under(facts.loading))[called]]
+    same = called[np.isin(called, rows) | np.isin(called, facts.repeats.row[rows])]
+    same = same[events.dims_code[same] >= 0]
+    step = facts.steps.index_of(events.start_ns)
+    mask = np.zeros(len(events), dtype=bool)
+    found = _describe(facts, same)
+    for size in distinct(found.picked[found.picked > 0])[-_MOST_SIZES:]:
+        picking = same[found.picked == size]
+        before = picking[(np.searchsorted(picking, called) - 1).clip(min=0)]
+        later = called[(before < called) & (step[before] == step[called]) & ~np.isin(called, same)]
+        lengths = {_length(facts, row) for row in picking.tolist()}
+        mask[later[_take(facts, later, int(size), {int(size) // n for n in lengths if n})]] = True
+    return called[facts.measured[called] & (mask | mask[facts.repeats.row] & (facts.repeats.row >= 0))[called]]
+
+
+def _length(facts: Facts, row: int) -> int:
+    """The elements that a mask picks at once: those of the dimensions that it does not have."""
+    shapes = parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))
+    return math.prod(shapes[0][len(shapes[1]) :]) if len(shapes) > 1 else 0
+
+
+def _take(facts: Facts, rows: Rows, size: int, lengths: set[int]) -> Bools:
+    """Which operators have an input of this size, or of a length among these; told once per distinct shapes."""
+    codes = facts.trace.events.dims_code[rows]
+    known = {}
+    for code in distinct(codes).tolist():
+        shapes = [shape for shape in parse_dims(facts.trace.text_of(code)) if shape]
+        known[code] = any(math.prod(shape) == size or (len(shape) > 1 and shape[0] in lengths) for shape in shapes)
+    return np.isin(codes, [code for code, takes in known.items() if takes])
+
+
+def _call_ns(facts: Facts) -> float:
+    called = facts.operators.rows[facts.measured[facts.operators.rows]]
+    return float(np.percentile(spent_ns(facts, called), _CHEAPEST)) if called.size else 0.0
+
+
+def _bytes_per_ns(facts: Facts, rows: Rows, found: _Selections) -> float:
+    """At which rate the program's elementwise operators move data; without any of that size, the selections."""
+    called, traffic = program_operators(facts), program_traffic(facts)
+    moved = traffic.read_bytes + traffic.written_bytes
+    elementwise = program_elementwise(facts)[0] & (moved >= _MIN_BYTES)
+    if elementwise.any():
+        return float(moved[elementwise].sum() / max(spent_ns(facts, called[elementwise]).sum(), 1))
+    return float(found.tensor_bytes.sum() / max(spent_ns(facts, rows).sum(), 1))

@@ -1,0 +1,220 @@
+"""Products of matrices multiply all 24 bits of a float32, where the device is faster with fewer.
+
+What it detects
+Matrix products and convolutions of float32 tensors that take a tenth of the step or more: on a GPU that has TF32 those
+whose kernels do not use it, on a CPU with instructions for bfloat16 all that do not run under `autocast`. Small
+products do not count. It is an opportunity, for the results change: TF32 keeps 11 of the 24 bits of each factor,
+bfloat16 keeps 8; sums are still float32.
+
+Why is this bad?
+The units of a GPU that multiply whole tiles, and the dot products of 16-bit numbers of a CPU, do several times as many
+multiplications in a second as those for float32, and 16-bit numbers are half the data. Networks are mostly trained and
+run that way. A program that needs the digits (a solver, a metric, a small difference of large numbers) does not.
+
+Example
+    loss = criterion(model(x), y)
+
+Use instead
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = criterion(model(x), y)
+
+On a GPU `torch.set_float32_matmul_precision("high")` at the program's start allows TF32 without another line.
+
+How the saving is estimated
+Each product, and its backward nodes, keep the share that the roofline model gives: the longer of its arithmetic and the
+moving of its data, at the rate of TF32 or bfloat16 over that of float32 (Williams, Waterman and Patterson, CACM 52(4),
+2009). The rates are those of the GPU's data sheet. A CPU may even be slower with bfloat16, and peak rates say little of a
+whole network with its casts, so there only `--measure` finds it: the recorded products run in both ways.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import MATRIX, operators_of
+from profkit.derive.operators import parse_types
+from profkit.experiment import Experiment
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
+from profkit.rules.evidence import (
+    backward_of,
+    locations_of,
+    per_step,
+    program_operators,
+    scale_with_backward,
+    share_of_steps,
+    sites_by_time,
+)
+from profkit.run import Rates
+from profkit.savings.cases import cases_of
+from profkit.savings.devices import rates_of
+from profkit.savings.edits import Edit
+from profkit.savings.roofline import Work, is_convolution, work_of
+from profkit.savings.simulate import replay
+from profkit.trace.events import Bools, Category, Rows, distinct, distinct_rows
+from profkit.units import format_count
+
+_MIN_OPERATIONS = 4e6
+"""Fewer take some 50 us on a core without units for tiles (32 operations a cycle), which is what dispatching an
+operator and three casts may take."""
+_MIN_SHARE = 0.1
+"""Of the step. Half of less is a twentieth: nobody compares accuracies for that."""
+_WIDE_KERNEL = re.compile(r"sgemm|scudnn|f32f32_f32f32|_simt_s", re.IGNORECASE)
+"""How cuBLAS and cuDNN name kernels that multiply in float32; those for TF32 say `tf32` or `s1688gemm`."""
+_REDUCED = ("c10::Half", "c10::BFloat16")
+_TF32 = ("high", "medium")
+"""What `torch.set_float32_matmul_precision` calls the settings that let products use TF32 or less."""
+_UNCERTAINTY = 0.3
+"""Peak rates are reached by large products; operators between two products gain, or need a cast, as it happens."""
+_CPU_FIX = (
+    "Where the accuracy allows it, run the forward pass under `torch.autocast('cpu', dtype=torch.bfloat16)`: the "
+    "parameters stay float32, products use bfloat16. Results change; compare the accuracy."
+)
+_GPU_FIX = (
+    "Where the accuracy allows it, call `torch.set_float32_matmul_precision('high')` once (for convolutions "
+    "`torch.backends.cudnn.allow_tf32 = True`): products use TF32. Results change; compare the accuracy."
+)
+_UNMEASURED = "what bfloat16 gains on this CPU has to be measured: `--measure` does it"
+
+
+@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.SHAPES)
+def full_precision_matmul(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for all products of the step, at the line that spends most in them."""
+    rows = _wide_products(facts)
+    if facts.device.present:
+        rows = _without_tf32(facts, rows)
+    if share_of_steps(facts, rows) < 0.5 or _share_of_step(facts, rows) < _MIN_SHARE:
+        return
+    to, rates = _reduced_type(facts)
+    if not to:
+        return
+    trial, edit = _run_in_both(facts, rows, to), _priced(facts, rows, to, rates)
+    if trial is None and edit is None:
+        raise CannotLook(_UNMEASURED)
+    count = max(1, round(per_step(facts, rows)))
+    places = locations_of(facts, sites_by_time(facts, rows))
+    device = "a GPU that has TF32" if facts.device.present else "a processor with instructions for bfloat16"
+    yield Suspicion(
+        message=f"{format_count(count, 'product')} a step multiply in full float32 on {device}.",
+        fix=_GPU_FIX if facts.device.present else _CPU_FIX,
+        rows=rows,
+        edit=edit,
+        confidence=0.8,
+        count=count,
+        location=places[0] if places else None,
+        also=places[1:],
+        evidence={"products_per_step": count},
+        trial=trial,
+        unpriced="" if edit else _UNMEASURED,
+    )
+
+
+def _reduced_type(facts: Facts) -> tuple[str, Rates | None]:
+    """What the device multiplies faster than float32, empty where it has nothing of the kind, and its rates."""
+    rates = rates_of(facts)
+    if facts.device.present:
+        if rates is None:
+            raise CannotLook("no data sheet is known that says what this GPU does with TF32")
+        # PyTorch's setting has no effect on AMD's GPUs but for some.
+        has_tf32 = "tf32" in rates.products and not rates.device.startswith("AMD")
+        return ("tf32" if has_tf32 else ""), rates
+    host = facts.run.host
+    if host is None or host.bfloat16 is None:
+        raise CannotLook("the recording does not say whether the processor has instructions for bfloat16")
+    if not host.bfloat16:
+        raise CannotLook("the processor has no instructions for bfloat16")
+    return "bfloat16", rates
+
+
+def _wide_products(facts: Facts) -> Rows:
+    """The program's products of float32 tensors that are large, and in which nothing runs in 16 bits (autocast)."""
+    called = program_operators(facts)
+    called = called[operators_of(facts.trace, MATRIX)[called]]
+    inside = facts.tree.total_under(_with_types(facts, _is_reduced).astype(np.int64))
+    called = called[_with_types(facts, _is_float32)[called] & (inside[called] == 0)]
+    inverse, works = _works_of(facts, called)
+    large = np.array([work is not None and work.operations >= _MIN_OPERATIONS for work in works], dtype=bool)
+    chosen: Rows = called[large[inverse]]
+    return chosen
+
+
+def _is_float32(kinds: Sequence[str]) -> bool:
+    return "float" in kinds and "double" not in kinds
+
+
+def _is_reduced(kinds: Sequence[str]) -> bool:
+    return any(kind in kinds for kind in _REDUCED)
+
+
+def _with_types(facts: Facts, accept: Callable[[Sequence[str]], bool]) -> Bools:
+    """Operators whose inputs have such types; told once for each distinct list of types."""
+    codes = facts.trace.events.types_code
+    kinds = {code: parse_types(facts.trace.text_of(code)) for code in distinct(codes[codes >= 0]).tolist()}
+    chosen = [code for code, listed in kinds.items() if accept(listed)]
+    mask: Bools = np.isin(codes, chosen) & (facts.trace.events.category == Category.OPERATOR)
+    return mask
+
+
+def _works_of(facts: Facts, rows: Rows) -> tuple[Rows, list[Work | None]]:
+    """What the distinct calls among the rows work, and before it which of them each row is."""
+    events, trace = facts.trace.events, facts.trace
+    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows], events.concrete_code[rows])
+    works = [
+        work_of(trace.name_of(row), trace.text_of(events.dims_code[row]), trace.text_of(events.concrete_code[row]))
+        for row in rows[first].tolist()
+    ]
+    return inverse, works
+
+
+def _without_tf32(facts: Facts, rows: Rows) -> Rows:
+    """Those that launch a kernel which multiplies in float32, and that a setting forbids TF32, as far as is known."""
+    trace, launches, flags = facts.trace, facts.launches, facts.run.flags
+    wide = np.isin(trace.events.name_code, trace.codes_where(lambda name: _WIDE_KERNEL.search(name) is not None))
+    narrow = np.isin(trace.events.name_code, trace.codes_where(lambda name: "tf32" in name.lower()))
+    owner = np.where(launches.call >= 0, launches.call, launches.operator)
+    mine = facts.tree.nearest_ancestor(trace.mask_of(rows), include_self=True)
+    carrier = np.where(owner >= 0, mine[owner], -1)
+    chosen = (wide & ~narrow)[launches.work] & (carrier >= 0)
+    rows = rows[np.isin(rows, carrier[chosen])]
+    convolution = np.isin(trace.events.name_code[rows], trace.codes_where(is_convolution))
+    allowed = np.where(convolution, flags.get("cudnn_tf32") is True, flags.get("matmul_precision") in _TF32)
+    kept: Rows = rows[~allowed]
+    return kept
+
+
+def _share_of_step(facts: Facts, rows: Rows) -> float:
+    """What of the step the products and their backward nodes are."""
+    return replay(facts, scale_with_backward(facts, rows, np.zeros(len(rows)), 0.0)).fraction if rows.size else 0.0
+
+
+def _priced(facts: Facts, rows: Rows, to: str, rates: Rates | None) -> Edit | None:
+    """The roofline's price on a GPU whose rates of either type are known."""
+    if rates is None or not facts.device.present or not {"float32", to} <= rates.products.keys():
+        return None
+    inverse, works = _works_of(facts, rows)
+    kept = np.array([_kept_share(work, rates, to) for work in works])
+    return scale_with_backward(facts, rows, kept[inverse], _UNCERTAINTY)
+
+
+def _kept_share(work: Work | None, rates: Rates, to: str) -> float:
+    """Of one call's time."""
+    before = work.least_ns(rates, "float32") if work else None
+    after = work.least_ns(rates, "float32", to) if work else None
+    return min(1.0, after / before) if before and after else 1.0
+
+
+def _run_in_both(facts: Facts, rows: Rows, to: str) -> Trial | None:
+    """Run the costliest products in both ways, with their backward pass where it was recorded."""
+    cases = cases_of(facts, rows, "float32")
+    if not cases:
+        return None
+    experiment = Experiment("reduced-precision", cases, to=to, backward=backward_of(facts, rows).size > 0)
+
+    def edit_of(factor: float) -> Edit:
+        return scale_with_backward(facts, rows, np.full(len(rows), factor), _UNCERTAINTY)
+
+    return Trial(experiment, edit_of)

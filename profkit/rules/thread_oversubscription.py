@@ -1,0 +1,176 @@
+"""Operators run on more threads than the program has CPUs, and the threads put each other to sleep.
+
+What it detects
+More threads for an operator (`torch.set_num_threads`, `OMP_NUM_THREADS`) than CPUs in the program's affinity mask and
+cgroup, or workers of a DataLoader that together run on more; and for evidence that it costs, so many threads that go to
+sleep, by the system's count, that waking them takes 6 % of the step or more. Where operators are few and large it
+costs little, and the rule is silent; so it is where only other programs want the same CPUs.
+
+Why is this bad?
+The threads of an operator share its work and wait for the last of them. With a CPU for each the wait is short, and they
+spin; with fewer CPUs than threads one has to sleep before the other can finish, and each operator, of which a step has
+hundreds, pays for waking all of them. It happens where the number was written for another machine, and in containers,
+where the machine's CPUs are seen and a quota holds.
+
+Example
+    torch.set_num_threads(64)
+    for x, y in loader:
+        train_step(x, y)
+
+Use instead
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    for x, y in loader:
+        train_step(x, y)
+
+How the saving is estimated
+Threads as many as CPUs hardly sleep within an operator. What the sleeps cost is their number times 10 us: a context
+switch each way and the waking (5 us by lmbench's `lat_ctx`, for processes with data), and the hundred pauses that GNU
+OpenMP spins before a thread sleeps. Their share of the CPU time that the program used meanwhile is their share of the
+step, which is taken out of the operators that are long enough to be shared out, evenly. What else threads take from
+each other comes on top and is not priced. With `--measure` the costliest operators are run on both numbers of threads
+instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.workers import loader_accounts
+from profkit.experiment import Experiment
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
+from profkit.rules.evidence import backward_of, locations_of, program_operators, sites_by_time, spent_ns
+from profkit.run import THREADS_SET
+from profkit.savings.cases import cases_of
+from profkit.savings.edits import Edit, shrink
+from profkit.savings.simulate import replay, step_time_ns
+from profkit.trace.events import Category, Rows
+from profkit.units import format_count, format_share
+
+_SLEEP_NS = 10_000
+"""Half of it a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 us), half the
+hundred pauses that GNU OpenMP spins before a thread sleeps where there are more threads than CPUs (its manual under
+``GOMP_SPINCOUNT``), of 140 cycles each on Intel's processors since Skylake."""
+_WORTH = 0.03
+"""Severity medium, which the least that the model allows must reach."""
+_MIN_READINGS = 3
+_MIN_SLEEPS = 1000
+"""A second, for each CPU: Python's threads hand the interpreter over 200 times a second at most, and whoever waits for
+files or other processes uses little CPU time, of which few sleeps are a large share."""
+_SHARED_OUT_NS = 20_000
+"""PyTorch shares out 32,768 elements and more (``at::internal::GRAIN_SIZE``), which take about as long to read and
+write at 10 GB/s."""
+_MOST_GAIN = 0.9
+_UNCERTAINTY = 0.5
+"""A switch takes from two to ten microseconds, by what the thread finds in the caches; a pause a third on others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """``threads`` in ``processes`` each, on ``cpus``; ``sleeps`` of the main process a second, and the share of its CPU
+    time that they take."""
+
+    threads: int
+    processes: int
+    cpus: int
+    sleeps: float = 0.0
+    lost_share: float = 0.0
+
+
+@rule(Kind.FAULT, Need.OPERATORS)
+def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
+    """One finding: where the number of threads is set, else the line at which the step computes."""
+    found = _threads_of(facts)
+    if found.threads * found.processes <= found.cpus or found.sleeps < _MIN_SLEEPS * found.cpus:
+        return
+    rows = _shared_out(facts)
+    edit = _without_sleeps(facts, rows, found.lost_share)
+    saved = replay(facts, edit).fraction if rows.size else 0.0
+    if saved * (1 - _UNCERTAINTY) < _WORTH:
+        return
+    places = _places(facts, rows, found)
+    per_step = round(found.sleeps * step_time_ns(facts) / 1e9)
+    yield Suspicion(
+        message=f"Operators run on {format_count(found.threads, 'thread')} and the program has "
+        f"{format_count(found.cpus, 'CPU')}: its threads go to sleep {per_step:,} times a step, and waking them takes "
+        f"{format_share(saved)} of it.",
+        fix=f"Use as many threads as there are CPUs: `torch.set_num_threads({found.cpus})`, or "
+        "`len(os.sched_getaffinity(0))` where it runs on other machines too; unset OMP_NUM_THREADS where it says more.",
+        rows=rows,
+        edit=edit,
+        confidence=0.8,
+        count=1,
+        location=next(iter(places), None),
+        also=places[1:3],
+        evidence={"threads": found.threads, "cpus": found.cpus, "sleeps_per_step": per_step,
+                  "sleeps_per_second": round(found.sleeps)},
+        trial=_run_on_fewer(facts, rows, found),
+    )  # fmt: skip
+
+
+def _threads_of(facts: Facts) -> _Threads:
+    host, set_now = facts.run.host, facts.run.flags.get("torch_threads")
+    if host is None:
+        raise CannotLook("nobody knows on how many CPUs, and with how many threads, this was recorded")
+    threads = set_now if isinstance(set_now, int) and set_now > 0 else host.torch_threads
+    workers = [worker.threads for loader in loader_accounts(facts) for worker in loader.workers if worker.threads > 1]
+    most, processes = (threads, 1) if threads >= sum(workers) else (max(workers), len(workers))
+    if most * processes <= host.cpus:
+        return _Threads(most, processes, host.cpus)
+    return _Threads(most, processes, host.cpus, *_sleeping(facts, host.cpus))
+
+
+def _sleeping(facts: Facts, cpus: int) -> tuple[float, float]:
+    """Sleeps a second, and their share of the CPU time, in the busier half of the time between readings: while the
+    program starts, or a recording is written, nothing is shared out."""
+    read = [sample for sample in facts.samples if sample.switches is not None]
+    if len(read) < _MIN_READINGS:
+        raise CannotLook("the program ran too short, or on a system that does not count how often threads sleep")
+    time_ns, switches, used = np.array([(s.time_ns, s.switches, s.cpu_share * cpus) for s in read], dtype=np.float64).T
+    apart_ns = np.diff(time_ns).clip(min=1)
+    rate = np.diff(switches) / apart_ns * 1e9
+    busy = rate >= np.median(rate)
+    sleeps = float(np.average(rate[busy], weights=apart_ns[busy]))
+    cpu = float(np.average(used[1:][busy], weights=apart_ns[busy]))
+    return sleeps, min(1.0, sleeps * _SLEEP_NS / 1e9 / max(cpu, 0.01))
+
+
+def _shared_out(facts: Facts) -> Rows:
+    """The outermost operators of the threads that take turns, in the measured steps, that are long enough to be shared
+    out; those in which a batch is loaded left out."""
+    events, tree = facts.trace.events, facts.tree
+    outermost = tree.outermost(events.category == Category.OPERATOR) & ~tree.under(facts.loading)
+    rows = facts.measured_rows(outermost & facts.serial_lanes[events.lane])
+    chosen: Rows = rows[spent_ns(facts, rows) >= _SHARED_OUT_NS]
+    return chosen
+
+
+def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:
+    """The operators keep what the sleeps, all of which are taken to lie in them, leave of their time."""
+    spent = spent_ns(facts, rows)
+    measured_ns = float(facts.steps.duration_ns[facts.steps.measured].sum())
+    lost = min(_MOST_GAIN, lost_share * measured_ns / max(float(spent.sum()), 1.0))
+    return shrink(rows, ((1 - lost) * spent).astype(np.int64), _UNCERTAINTY)
+
+
+def _places(facts: Facts, rows: Rows, found: _Threads) -> tuple[Location, ...]:
+    """The line that sets this number, else one that sets any, else where the step computes."""
+    setting = [remark.site for remark in facts.run.remarks if remark.kind == THREADS_SET]
+    setting.sort(key=lambda site: f"({found.threads})" not in site.source)
+    return (*map(Location.of, setting[:1]), *locations_of(facts, sites_by_time(facts, rows)[:2]))
+
+
+def _run_on_fewer(facts: Facts, rows: Rows, found: _Threads) -> Trial | None:
+    """Run the costliest of the operators on both numbers of threads, with their backward pass where there is one."""
+    called = np.intersect1d(program_operators(facts), rows)
+    cases = cases_of(facts, called) if facts.operators.has_shapes and found.processes == 1 else ()
+    if not cases:
+        return None
+    backward = backward_of(facts, called).size > 0
+    experiment = Experiment("fewer-threads", cases, to=str(found.cpus), count=found.threads, backward=backward)
+    spent = spent_ns(facts, rows)
+    return Trial(experiment, lambda factor: shrink(rows, (factor * spent).astype(np.int64), _UNCERTAINTY))

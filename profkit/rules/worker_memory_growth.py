@@ -1,0 +1,202 @@
+"""Worker processes copy the memory of a dataset that is a list of Python objects, page by page, as they read it.
+
+What it detects
+Workers of a DataLoader that were forked from the main process and whose own memory grows with the batches, while what
+they share with the main process shrinks by as much: from the third batch on, at each of four readings or more, in
+most workers, by 4 MB or more together. What a dataset keeps in a cache of its own grows as well, but shares no less and
+is no fault; nor is what the first batches touch.
+
+Why is this bad?
+A fork copies no memory: pages are shared until somebody writes to them. To read a Python object writes to it, since its
+counter of references goes up and down, so each worker ends up with a copy of all the objects that it reads. An epoch
+that fits in memory with one worker does not fit with sixteen, after hours, on a machine that is larger than any test.
+
+Example
+    class Captions(Dataset):
+        def __init__(self, path):
+            self.records = [json.loads(line) for line in open(path)]
+
+Use instead
+    class Captions(Dataset):
+        def __init__(self, path):
+            lines = [line.encode() for line in open(path)]
+            self.ends = np.cumsum([len(line) for line in lines])
+            self.text = np.frombuffer(b"".join(lines), dtype=np.uint8)
+
+How the saving is estimated
+Memory, not time: what all workers' own memory grew by per step between the readings of their accounts. It goes on until
+every object was read by every worker: the objects that the dataset holds, as far as they could be found, else all that
+is still shared, times the workers. The severity is that of this bound against what the program holds by then, or
+against the machine's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind, Location, Severity
+from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.evidence import busiest_site, locations_of
+from profkit.trace.events import Rows
+from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
+from profkit.units import format_bytes, format_count
+
+_MIN_READINGS = 4
+"""Three intervals: fewer do not tell growth from a step."""
+_WARM_UP = 2
+"""Batches: until then workers that only read arrays copied 0.6 to 2 MB of Python's and PyTorch's own objects, after it
+0.1 to 0.2 MB in 20 batches."""
+_PAGE_BYTES = 4096
+_LEAST_BYTES = 4 << 20
+_STILL = 0.25
+"""Of the mean growth: a list whose pages are nearly all copied grows more slowly, what was a single jump not at all."""
+_COPIED = 0.5
+"""Of what a worker's own memory grows by: the batches that wait to be taken lie in it as well."""
+_MOST_WORKERS = 0.5
+_HIGH_SHARE = 0.1
+"""Of the machine's memory: what other programs and the page cache need as well."""
+_MEDIUM_SHARE, _LOW_SHARE = 0.5, 0.1
+"""Of what the program holds, as for any lower peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """The workers of one loader whose own memory grows out of the shared one, over ``batches`` of theirs."""
+
+    loader: LoaderRecord
+    workers: int
+    grown_bytes: int
+    batches: int
+    own_bytes: int
+    shared_bytes: int
+
+    @property
+    def largest(self) -> HeldObjects | None:
+        return max(self.loader.objects, key=lambda held: held.bytes, default=None)
+
+    @property
+    def bound_bytes(self) -> int:
+        """What all workers together may yet have copied in the end."""
+        objects = sum(held.bytes for held in self.loader.objects)
+        each = min(objects, self.shared_bytes) if objects else self.shared_bytes
+        return max(self.grown_bytes, self.workers * each)
+
+
+@rule(Kind.FAULT)
+def worker_memory_growth(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each loader."""
+    if not facts.workers.records:
+        started = any(use.workers for use in facts.run.loaders)
+        raise CannotLook(
+            "the DataLoader's workers were not looked at: they began before the recording, or in another process"
+            if started else "no workers of a DataLoader were looked at"
+        )  # fmt: skip
+    if not any(len(_readings(record)) >= _MIN_READINGS for record in facts.workers.records):
+        raise CannotLook("the memory of the DataLoader's workers was read too seldom to tell growth")
+    for loader in facts.workers.loaders:
+        growth = _growth_of(facts, loader)
+        if growth is not None and growth.grown_bytes >= _LEAST_BYTES:
+            yield _suspect(facts, growth)
+
+
+def _growth_of(facts: Facts, loader: LoaderRecord) -> _Growth | None:
+    """None where most workers do not grow."""
+    looked_at = [
+        readings
+        for record in facts.workers.records
+        if record.loader == loader.loader and len(readings := _readings(record)) >= _MIN_READINGS
+    ]
+    growing = [readings for readings in looked_at if _copies(readings)]
+    if not growing or len(growing) <= _MOST_WORKERS * len(looked_at):
+        return None
+    first, last = [readings[0] for readings in growing], [readings[-1] for readings in growing]
+    return _Growth(
+        loader=loader,
+        workers=max(loader.workers, 1),
+        grown_bytes=sum(_own(sums) for sums in last) - sum(_own(sums) for sums in first),
+        batches=sum(sums.batches for sums in last) - sum(sums.batches for sums in first),
+        own_bytes=sum(_own(sums) for sums in last),
+        shared_bytes=max(_shared(sums) for sums in last),
+    )
+
+
+def _readings(record: WorkerRecord) -> list[WorkerSums]:
+    """The moments after the warm-up at which a worker's memory was read."""
+    read = (sums for sums in record.sums if sums.private_bytes is not None and sums.shared_bytes is not None)
+    return [sums for sums in read if sums.batches > _WARM_UP]
+
+
+def _own(sums: WorkerSums) -> int:
+    return sums.private_bytes or 0
+
+
+def _shared(sums: WorkerSums) -> int:
+    return sums.shared_bytes or 0
+
+
+def _copies(readings: list[WorkerSums]) -> bool:
+    """Whether a worker's own memory grows all the time, out of what it shared, by pages that it was given itself: what
+    the main process alone writes to is the worker's own afterwards, too."""
+    own, shared = np.array([_own(sums) for sums in readings]), np.array([_shared(sums) for sums in readings])
+    per_batch = np.diff(own) / np.diff([sums.batches for sums in readings])
+    grown = int(own[-1] - own[0])
+    mean = grown / (readings[-1].batches - readings[0].batches)
+    given_bytes = _PAGE_BYTES * ((readings[-1].faults or 0) - (readings[0].faults or 0))
+    copied_bytes = min(int(shared[0] - shared[-1]), given_bytes)
+    return bool(grown > 0 and per_batch.min() >= _STILL * mean and copied_bytes >= _COPIED * grown)
+
+
+def _suspect(facts: Facts, growth: _Growth) -> Suspicion:
+    requests = _requests(facts)
+    per_step = max(len(requests) / max(facts.steps.measured_count, 1), 1.0) * growth.grown_bytes / growth.batches
+    held, bound_bytes = growth.largest, growth.bound_bytes
+    loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
+    line = [Location.of(held.site)] if held is not None and held.site is not None else []
+    what = (
+        f"`{held.path}` is {format_count(held.objects, 'Python object')}, about {format_bytes(held.bytes)}"
+        if held is not None else "its dataset reads Python objects of the main process"
+    )  # fmt: skip
+    places = (*line, *loop)
+    return Suspicion(
+        message=f"Each of {format_count(growth.workers, 'worker')} copies the memory that it reads: {what}; the "
+        f"workers' own memory grew by {format_bytes(growth.grown_bytes)} in {growth.batches:,} batches, and may grow "
+        f"by {format_bytes(bound_bytes)} in all.",
+        fix="Keep the samples in a few NumPy arrays or tensors (numbers in one array; texts joined into one buffer of "
+        "bytes, with an array of where each ends), or in a file that workers read: no counters of references.",
+        rows=requests,
+        location=next(iter(places), None),
+        also=places[1:],
+        size_bytes=round(per_step),
+        grows=True,
+        severity=_severity(facts, growth),
+        count=1,
+        confidence=0.9 if held is not None else 0.75,
+        evidence={
+            "workers": growth.workers,
+            "batches": growth.batches,
+            "grown_bytes": growth.grown_bytes,
+            "still_shared_bytes": growth.shared_bytes,
+            "bound_bytes": bound_bytes,
+        },
+    )
+
+
+def _requests(facts: Facts) -> Rows:
+    """The main thread's requests for batches from workers."""
+    codes = facts.trace.codes_where(lambda name: "MultiProcessing" in name)
+    asked = facts.loading & np.isin(facts.trace.events.name_code, codes)
+    return facts.measured_rows(facts.tree.outermost(asked & (facts.trace.events.lane == facts.steps.main_lane)))
+
+
+def _severity(facts: Facts, growth: _Growth) -> Severity:
+    """From what the copies may come to."""
+    bound, host = growth.bound_bytes, facts.run.host
+    if host is not None and bound >= _HIGH_SHARE * host.memory_bytes:
+        return Severity.HIGH
+    held = growth.own_bytes + max((sample.rss_bytes for sample in facts.samples), default=0)
+    share = bound / max(bound + held, 1)
+    return Severity.MEDIUM if share >= _MEDIUM_SHARE else Severity.LOW if share >= _LOW_SHARE else Severity.INFO

@@ -1,0 +1,180 @@
+"""Gradients are filled with zeros before each backward pass, which then adds to them instead of handing them over.
+
+What it detects
+`zero_` (or `_foreach_zero_`) inside an optimizer's `zero_grad`, or elsewhere on as many tensors of the same shapes as
+the backward pass then adds gradients to: `module.zero_grad(set_to_none=False)`, `p.grad.zero_()`. Where several
+backward passes add to the gradients before they are cleared again, which is gradient accumulation, nothing is reported.
+
+Why is this bad?
+Each gradient is written once to be zero; then the backward pass computes it in a tensor of its own and adds the one to
+the other. With `.grad` at `None` it hands that tensor over, and between `zero_grad` and the backward pass no memory is
+held for gradients at all.
+
+Example
+    optimizer.zero_grad(set_to_none=False)
+    loss.backward()
+
+Use instead
+    optimizer.zero_grad()   # sets them to None, the default since PyTorch 2.0
+    loss.backward()
+
+How the saving is estimated
+The additions in the backward pass vanish, and so do the fills. Where a gradient fits the cache of a CPU, the call of
+the fill alone vanishes, which takes as long as the program's cheapest operators: to be added it was written to a place
+that the cache held, and the backward pass is then the first to write to memory in the fill's place. The bytes are those
+of the gradients: free until the backward pass, which is at the peak only where that lies before. What the system takes
+to give the freed memory back to the program, page by page, is not in it; on a CPU it can take up all of the saving.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.operators import parse_dims
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import (
+    group_by_site,
+    named_operators,
+    per_step,
+    program_operators,
+    scale_operators,
+    share_of_steps,
+    spent_ns,
+)
+from profkit.savings.edits import Edit, combine
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.units import format_bytes, format_count
+
+_CLEARING = "Optimizer.zero_grad#"
+_FILLS = ("aten::zero_", "aten::_foreach_zero_")
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+_MOST_ADDED = 1.5
+"""Additions for each fill: one is a backward pass for each `zero_grad`, two and more are gradient accumulation."""
+_LEAST_ADDED = 0.5
+"""Not every parameter gets a gradient in every step; where fewer than half do, the fills have another reason."""
+_LEAST_ALIKE = 0.9
+"""The share of the tensors filled on a line that look like the gradients added to next, where no range says so."""
+_CACHED_BYTES = 2 << 20
+"""The largest second-level caches of CPUs today; a larger gradient is written to memory whatever becomes of it."""
+_CHEAPEST = 5
+"""The percentile of all operators' times that is taken for the cost of a call."""
+_UNCERTAINTY = 0.3
+"""A gradient that is handed over lies elsewhere in memory each time; now and then it has to be copied instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clearing:
+    """The fills on one line, the additions to gradients between them, and the tensors filled."""
+
+    fills: Rows
+    adds: Rows
+    tensors: int
+
+
+@rule(Kind.FAULT, Need.OPERATORS)
+def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each line that fills gradients with zeros."""
+    for clearing in _find_clearings(facts):
+        if share_of_steps(facts, clearing.fills) < 0.5:
+            continue
+        steps = max(facts.steps.measured_count, 1)
+        filled = int(facts.operators.input_bytes[clearing.fills].sum()) // steps
+        tensors, added = clearing.tensors / steps, per_step(facts, clearing.adds)
+        size = f" ({format_bytes(filled)})" if filled else ""
+        yield Suspicion(
+            message=f"{format_count(max(1, round(tensors)), 'gradient')} a step{size} filled with zeros, to which the "
+            "backward pass then adds.",
+            fix="Call `zero_grad()` without `set_to_none=False`, or set `p.grad = None`: the backward pass then hands "
+            "its result over. Code that reads `.grad` in between must expect `None`.",
+            rows=clearing.fills,
+            edit=_hand_over(facts, clearing),
+            confidence=0.9,
+            count=max(1, round(tensors)),
+            size_bytes=filled,
+            evidence={"gradients_per_step": round(tensors, 1), "additions_per_step": round(added, 1)},
+        )
+
+
+def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
+    """Lines that fill gradients, with about as many additions to gradients as tensors filled."""
+    events = facts.trace.events
+    called = program_operators(facts)
+    fills = called[named_operators(facts, *_FILLS)[called]]
+    fills = fills[np.argsort(events.start_ns[fills], kind="stable")]
+    adds = _additions(facts)
+    # An addition belongs to the line that filled last; the first ones may follow a fill before the recording.
+    after = np.searchsorted(events.start_ns[fills], events.start_ns[adds]) - 1
+    by_range = facts.tree.under(_clearing_ranges(facts))[fills]
+    for _, rows in group_by_site(facts, fills):
+        mine = np.isin(fills, rows)
+        own = adds[(after >= 0) & mine[after]] if len(fills) else adds[:0]
+        tensors = int(_tensors_in(facts, rows).sum())
+        is_certain = bool(by_range[mine].all())
+        if not _LEAST_ADDED * tensors <= len(own) <= _MOST_ADDED * tensors:
+            continue
+        if is_certain or _are_alike(facts, rows, own):
+            yield _Clearing(rows, own, tensors)
+
+
+def _clearing_ranges(facts: Facts) -> Bools:
+    codes = facts.trace.codes_where(lambda name: name.startswith(_CLEARING))
+    ranges: Bools = facts.trace.with_codes(codes) & (facts.trace.events.category == Category.ANNOTATION)
+    return ranges
+
+
+def _additions(facts: Facts) -> Rows:
+    """The additions, on any thread, to gradients that are there already, without those of hooks."""
+    nodes = facts.trace.named(_ACCUMULATES) & (facts.trace.events.category == Category.OPERATOR)
+    adds = named_operators(facts, "aten::add_")
+    return facts.measured_rows(facts.tree.outermost(adds & facts.tree.under(nodes)))
+
+
+def _tensors_in(facts: Facts, fills: Rows) -> Int64s:
+    """How many tensors each call fills: one, or for `_foreach_zero_` as many as it takes, or where that is not recorded
+    calls `zero_` for."""
+    inner = facts.tree.total_under(named_operators(facts, "aten::zero_").astype(np.int64))[fills]
+    together = named_operators(facts, "aten::_foreach_zero_")[fills]
+    listed = np.array([len(_shapes(facts, row)) for row in fills.tolist()], dtype=np.int64)
+    return np.where(together, np.maximum(np.where(listed > 0, listed, inner), 1), 1)
+
+
+def _shapes(facts: Facts, row: int) -> list[tuple[int, ...]]:
+    """The shapes of the tensors that an operator fills, or of the one that it adds to."""
+    shapes = [tuple(shape) for shape in parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))]
+    return shapes if facts.trace.name_of(row) == "aten::_foreach_zero_" else shapes[:1]
+
+
+def _are_alike(facts: Facts, fills: Rows, adds: Rows) -> bool:
+    """Whether nearly all tensors that are filled have the shape of a gradient that is added to, each its own."""
+    filled = Counter(shape for row in fills.tolist() for shape in _shapes(facts, row) if shape)
+    added = Counter(shape for row in adds.tolist() for shape in _shapes(facts, row) if shape)
+    return bool(filled) and (filled & added).total() >= _LEAST_ALIKE * filled.total()
+
+
+def _hand_over(facts: Facts, clearing: _Clearing) -> Edit:
+    """Without the additions, and of the fills with what moves data alone."""
+    called = facts.operators.rows
+    call_ns = np.percentile(spent_ns(facts, called[facts.measured[called]]), _CHEAPEST) if called.size else 0.0
+    spent = spent_ns(facts, clearing.fills).astype(np.float64)
+    calls = _tensors_in(facts, clearing.fills)
+    cached = facts.operators.input_bytes[clearing.fills] <= calls * _CACHED_BYTES
+    cached &= ~_computes_on_device(facts, clearing.fills)
+    kept = np.where(cached, (spent - calls * call_ns).clip(min=0), 0.0) / np.maximum(spent, 1)
+    return combine([
+        scale_operators(facts, clearing.adds, np.zeros(len(clearing.adds)), _UNCERTAINTY, launch_kept=0.0),
+        scale_operators(facts, clearing.fills, kept, _UNCERTAINTY, launch_kept=0.0),
+    ])  # fmt: skip
+
+
+def _computes_on_device(facts: Facts, rows: Rows) -> Bools:
+    launching = np.zeros(len(facts.trace.events), dtype=np.int64)
+    operator = facts.launches.operator
+    launching[operator[operator >= 0]] = 1
+    found: Bools = facts.tree.total_under(launching)[rows] > 0
+    return found

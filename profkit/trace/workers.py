@@ -1,0 +1,139 @@
+"""The accounts that the workers of DataLoaders kept of themselves, in the directory ``workers`` of a run.
+
+Each worker appended lines of JSON to a file of its own, the first of which says who it is; the main process wrote what
+a loader's dataset holds. A worker may have been killed at any moment and a directory may come from anybody: lines and
+files that are not what profkit writes are passed over, and no more than so many are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from profkit.run import WORKERS_DIRECTORY, CallSite
+
+_MAX_FILES = 512
+_MAX_FILE_BYTES = 4 << 20
+_MAX_LINES = 4000
+_Value = TypeVar("_Value")
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSums:
+    """What a worker had done by a moment ``elapsed_ns`` after it began: times in nanoseconds.
+
+    ``fetch_ns`` is the dataset's own code, ``collate_ns`` the putting together, ``put_ns`` the handing over as far as
+    the worker's main thread sees to it; ``send_ns`` is from there until the batch was pickled and the pipe had room for
+    it, on a thread of its own. ``faults`` are pages that the process was given. In these batches the main thread used
+    ``busy_cpu_ns`` of CPU time and wanted a CPU without getting one for ``queued_ns``; ``cpu_ns`` is of the whole
+    process. Memory, and the threads of an operator, are None where they were not looked at.
+    """
+
+    batches: _Count
+    fetch_ns: _Count
+    collate_ns: _Count
+    put_ns: _Count
+    send_ns: _Count
+    busy_cpu_ns: _Count
+    queued_ns: _Count
+    elapsed_ns: _Count
+    cpu_ns: _Count
+    private_bytes: _Count | None = None
+    shared_bytes: _Count | None = None
+    faults: _Count | None = None
+    threads: _Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """One worker: which loader it belonged to, its number among the loader's workers, and its sums as they rose."""
+
+    loader: int
+    worker: int
+    workers: int
+    sums: tuple[WorkerSums, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldObjects:
+    """A container of Python objects that a dataset holds: how many there are and about how large they are; ``site`` is
+    the line that fills it."""
+
+    path: str
+    objects: _Count
+    bytes: _Count
+    site: CallSite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderRecord:
+    """A DataLoader that started workers while profkit watched, and what its dataset holds."""
+
+    loader: _Count
+    dataset: str
+    workers: _Count
+    persistent: bool = False
+    objects: tuple[HeldObjects, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """All accounts of a run."""
+
+    loaders: tuple[LoaderRecord, ...] = ()
+    records: tuple[WorkerRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    loader: _Count
+    worker: _Count
+    workers: _Count
+
+
+def read_workers(directory: Path) -> Workers:
+    """The accounts in a run directory; empty where there are none."""
+    try:
+        files = sorted(path for path in (directory / WORKERS_DIRECTORY).iterdir() if path.is_file())[:_MAX_FILES]
+    except OSError:
+        return Workers()
+    loaders = [_decode(data, LoaderRecord) for path in files if path.suffix == ".json" for data in _contents(path)]
+    records = [_record(data) for path in files if path.suffix == ".jsonl" for data in _contents(path)]
+    return Workers(
+        tuple(loader for loader in loaders if loader is not None),
+        tuple(record for record in records if record is not None),
+    )
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    """The file's content, where it can be read and is no larger than a worker would have written."""
+    try:
+        if path.stat().st_size <= _MAX_FILE_BYTES:
+            yield path.read_bytes()
+    except OSError:
+        return
+
+
+def _record(data: bytes) -> WorkerRecord | None:
+    first, *rest = data.split(b"\n")[:_MAX_LINES] or [b""]
+    header = _decode(first, _Header)
+    if header is None:
+        return None
+    sums: list[WorkerSums] = []
+    for line in rest:
+        found = _decode(line, WorkerSums)
+        if found is not None and (not sums or found.batches > sums[-1].batches):
+            sums.append(found)
+    return WorkerRecord(header.loader, header.worker, header.workers, tuple(sums))
+
+
+def _decode(data: bytes, kind: type[_Value]) -> _Value | None:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

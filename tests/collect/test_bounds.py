@@ -1,0 +1,72 @@
+"""How large a recording may grow: by its time, and by what the process holds, as events cannot be counted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from profkit.collect import bounds
+from profkit.collect.bounds import Bounds
+
+MB = 1 << 20
+
+
+class Process:
+    """What it holds now; the most it ever held is what a test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, peak_mb: int = 500, available_mb: int = 100_000) -> None:
+        self.held_mb = 300
+        monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: peak_mb * MB)
+        memory = SimpleNamespace(available=available_mb * MB)
+        monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
+        self.bounds = Bounds(30.0, lambda: self.held_mb * MB)
+
+    def is_full_at(self, mb: int) -> bool:
+        self.held_mb = mb
+        return self.bounds.are_exceeded(has_ended=False)
+
+
+def test_a_recording_may_hold_so_much_beyond_the_most_that_the_program_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(0)
+    assert [process.is_full_at(mb) for mb in (300, 500 + 256, 500 + 257)] == [False, False, True]
+
+
+def test_one_of_steps_that_did_not_fit_into_the_opening_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(0, are_large=True)
+    assert [process.is_full_at(mb) for mb in (300 + 48, 300 + 49)] == [False, True]
+
+
+def test_where_little_memory_is_free_it_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch, available_mb=1500)
+    process.bounds.begin(0)
+    assert [process.is_full_at(mb) for mb in (500 + 100, 500 + 101)] == [False, True]
+
+
+def test_time_ends_it_however_little_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(0)
+    now = bounds.time.monotonic()
+    monkeypatch.setattr(bounds.time, "monotonic", lambda: now + 61)
+    assert process.is_full_at(300)
+
+
+def test_where_nothing_is_recorded_nothing_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    assert not process.is_full_at(10**6)
+    process.bounds.begin(0)
+    process.bounds.end()
+    assert not process.is_full_at(10**6)
+
+
+def test_a_step_whose_lines_ran_out_is_given_time_before_its_size_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(2_000_000_000)
+    process.held_mb = 300 + 49
+    assert not process.bounds.are_exceeded(has_ended=True)
+    now = bounds.time.monotonic()
+    monkeypatch.setattr(bounds.time, "monotonic", lambda: now + 6)
+    assert process.bounds.are_exceeded(has_ended=True)
+    assert not process.bounds.are_exceeded(has_ended=False)

@@ -1,0 +1,137 @@
+"""Steps that the user says how to find, and from which number on to record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import profkit
+from profkit.cli import _recording
+from profkit.collect import forwards
+from profkit.collect.profiler import profile
+from profkit.collect.schedule import SIGNALS, Phase, Plan, Schedule
+from profkit.run import load_run
+from tests.collect.reading import is_inside, read_events, steps_of
+
+EPOCHS, BATCHES = 12, 3
+SAID = {
+    "step": "calls of step()",
+    "optimizer": "the optimizer's steps",
+    "dataloader": "the DataLoader's batches",
+    "forward": "calls of the model",
+    "epoch": "passes over the DataLoader",
+}
+
+
+def train(recording: profile) -> None:
+    """Each batch is seen by the model twice, trained on once, and announced every fourth time; all in epochs."""
+    loader = DataLoader(TensorDataset(torch.rand(4 * BATCHES, 8)), batch_size=4)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(EPOCHS):
+        for count, (batch,) in enumerate(loader):
+            optimizer.zero_grad()
+            (model(batch) + model(batch)).sum().backward()
+            optimizer.step()
+            if count == 0:
+                recording.step()
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwards, "_was_compiled", lambda: False)  # by another test
+
+
+@pytest.mark.parametrize(
+    ("chosen", "calls_a_step"),
+    [("step", 2 * BATCHES), ("optimizer", 2), ("dataloader", 2), ("forward", 1), ("epoch", 2 * BATCHES)],
+)
+def test_the_chosen_signal_ends_the_steps_and_the_report_says_which(
+    tmp_path: Path, chosen: str, calls_a_step: int
+) -> None:
+    with profkit.profile(tmp_path, wait=1, active=3, steps_from=chosen) as recording:
+        train(recording)
+    assert load_run(tmp_path).step_signal == SIGNALS[chosen]
+    assert load_run(tmp_path).notes == ()
+    events = read_events(tmp_path)
+    linears = [event for event in events if event["name"] == "aten::linear"]
+    counts = [sum(is_inside(linear, step) for linear in linears) / 2 for step in steps_of(events).values()]
+    assert len(counts) == 4
+    assert max(counts) == calls_a_step  # a pass over the DataLoader ends with a request for a batch that is none
+    assert recording.diagnosis.timing.steps_from == SAID[chosen]
+    assert f"found from {SAID[chosen]}" in " ".join(str(recording.diagnosis).split())
+
+
+def test_without_a_choice_the_best_signal_ends_them(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=1, active=1) as recording:
+        train(recording)
+    assert load_run(tmp_path).step_signal == "step()"
+
+
+def test_a_signal_that_never_comes_is_noted_and_the_beginning_kept(tmp_path: Path) -> None:
+    with profile(tmp_path, steps_from="dataloader"):
+        parameter = nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+        for _ in range(9):
+            (parameter * 2).sum().backward()
+            optimizer.step()
+    assert "no step ended by the signal that was asked for: dataloader" in load_run(tmp_path).notes
+    assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
+
+
+def test_models_that_are_made_later_are_found(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=0, active=1, steps_from="forward"):
+        model = nn.Sequential(nn.Linear(4, 4))
+        for _ in range(6):
+            model(torch.ones(1, 4))
+    assert load_run(tmp_path).step_signal == "forward"
+
+
+@pytest.mark.parametrize("wrong", ["steps", "", "Optimizer"])
+def test_an_unknown_signal_is_refused_with_the_known_ones(wrong: str) -> None:
+    with pytest.raises(ValueError, match="auto or one of step, optimizer, dataloader, forward, epoch"):
+        profile("never-made", steps_from=wrong)
+
+
+def test_the_command_line_offers_what_there_is() -> None:
+    assert _recording._SIGNALS == ("auto", *SIGNALS)
+    assert set(SAID) == set(SIGNALS)
+
+
+def count_phases(plan: Plan, steps: int) -> tuple[list[Phase], Schedule]:
+    schedule = Schedule(plan)
+    schedule.restart()
+    phases = []
+    for number in range(steps):
+        phases.append(schedule.phase)
+        schedule.begin(0)
+        schedule.advance(number)
+    return phases, schedule
+
+
+def test_no_step_before_the_one_asked_for_is_recorded() -> None:
+    phases, schedule = count_phases(Plan(wait=3, at_step=7, active=1), 12)
+    assert [number for number, phase in enumerate(phases) if phase.recorded] == [7, 9]
+    assert schedule.recorded == 2
+
+
+def test_an_early_step_asked_for_costs_no_timed_one() -> None:
+    phases, _ = count_phases(Plan(wait=3, at_step=1), 4)
+    assert phases.index(Phase.LOCATED) == 2
+
+
+def test_the_nearest_of_many_steps_before_are_those_timed() -> None:
+    _, schedule = count_phases(Plan(at_step=1000), 1000)
+    assert schedule.reference_step_ns == list(range(970, 1000))
+    assert len(schedule.reference_step_faults) == 30
+
+
+def test_a_window_begins_at_the_step_asked_for(tmp_path: Path) -> None:
+    with profkit.profile(tmp_path, at_step=20, active=2, steps_from="optimizer") as recording:
+        train(recording)
+    assert sorted(steps_of(read_events(tmp_path))) == [20, 22, 23]
+    assert recording.diagnosis.timing.measured_steps == (22, 23)

@@ -1,0 +1,125 @@
+"""A program that is ended once it is recorded: as by ``sys.exit``, with a status that says so, and in its own code."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from profkit.collect.profiler import profile
+from profkit.collect.schedule import Plan
+from profkit.collect.stopping import STOPPED, RecordingComplete, Stopper
+from profkit.collect.subject import Subject
+from profkit.run import load_run
+from tests.collect.reading import read_events, steps_of
+from tests.end_to_end.running import diagnose_forked
+from tests.forks import Forks
+
+OPTION = "--stop-after-recording"
+PROGRAM = """\
+import atexit, sys, torch
+atexit.register(print, "atexit")
+parameter = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+done = 0
+try:
+    while done < {steps}:
+        optimizer.zero_grad()
+        (parameter * 2).sum().backward()
+        optimizer.step()
+        done += 1
+except Exception:
+    print("caught")
+finally:
+    print("finally", done < 100_000)
+print("the end")
+{end}
+"""
+
+
+def run_until_ended(plan: Plan, directory: Path, steps: int) -> int:
+    """Train under a plan that stops; the number of steps that passed."""
+    parameter = torch.nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    done = 0
+    with pytest.raises(RecordingComplete) as caught, profile.planned(directory, plan, Subject()):
+        for _ in range(steps):
+            parameter.grad = torch.ones(4)
+            optimizer.step()
+            done += 1
+    assert caught.value.code == STOPPED
+    return done
+
+
+def test_the_program_is_ended_once_all_planned_steps_passed(tmp_path: Path) -> None:
+    done = run_until_ended(Plan(wait=1, active=2, after=1, stops=True), tmp_path, 10_000_000)
+    assert done >= 6
+    assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
+
+
+def test_a_program_that_ends_before_is_left_alone(tmp_path: Path) -> None:
+    with profile.planned(tmp_path, Plan(stops=True), Subject()):
+        torch.rand(3) * 2
+
+
+def test_no_thread_is_left_of_it() -> None:
+    stopper = Stopper()
+    stopper.cancel()
+    stopper.request()
+    assert stopper._thread is None
+    assert [thread for thread in threading.enumerate() if thread.name == "profkit-stopper"] == []
+
+
+class AtWork:
+    """A finalizer that lasts: an exception in it would be ignored."""
+
+    def __init__(self, stopper: Stopper) -> None:
+        self.stopper = stopper
+
+    def __del__(self) -> None:
+        self.stopper.request()
+        self.was_alive = all([self.stopper._thread is not None, *(len("rounds") for _ in range(200_000))])
+
+
+def test_nothing_is_raised_in_a_finalizer() -> None:
+    stopper = Stopper()
+    with pytest.raises(RecordingComplete):
+        working = AtWork(stopper)
+        del working
+        while True:
+            len("the program's own code")
+    stopper.cancel()
+
+
+@pytest.mark.slow
+def test_profkit_ends_the_program_and_says_so(tmp_path: Path, forks: Forks) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(steps=300_000, end=""))
+    outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.stdout.startswith("finally True\n")
+    assert "caught" not in outcome.stdout
+    assert "the end" not in outcome.stdout
+    assert "the program was ended once it was recorded, as asked" in outcome.stderr
+    run = load_run(tmp_path / "run")
+    assert (run.exit_status, run.was_stopped) == (STOPPED, True)
+    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5, 6, 7]
+
+
+@pytest.mark.slow
+def test_without_the_option_the_program_runs_to_its_end(tmp_path: Path, forks: Forks) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(steps=60, end=""))
+    outcome = diagnose_forked(forks, "program.py", directory=tmp_path)
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.stdout.startswith("finally True\nthe end\n")
+    assert not load_run(tmp_path / "run").was_stopped
+
+
+@pytest.mark.slow
+def test_a_status_of_the_programs_own_is_no_end_by_profkit(tmp_path: Path, forks: Forks) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(steps=3, end=f"sys.exit({STOPPED})"))
+    outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
+    assert outcome.status == 3
+    assert f"exit status {STOPPED}" in outcome.stderr
+    assert not load_run(tmp_path / "run").was_stopped

@@ -1,0 +1,67 @@
+"""From the sums that a worker wrote to what it did after its first batch."""
+
+from __future__ import annotations
+
+from profkit.derive.facts import Facts
+from profkit.derive.workers import LoaderAccount, busiest_loader, loader_accounts
+from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums
+from tests.traces import facts_of, op
+
+
+def sums(batches: int, *, fetch: int = 60, collate: int = 20, cpu: int = 70, queued: int = 5, elapsed: int = 200,
+         **more: int) -> WorkerSums:  # fmt: skip
+    """So much for each batch; 10 of the CPU time are not the main thread's."""
+    return WorkerSums(
+        batches, batches * fetch, batches * collate, batches * 10, batches * 30, batches * (cpu - 10),
+        batches * queued, batches * elapsed, batches * cpu, **more,
+    )  # fmt: skip
+
+
+def facts_with(*records: WorkerRecord, loaders: tuple[LoaderRecord, ...] = ()) -> Facts:
+    return facts_of([op("aten::mm", 0, 1)], workers=Workers(loaders, records))
+
+
+def test_the_first_batch_is_left_out():
+    first = sums(1, fetch=5000, elapsed=9000, private_bytes=100, threads=1)
+    last = sums(5, private_bytes=130)
+    later = WorkerSums(5, *(a + b - c for a, b, c in zip(
+        _times(first), _times(last), _times(sums(1)), strict=True)), private_bytes=130)  # fmt: skip
+    (loader,) = loader_accounts(facts_with(WorkerRecord(0, 0, 1, (first, later))))
+    (worker,) = loader.workers
+    assert (worker.batches, worker.fetch_ns, worker.collate_ns, worker.put_ns) == (4, 240, 80, 40)
+    assert (worker.elapsed_ns, worker.waiting_ns, worker.cpu_ns, worker.queued_ns) == (800, 440, 280, 20)
+    assert worker.blocked_ns == 4 * (90 - 60 - 5)  # neither on a CPU nor waiting for one
+    assert (worker.private_first_bytes, worker.private_bytes) == (100, 130)
+
+
+def _times(one: WorkerSums) -> list[int]:
+    return [one.fetch_ns, one.collate_ns, one.put_ns, one.send_ns, one.busy_cpu_ns, one.queued_ns, one.elapsed_ns,
+            one.cpu_ns]  # fmt: skip
+
+
+def test_a_batch_takes_its_cpu_time_and_what_it_is_blocked_for():
+    loader = busiest_loader(facts_with(WorkerRecord(0, 0, 1, (sums(1), sums(3)))))
+    assert loader is not None
+    assert loader.batch_ns == 70 + 25
+
+
+def test_a_worker_of_one_batch_tells_nothing():
+    assert loader_accounts(facts_with(WorkerRecord(0, 0, 1, (sums(1),)), WorkerRecord(0, 1, 2, ()))) == ()
+    assert busiest_loader(facts_with()) is None
+
+
+def test_processes_that_take_each_others_place_are_one_worker():
+    records = [WorkerRecord(0, 0, 1, (sums(1), sums(4))), WorkerRecord(0, 0, 1, (sums(1), sums(3)))]
+    (loader,) = loader_accounts(facts_with(*records))
+    assert [(worker.worker, worker.batches, worker.fetch_ns) for worker in loader.workers] == [(0, 5, 300)]
+
+
+def test_the_loader_that_prepared_most_comes_first_with_what_its_dataset_holds():
+    held = HeldObjects("dataset.x", 2000, 9000)
+    records = [WorkerRecord(0, 0, 1, (sums(1), sums(3))), WorkerRecord(1, 0, 1, (sums(1), sums(9)))]
+    known = (LoaderRecord(1, "Images", 1, objects=(held,)),)
+    loaders = loader_accounts(facts_with(*records, loaders=known))
+    assert [(loader.loader, loader.dataset, loader.batches, loader.objects) for loader in loaders] == [
+        (1, "Images", 8, (held,)), (0, "", 2, ()),
+    ]  # fmt: skip
+    assert isinstance(loaders[0], LoaderAccount)

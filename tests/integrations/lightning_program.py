@@ -1,0 +1,93 @@
+"""Trainings by Lightning: ``lightning_program PACKAGE``; what each left is described in ``told.json``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+BATCHES = 24
+
+
+def make_model(framework: Any, fails_at: int | None = None) -> Any:
+    class Model(framework.LightningModule):  # type: ignore[misc, name-defined]  # one of two packages
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(16, 1)
+
+        def training_step(self, batch: list[Tensor], number: int) -> Tensor:
+            if number == fails_at:
+                raise ValueError("bad batch")
+            penalty = torch.zeros(())
+            for row in batch[0]:
+                penalty = penalty + row.sum()  # expect: tensor-element-loop
+            return self.layer(batch[0]).square().mean() + 1e-6 * penalty
+
+        def validation_step(self, batch: list[Tensor], number: int) -> None:
+            self.layer(batch[0]).exp()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    return Model()
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")  # of the number of workers and of loggers, which these trainings do without
+    from profkit.integrations.lightning import ProfkitCallback
+
+    framework = importlib.import_module(sys.argv[1])
+    batches = torch.rand(BATCHES, 64, 16)
+    loader, few = (DataLoader(TensorDataset(data), batch_size=None) for data in (batches, batches[:2]))
+
+    def fit(name: str, fails_at: int | None = None, **settings: Any) -> Any:
+        callback = ProfkitCallback(name, wait=1, active=2)
+        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+        trainer = framework.Trainer(max_epochs=1, accelerator="cpu", callbacks=[callback], **quiet, **settings)
+        trainer.fit(make_model(framework, fails_at), loader, few)
+        return callback
+
+    fitted = fit("fit", val_check_interval=8)
+    told: dict[str, Any] = {"findings": list(map(_describe, fitted.diagnosis.findings))}
+    fit("accumulated", accumulate_grad_batches=4)
+    try:
+        fit("failed", fails_at=10)
+    except ValueError as error:
+        told["error"] = str(error)
+    from profkit.collect.profiler import profile
+
+    told["left_on"] = profile._current is not None
+    copy = pickle.loads(pickle.dumps(ProfkitCallback("copy")))
+    told["copied"] = isinstance(copy, framework.Callback) and isinstance(copy, ProfkitCallback)
+    Path("told.json").write_text(json.dumps(told))
+
+
+def _describe(finding: Any) -> tuple[Any, ...]:
+    place = finding.location
+    return finding.rule, place and place.file, place and place.line
+
+
+def fabric() -> None:
+    """A loop by Lightning Fabric, which knows nothing of profkit."""
+    warnings.simplefilter("ignore")  # as above
+    from lightning.fabric import Fabric
+
+    import profkit
+
+    runner = Fabric(accelerator="cpu", devices=1)
+    layer = torch.nn.Linear(16, 1)
+    model, optimizer = runner.setup(layer, torch.optim.SGD(layer.parameters(), lr=0.01))
+    loader = runner.setup_dataloaders(DataLoader(TensorDataset(torch.rand(BATCHES * 8, 16)), batch_size=8))
+    with profkit.profile("fabric", wait=1, active=2):
+        for (batch,) in loader:
+            optimizer.zero_grad()
+            runner.backward(model(batch).square().mean())
+            optimizer.step()

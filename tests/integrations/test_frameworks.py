@@ -1,0 +1,100 @@
+"""Training frameworks, each with the real library: the steps that are found are the program's."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profkit.run import load_run
+from tests.collect.reading import is_inside, read_events, steps_of
+from tests.forks import Ended, Forks
+from tests.integrations import accelerate_program, lightning_program, transformers_program
+
+
+def needs(library: str) -> None:
+    """Skip where a library cannot be installed. To import it here would take as long as the test."""
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+
+
+def run(forks: Forks, function: str, directory: Path, *arguments: str) -> Ended:
+    ended = forks.run(f"tests.integrations.{function}", arguments, directory)
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+def told(directory: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((directory / "told.json").read_text())
+    return content
+
+
+def count_steps(directory: Path) -> int:
+    """The steps of a recording: those that passed unprofiled and those in the trace; the first is neither."""
+    return len(load_run(directory).reference_step_ns) + len(steps_of(read_events(directory)))
+
+
+def steps_with(directory: Path, operator: str) -> int:
+    events = read_events(directory)
+    found = [event for event in events if event["name"] == operator]
+    return sum(is_inside(event, step) for event in found for step in steps_of(events).values())
+
+
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_lightnings_trainer_is_recorded_by_its_callback(package: str, forks: Forks, tmp_path: Path) -> None:
+    needs(package.partition(".")[0])
+    ended = run(forks, "lightning_program:main", tmp_path, package)
+    content, batches = told(tmp_path), lightning_program.BATCHES
+
+    assert load_run(tmp_path / "fit").step_signal == "step()"
+    assert load_run(tmp_path / "fit").notes == ()
+    assert count_steps(tmp_path / "fit") == batches - 1
+    assert steps_with(tmp_path / "fit", "aten::exp") == 0, "validation is no part of a step"
+    assert count_steps(tmp_path / "accumulated") == batches // 4 - 1
+
+    source = Path(lightning_program.__file__).read_text().splitlines()
+    (faulty,) = [n for n, line in enumerate(source, 1) if line.endswith("# expect: tensor-element-loop")]
+    assert ["tensor-element-loop", lightning_program.__file__, faulty] in content["findings"]
+    assert "profkit: the report: fit/report.html" in ended.stderr
+    assert (tmp_path / "fit" / "report.html").is_file()
+
+    assert (content["error"], content["left_on"]) == ("bad batch", False)
+    assert "the program failed: ValueError: bad batch" in load_run(tmp_path / "failed").notes
+    assert len(steps_of(read_events(tmp_path / "failed"))) == 3
+    assert content["copied"]
+
+
+def test_a_loop_by_lightning_fabric_has_its_steps_found(forks: Forks, tmp_path: Path) -> None:
+    needs("lightning")
+    run(forks, "lightning_program:fabric", tmp_path)
+    assert load_run(tmp_path / "fabric").step_signal == "optimizer"
+    assert count_steps(tmp_path / "fabric") == lightning_program.BATCHES - 1
+
+
+def test_the_trainer_of_transformers_is_recorded_by_its_callback(forks: Forks, tmp_path: Path) -> None:
+    needs("transformers")
+    ended = run(forks, "transformers_program:main", tmp_path)
+    content = told(tmp_path)
+
+    assert load_run(tmp_path / "trained").step_signal == "step()"
+    assert load_run(tmp_path / "trained").notes == ()
+    assert count_steps(tmp_path / "trained") == transformers_program.OPTIMIZER_STEPS - 1
+    assert steps_with(tmp_path / "trained", "aten::exp") == 0, "an evaluation is no part of a step"
+    assert content["steps"] == 2
+    assert "profkit: the report: trained/report.html" in ended.stderr
+
+    assert (content["error"], content["left_on"]) == ("IndexError", False)
+    assert any(note.startswith("the program failed: IndexError") for note in load_run(tmp_path / "failed").notes)
+
+
+def test_a_loop_by_accelerate_has_its_steps_found(forks: Forks, tmp_path: Path) -> None:
+    needs("accelerate")
+    run(forks, "accelerate_program:main", tmp_path)
+    described = load_run(tmp_path / "accelerated")
+    assert described.step_signal == "optimizer"
+    assert [use.name for use in described.optimizers] == ["AdamW"]
+    assert [use.batch_size for use in described.loaders] == [8]
+    assert count_steps(tmp_path / "accelerated") == accelerate_program.BATCHES // 2 - 1

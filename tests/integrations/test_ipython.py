@@ -1,0 +1,109 @@
+"""The cell magic in a real session of IPython, and how a notebook shows a diagnosis."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profkit.findings import Diagnosis
+from profkit.report import render
+from profkit.run import load_run
+from tests.forks import Forks
+from tests.integrations import ipython_program
+
+
+@pytest.fixture(scope="module", params=["terminal", "kernel"])
+def session(request: pytest.FixtureRequest, forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    if find_spec("IPython") is None:
+        pytest.skip("IPython is not installed")
+    directory = tmp_path_factory.mktemp(request.param)
+    ended = forks.run("tests.integrations.ipython_program:main", [request.param], directory)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    told: dict[str, Any] = json.loads((directory / "told.json").read_text())
+    return {**told, "said": ended.stdout + ended.stderr, "directory": directory}
+
+
+def line_of(cell: str, source: str) -> int:
+    return [line.strip() for line in cell.splitlines()].index(source) + 1
+
+
+def test_findings_name_the_cell_and_its_line(session: dict[str, Any]) -> None:
+    loops = sorted(tuple(found[1:]) for found in session["findings"] if found[0] == "tensor-element-loop")
+    inside, own = "total = total + values[i]", "penalty = penalty + value"
+    assert loops == [
+        ("In[2]", line_of(ipython_program.FUNCTION, inside), inside),
+        ("In[3]", line_of(ipython_program.RECORDED, own), own),
+    ]
+
+
+def test_the_cell_runs_as_without_the_magic(session: dict[str, Any]) -> None:
+    assert (session["load"], session["function"], session["recorded"]) == (None, None, None)
+    assert session["kept"] == 5
+    assert "6" in session["said"].splitlines(), "the last expression's value is shown"
+    described = load_run(session["directory"] / "run")
+    assert (described.step_signal, described.target) == ("optimizer", "notebook")
+
+
+def test_an_error_of_the_cell_is_the_cells(session: dict[str, Any]) -> None:
+    assert session["failed"] == "KeyError"
+    assert "the program failed: KeyError: 'mine'" in load_run(session["directory"] / "failed").notes
+
+
+def test_what_the_magic_does_not_understand_is_refused(session: dict[str, Any]) -> None:
+    assert (session["wrong"], session["wrong_number"]) == ("UsageError", "UsageError")
+    assert "at least" in session["said"]
+
+
+def test_the_extension_can_be_unloaded(session: dict[str, Any]) -> None:
+    assert (session["unload"], session["left"]) == (None, False)
+
+
+def test_a_notebook_shows_the_page_and_a_terminal_the_text(session: dict[str, Any]) -> None:
+    assert session["html"].startswith("<iframe ")
+    assert "Faults" in session["plain"]
+    assert "tensor-element-loop" in session["plain"]
+
+
+class Frame(HTMLParser):
+    """The elements of a fragment, and the page in its frame."""
+
+    def __init__(self, fragment: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(fragment)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+
+def test_the_frame_holds_the_page_and_may_do_nothing(hostile: Diagnosis) -> None:
+    fragment = hostile._repr_html_()
+    ((tag, attributes),) = Frame(fragment).elements
+    assert (tag, attributes["sandbox"]) == ("iframe", "")
+    assert set(attributes) == {"sandbox", "title", "style", "srcdoc"}
+    assert attributes["srcdoc"] == render(hostile, "html")
+    assert "<script>alert(1)</script>" not in str(attributes["srcdoc"])
+    assert fragment.count("<") == 2, "nothing of the page is part of the notebook's own"
+
+
+@pytest.fixture
+def hostile() -> Diagnosis:
+    from profkit.findings import Finding, Kind, Location, RunSummary, Severity, Timing
+
+    evil = "\"'></iframe><script>alert(1)</script>"
+    place = Location(evil, 3, evil, evil)
+    finding = Finding("a-rule", Kind.FAULT, Severity.HIGH, evil, 1, 1.0, evil, place)
+    return Diagnosis(RunSummary((evil,), None, None, None, None), Timing(0, None, ""), (finding,), {}, (evil,))
+
+
+def test_code_in_a_notebooks_cells_is_the_users(tmp_path: Path) -> None:
+    from profkit.collect.usercode import UserFiles
+
+    files = UserFiles()
+    assert files["/tmp/ipykernel_4711/1234567890.py"]
+    assert files["<ipython-input-3-abc>"]

@@ -1,0 +1,317 @@
+"""The pytest plugin, as a user's pytest runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from xml.etree import ElementTree
+
+import pytest
+
+import profkit
+from profkit.run import RUN_FILE, load_run
+from tests.forks import Forks
+
+STEPS = """
+    import sys
+    import pytest
+    import torch
+
+    VALUES = torch.rand(2000)
+
+    def faulty_step():
+        total = torch.zeros(())
+        for i in range(len(VALUES)):
+            total = total + VALUES[i]  # the fault
+        return total
+
+    def fine_step():
+        return VALUES.sum()
+
+    def record(profkit_session, step):
+        with profkit_session(wait=1, active=2) as prof:
+            for _ in range(8):
+                step()
+                prof.step()
+        return prof
+
+    @pytest.mark.profkit(severity="high")
+    def test_fault(profkit_session):
+        record(profkit_session, faulty_step)
+
+    @pytest.mark.profkit(severity="low", forbid=["tensor-element-loop"])
+    @pytest.mark.filterwarnings("error")
+    def test_healthy(profkit_session):
+        assert record(profkit_session, fine_step).diagnosis.timing.steps == 2
+
+    @pytest.mark.profkit(forbid="host-sync-in-step")
+    def test_other_rule(profkit_session):
+        record(profkit_session, faulty_step)
+
+    @pytest.mark.profkit(forbid=["host-sync-in-step"])
+    def test_remark_of_the_rule(profkit_session):
+        record(profkit_session, lambda: [fine_step().item() for _ in range(20)])
+
+    @pytest.mark.profkit
+    @pytest.mark.parametrize("step", [faulty_step, fine_step])
+    def test_mark_alone(step):
+        for _ in range(8):
+            step()
+
+    class TestUnmarked:
+        def test_it(self, profkit_session):
+            diagnosis = record(profkit_session, faulty_step).diagnosis
+            assert "tensor-element-loop" in [finding.rule for finding in diagnosis.findings]
+
+    @pytest.mark.profkit(severity="low")
+    def test_own_failure(profkit_session):
+        with profkit_session():
+            faulty_step()
+            raise KeyError("mine")
+
+    @pytest.mark.profkit
+    def test_nothing(profkit_session):
+        with profkit_session():
+            pass
+
+    @pytest.mark.profkit(forbid=["launch-bound"])
+    def test_cannot_look(profkit_session):
+        record(profkit_session, fine_step)
+
+    @pytest.mark.profkit(severity="high", baseline="baselines")
+    def test_failing_with_baseline(profkit_session):
+        record(profkit_session, faulty_step)
+"""
+MARKS = {
+    'forbid=["tensor-elemnt-loop"]': "no rule is called 'tensor-elemnt-loop'; the nearest is tensor-element-loop",
+    'severity="worst"': "severity must be one of high, medium, low: not 'worst'",
+    "max_regression=0.1": "max_regression needs a baseline to compare with",
+    'baseline="b", max_regression="5%"': "max_regression must be a share such as 0.05: not '5%'",
+    "severty='low'": "by name: not ['severty']",
+    "'low'": "by name: not ['low']",
+}
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(forks: Forks, tmp_path: Path) -> Run:
+    """Writes a test file and runs it; gives pytest's exit status and what it printed."""
+    return lambda body, *arguments: run_pytest(forks, tmp_path, body, *arguments)
+
+
+def run_pytest(forks: Forks, directory: Path, body: str, *arguments: str) -> tuple[int, str]:
+    (directory / "test_it.py").write_text(dedent(body))
+    ended = forks.run("tests.integrations.running:pytest_main", arguments, directory)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run of `STEPS` and `MARKS`: where, what was printed, and by the test's name why it failed, if it did."""
+
+    directory: Path
+    said: str
+    failures: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def tests(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    directory = tmp_path_factory.mktemp("tests")
+    marked = [f"@pytest.mark.profkit({mark})\ndef test_mark_{n}(): fine_step()\n" for n, mark in enumerate(MARKS)]
+    body = dedent(STEPS) + "\n".join(marked)
+    _, said = run_pytest(forks, directory, body, "--junitxml=results.xml", "--profkit-update-baseline")
+    cases = ElementTree.parse(directory / "results.xml").iter("testcase")
+    failures = {case.attrib["name"]: "".join(found.itertext()) for case in cases for found in case.iter("failure")}
+    return Outcome(directory, said, failures)
+
+
+def test_those_fail_that_should(tests: Outcome) -> None:
+    assert set(tests.failures) == {
+        "test_fault", "test_remark_of_the_rule", "test_mark_alone[faulty_step]", "test_own_failure", "test_nothing",
+        "test_failing_with_baseline", *(f"test_mark_{n}" for n in range(len(MARKS))),
+    }  # fmt: skip
+    assert " 5 passed" in tests.said
+
+
+def test_a_failure_shows_the_line_and_the_fix(tests: Outcome) -> None:
+    said = tests.failures["test_fault"]
+    source = (tests.directory / "test_it.py").read_text().splitlines()
+    line = source.index("        total = total + VALUES[i]  # the fault") + 1
+    assert said.startswith("profkit: 1 finding that this test forbids\nhigh tensor-element-loop: ")
+    assert f"test_it.py:{line} in faulty_step" in said
+    assert "total = total + VALUES[i]  # the fault" in said
+    assert "\n  fix    Say it for the whole tensor" in said
+    (report,) = re.findall(r"^report: (.+)$", said, re.MULTILINE)
+    assert Path(report).is_file()
+    assert "in _check" not in tests.said, "no frame of profkit's"
+
+
+def test_a_rule_that_is_forbidden_may_not_even_remark(tests: Outcome) -> None:
+    assert "host-sync-in-step: " in tests.failures["test_remark_of_the_rule"]
+
+
+def test_the_tests_own_failure_comes_first(tests: Outcome) -> None:
+    assert "KeyError: 'mine'" in tests.failures["test_own_failure"]
+
+
+def test_nothing_recorded_is_never_fine(tests: Outcome) -> None:
+    assert "nothing was recorded" in tests.failures["test_nothing"]
+
+
+def test_a_rule_that_could_not_look_is_a_warning(tests: Outcome) -> None:
+    assert "ProfkitWarning: profkit: launch-bound could not look: the recording holds no work of a GPU" in tests.said
+
+
+@pytest.mark.parametrize("number", range(len(MARKS)))
+def test_a_mark_that_means_nothing_fails_the_test(number: int, tests: Outcome) -> None:
+    said = tests.failures[f"test_mark_{number}"]
+    assert said.startswith("pytest.mark.profkit: ")
+    assert list(MARKS.values())[number] in said
+
+
+def test_a_failing_test_stores_no_baseline(tests: Outcome) -> None:
+    assert not (tests.directory / "baselines").exists()
+
+
+def test_recordings_lie_in_pytests_own_directory_under_the_tests_name(tests: Outcome) -> None:
+    names = {path.name for path in tests.directory.iterdir()}
+    assert names <= {"test_it.py", "results.xml", "basetemp", "__pycache__"}
+    (found,) = tests.directory.glob("basetemp/profkit*/test_it-TestUnmarked-test_it")
+    assert load_run(found).target == "test_it.py::TestUnmarked::test_it"
+
+
+ONE = ("-k", "test_step and 8")
+SLEEPY = """
+    import time
+    import pytest
+    import torch
+
+    MILLISECONDS = {milliseconds}
+
+    @pytest.mark.profkit(baseline="baselines", max_regression={limit})
+    @pytest.mark.parametrize("size", [8, 16])
+    def test_step(size, profkit_session):
+        with profkit_session(wait=6, active=1) as prof:
+            for _ in range(14):
+                time.sleep(MILLISECONDS / 1000)
+                torch.rand(size) * 2
+                prof.step()
+"""
+
+
+def median_ms(directory: Path) -> float:
+    return statistics.median(load_run(directory).reference_step_ns) / 1e6
+
+
+def sleepy(milliseconds: float, limit: float = 0.05) -> str:
+    return SLEEPY.format(milliseconds=milliseconds, limit=limit)
+
+
+@pytest.fixture(scope="module")
+def stored(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with baselines of both tests."""
+    directory = tmp_path_factory.mktemp("stored")
+    status, said = run_pytest(forks, directory, sleepy(3), "--profkit-update-baseline")
+    assert status == 0, said
+    return directory / "baselines"
+
+
+@pytest.fixture
+def baselines(stored: Path, tmp_path: Path) -> Path:
+    """The baselines, beside the test file that will be run."""
+    return Path(shutil.copytree(stored, tmp_path / "baselines"))
+
+
+def test_a_baseline_is_a_run_directory_for_each_test(stored: Path) -> None:
+    assert sorted(path.name for path in stored.iterdir()) == ["test_it-test_step-16", "test_it-test_step-8"]
+    for directory in stored.iterdir():
+        assert load_run(directory).target is not None
+        assert profkit.diagnose(directory).timing.steps == 1
+        assert not (directory / "report.html").exists()
+
+
+def test_without_a_baseline_the_test_fails_and_says_how_to_store_one(run: Run, tmp_path: Path) -> None:
+    status, said = run(sleepy(3), *ONE)
+    assert status == 1
+    assert f"there is no baseline at {tmp_path}/baselines/test_it-test_step-8: " in said
+    assert "`pytest --profkit-update-baseline` stores this run as one" in said
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_a_step_that_got_slower_than_its_baseline_fails(baselines: Path, run: Run) -> None:
+    status, said = run(sleepy(20))
+    assert status == 1
+    assert " 2 failed" in said
+    assert "a step takes longer than in the baseline, by 5.0 % or more and by more than the noise" in said
+    assert "Worse: a step takes" in said
+
+
+def test_a_baseline_is_replaced_when_asked_for(baselines: Path, run: Run) -> None:
+    status, said = run(sleepy(20), "--profkit-update-baseline", *ONE)
+    assert status == 0, said
+    assert median_ms(baselines / "test_it-test_step-8") > 15
+    assert median_ms(baselines / "test_it-test_step-16") < 15
+
+
+def test_what_is_no_slower_than_its_baseline_passes(baselines: Path, run: Run) -> None:
+    status, said = run(sleepy(3, limit=1.0), *ONE)  # a busy machine must not fail this test
+    assert status == 0, said
+
+
+def test_a_baseline_from_another_machine_is_a_warning(baselines: Path, run: Run) -> None:
+    for directory in baselines.iterdir():
+        told = json.loads((directory / RUN_FILE).read_text())
+        told["host"]["processor"] = "another processor"
+        (directory / RUN_FILE).write_text(json.dumps(told))
+    status, said = run(sleepy(20), *ONE)
+    assert status == 0
+    assert "not compared, the baseline comes from another machine: processor another processor against" in said
+
+
+def test_steps_under_a_tracer_are_not_compared(baselines: Path, run: Run) -> None:
+    status, said = run("import sys\nsys.settrace(lambda *_: None)\n" + dedent(sleepy(20)), *ONE)
+    assert status == 0
+    assert "a debugger or a coverage tool slows the steps down" in said
+
+
+def test_only_a_run_is_replaced_by_a_run(run: Run, tmp_path: Path) -> None:
+    mine = tmp_path / "baselines" / "test_it-test_step-8" / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    status, said = run(sleepy(2), "--profkit-update-baseline", *ONE)
+    assert status == 1
+    assert "exists and holds no run: not replaced" in said
+    assert mine.read_text() == "mine"
+
+
+def test_pytest_runs_without_the_plugin(run: Run) -> None:
+    status, said = run("def test_nothing(): pass", "-p", "no:profkit")
+    assert (status, "1 passed" in said) == (0, True), said
+
+
+def test_the_mark_and_the_fixture_explain_themselves(run: Run) -> None:
+    status, said = run("", "--markers", "--strict-markers")
+    assert status == 0
+    assert "@pytest.mark.profkit(*, forbid=()" in said
+
+
+def test_loading_the_plugin_imports_nothing_heavy() -> None:
+    code = (
+        "import pytest, sys; before = set(sys.modules); import profkit.integrations.pytest_plugin; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["profkit", "profkit.integrations", "profkit.integrations.pytest_plugin"]
+
+
+def test_the_package_names_the_plugin() -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert '[project.entry-points.pytest11]\nprofkit = "profkit.integrations.pytest_plugin"\n' in project

@@ -1,0 +1,87 @@
+"""What the callbacks of all frameworks share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import profkit
+from profkit.collect.profiler import profile
+from profkit.integrations.training import TrainingRecording
+from profkit.run import load_run
+from tests.collect.reading import read_events, steps_of
+
+
+def train(recording: TrainingRecording, steps: int) -> None:
+    recording.begin()
+    for _ in range(steps):
+        torch.rand(8) * 2
+        recording.end_step()
+
+
+def test_the_end_of_the_recording_and_the_report_are_announced(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recording = TrainingRecording(tmp_path / "run", wait=0, warmup=1, active=1)
+    assert recording.diagnosis is None
+    train(recording, 50)
+    recording.finish()
+    recording.report()
+    said = capfd.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["profkit"] * 3
+    assert said[0].endswith(f"the report comes when the training ends, or now: profkit diagnose {tmp_path}/run")
+    assert said[2] == f"profkit: the report: {tmp_path}/run/report.html"
+    assert recording.diagnosis is not None
+    assert recording.diagnosis.timing.steps == 1
+
+
+def test_another_training_is_not_recorded(tmp_path: Path) -> None:
+    recording = TrainingRecording(tmp_path / "run", wait=0, warmup=0, active=2)
+    train(recording, 4)
+    recording.finish()
+    train(recording, 4)
+    assert profile._current is None
+    assert len(steps_of(read_events(tmp_path / "run"))) == 2
+
+
+def test_under_another_recording_that_one_gets_the_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    inner = TrainingRecording(tmp_path / "inner", wait=0, warmup=0, active=2)
+    with profkit.profile(tmp_path / "outer", wait=0, warmup=0, active=2):
+        train(inner, 3)
+        inner.pause()
+        torch.rand(8).exp()
+        inner.resume()
+        train(inner, 3)
+        inner.finish()
+        inner.report()
+    assert not (tmp_path / "inner").exists()
+    assert (inner.directory, inner.diagnosis) == (None, None)
+    assert load_run(tmp_path / "outer").step_signal == "step()"
+    assert "the report" not in capfd.readouterr().err
+
+
+def test_a_training_that_failed_says_where_its_recording_lies(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recording = TrainingRecording(tmp_path / "run", wait=0, warmup=0, active=2)
+    train(recording, 4)
+    recording.finish(ValueError("bad"))
+    assert f"recorded in {tmp_path}/run up to the error: profkit diagnose {tmp_path}/run" in capfd.readouterr().err
+    assert "the program failed: ValueError: bad" in load_run(tmp_path / "run").notes
+
+
+def test_without_a_training_there_is_nothing_to_do_and_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
+    recording = TrainingRecording()
+    recording.end_step()
+    recording.pause()
+    recording.resume()
+    recording.finish()
+    recording.report()
+    assert capfd.readouterr().err == ""
+
+
+def test_settings_that_mean_nothing_are_refused_before_the_training() -> None:
+    with pytest.raises(ValueError, match="active at least 1"):
+        TrainingRecording(active=0)

@@ -1,0 +1,164 @@
+"""Convolutions on images with the channels first: measured on a CPU, read off the transposing kernels on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.diagnosing import diagnose
+from profkit.experiment import Answer, Case, Measurement
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.channels_first_convolution import channels_first_convolution
+from profkit.run import CallSite, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, kernel, mark, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+IMAGE, WEIGHT, RESULT = [8, 3, 32, 32], [16, 3, 3, 3], [8, 16, 32, 32]
+SETTINGS = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+FIRST, LAST = "0", "2"
+
+
+def find(facts) -> list[Suspicion]:
+    return list(channels_first_convolution.check(facts))
+
+
+def convolution(
+    at: float = 10, duration: float = 40, layout: str = FIRST, size: list[int] = RESULT
+) -> list[Json]:
+    """A `conv2d` and the call that sizes its result inside oneDNN's."""
+    return [
+        op("aten::conv2d", at, duration, dims=[IMAGE, WEIGHT, [16]], types=["float"] * 3, concrete=SETTINGS),
+        op("aten::mkldnn_convolution", at + 1, duration - 2),
+        op("aten::resize_", at + 2, 1, dims=[size, [], []], concrete=["", str(size), layout]),
+    ]
+
+
+def recording(events: list[Json], run: Run | None = None) -> Any:
+    """Four steps of 100 us with these events in each."""
+    moved = [{**event, "ts": event["ts"] + 100 * i} for i in range(4) for event in events]
+    return facts_of([*(step(i, 100 * i, 100) for i in range(4)), *moved], run=run)
+
+
+def test_on_a_cpu_there_is_an_experiment_and_no_price():
+    facts = recording(convolution())
+    (found,) = find(facts)
+    assert (found.edit, found.count) == (None, 1)
+    assert "--measure" in found.unpriced
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::conv2d")
+    assert found.trial is not None
+    experiment = found.trial.experiment
+    shapes = (tuple(IMAGE), tuple(WEIGHT), (16,))
+    assert (experiment.kind, experiment.backward) == ("channels-last", False)
+    assert experiment.cases == (Case("conv2d", shapes, "float32", 1.0, tuple(SETTINGS), 40_000.0),)
+    assert predict_saving(facts, found.trial.edit_of(0.5)).fraction == pytest.approx(0.2)
+
+
+def test_what_was_not_measured_is_said_to_need_it_and_what_was_is_reported():
+    facts = recording(convolution())
+    unmeasured = diagnose(facts)
+    assert "--measure" in unmeasured.skipped["channels-first-convolution"]
+    assert unmeasured.findings == ()
+    measured = diagnose(facts, lambda *_: [Answer(Measurement(0.5, 0.4, 0.6, 40_000, 20_000))])
+    assert [finding.rule for finding in measured.findings] == ["channels-first-convolution"]
+    assert "channels-first-convolution" not in measured.skipped
+    slower = diagnose(facts, lambda *_: [Answer(Measurement(35.0, 30.0, 40.0, 40_000, 1_400_000))])
+    assert (slower.findings, "channels-first-convolution" in slower.skipped) == ((), False)
+
+
+def test_poolings_and_normalisations_are_measured_too():
+    pooling, table = (
+        op("aten::max_pool2d", at, 20, dims=[shape, []], types=["float", ""], concrete=["", "[2, 2]"])
+        for at, shape in ((55, RESULT), (77, [16, 32, 32]))
+    )
+    facts = recording([*convolution(), pooling, table])
+    (found,) = find(facts)
+    assert found.trial is not None
+    assert [case.operator for case in found.trial.experiment.cases] == ["conv2d", "max_pool2d"]
+    assert predict_saving(facts, found.trial.edit_of(0.5)).fraction == pytest.approx(0.3)
+
+
+def test_channels_that_are_last_already_are_silent():
+    assert find(recording(convolution(layout=LAST))) == []
+
+
+def test_where_some_are_last_the_program_chose_so_and_it_is_silent():
+    assert find(recording([*convolution(), *convolution(55, layout=LAST)])) == []
+
+
+def test_convolutions_of_which_the_layout_does_not_show_are_silent():
+    plain, *_ = convolution()
+    assert find(recording([plain])) == []
+    assert find(recording(convolution(size=[16]))) == []
+
+
+@pytest.mark.parametrize(("duration", "reported"), [(10.2, 1), (9.8, 0)])
+def test_a_tenth_of_the_step_is_the_least(duration, reported):
+    assert len(find(recording(convolution(duration=duration)))) == reported
+
+
+def test_a_sequence_is_no_image():
+    events = [{**event, "name": event["name"].replace("2d", "1d")} for event in convolution()]
+    assert find(recording(events)) == []
+
+
+def test_convolutions_of_unknown_operators_alone_cannot_be_run_again():
+    facts = recording([*convolution(duration=15), op("aten::max_pool2d", 30, 60, dims=[[], [], []])])
+    assert len(find(facts)) == 1
+    deformed = [{**event, "args": {**event["args"], "Input Dims": []}} if event["name"] == "aten::conv2d" else event
+                for event in convolution()]  # fmt: skip
+    with pytest.raises(CannotLook, match="cannot be run again"):
+        find(recording(deformed))
+
+
+def test_the_line_is_that_of_the_convolutions():
+    sites = (CallSite("net.py", 7, "forward", "x = self.conv(x)"),)
+    first = [step(0, 0, 100), mark(0, 5, 80), *convolution()]
+    later = [{**event, "ts": event["ts"] + 100 * i} for i in (1, 2) for event in convolution()]
+    facts = facts_of([*first, step(1, 100, 100), step(2, 200, 100), *later], callsites=sites)
+    (found,) = find(facts)
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("net.py", 7)
+
+
+def transposing(name: str, duration: float = 20, times: int = 4) -> Any:
+    """Steps of 100 us whose kernels the host waits for: one of the name, then a convolution's."""
+    events: list[Json] = []
+    for i in range(4):
+        at, first, second = 100 * i, 2 * i + 1, 2 * i + 2
+        before = name if i < times else "other"
+        events += [
+            step(i, at, 100), op("aten::conv2d", at + 5, 20),
+            runtime("cudaLaunchKernel", at + 6, 3, correlation=first),
+            kernel(before, at + 10, duration, correlation=first),
+            runtime("cudaLaunchKernel", at + 10, 3, correlation=second),
+            kernel("conv", at + 10 + duration, 40, correlation=second),
+            runtime("cudaDeviceSynchronize", at + 30, 25 + duration),
+        ]  # fmt: skip
+    return facts_of(events)
+
+
+@pytest.mark.parametrize("name", ["void cudnn::engines_precompiled::nchwToNhwcKernel<float, float>(float*)",
+                                  "nhwcToNchwKernel", "batched_transpose_32x32_dword"])  # fmt: skip
+def test_on_a_gpu_exactly_the_transposing_kernels_are_saved(name):
+    facts = transposing(name)
+    (found,) = find(facts)
+    assert (found.count, found.unpriced) == (1, "")
+    assert found.edit is not None
+    assert found.edit.work.tolist() == rows_named(facts.trace, name)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_gpu_without_such_kernels_is_silent():
+    assert find(transposing("implicit_convolve_sgemm")) == []
+
+
+@pytest.mark.parametrize(("duration", "reported"), [(1.2, 1), (0.8, 0)])
+def test_one_per_cent_of_the_step_is_the_least_on_a_gpu(duration, reported):
+    assert len(find(transposing("nchwToNhwcKernel", duration))) == reported
+
+
+@pytest.mark.parametrize(("times", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_steps_are_the_least_on_a_gpu(times, reported):
+    assert len(find(transposing("nchwToNhwcKernel", times=times))) == reported

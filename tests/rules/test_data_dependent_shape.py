@@ -1,0 +1,222 @@
+"""Selections by a mask: those that a pass over everything would undercut, and those that spare work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.data_dependent_shape import data_dependent_shape
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, kernel, mark, memory, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+ELEMENTS = 1 << 16
+PASS_US = 10.0
+"""What `sub` takes to read two tensors of so many floats and to write one, which is 12 bytes an element."""
+WHERE_US = PASS_US * (2 * 4 + 1) / 12
+CALL_US = 1.0
+
+
+def find(facts) -> list[Suspicion]:
+    return list(data_dependent_shape.check(facts))
+
+
+def sub(at: float, elements: int = ELEMENTS) -> Json:
+    return op("aten::sub", at, PASS_US, dims=[[elements], [elements], []], types=["float", "float", "Scalar"])
+
+
+def call(at: float) -> Json:
+    """The cheapest operator there is."""
+    return op("aten::detach", at, CALL_US, dims=[[4]], types=["float"])
+
+
+def selection(at: float, picked: int, *, elements: int = ELEMENTS, duration: float = 40,
+              sequence: int | None = None, shapes: bool = True) -> list[Json]:  # fmt: skip
+    """`x[mask]`: indices are allocated and freed again, the result stays until 30 us later."""
+    dims, types = ([[elements], [[elements]]], ["float", "TensorList"]) if shapes else (None, None)
+    return [
+        op("aten::index", at, duration, dims=dims, types=types, sequence=sequence),
+        op("aten::nonzero", at + 1, duration - 1),
+        memory(at + 2, 8 * picked, 1),
+        memory(at + 20, 4 * picked, 2),
+        memory(at + 30, -8 * picked, 1),
+        memory(at + duration + 30, -4 * picked, 2),
+    ]
+
+
+def taker(at: float, picked: int, name: str = "aten::mean", duration: float = 5) -> Json:
+    return op(name, at, duration, dims=[[picked], []], types=["float", ""])
+
+
+def masked_mean(at: float, picked: int = ELEMENTS // 2) -> list[Json]:
+    return [sub(at), *selection(at + 12, picked), taker(at + 55, picked), call(at + 65)]
+
+
+def steps_of(part: Callable[[float], list[Json]], length: float = 100, count: int = 4) -> list[Json]:
+    return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
+
+
+def test_a_selection_takes_a_pass_instead_and_what_takes_its_result_grows_with_it():
+    facts = facts_of(steps_of(masked_mean))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::index")
+    assert found.evidence == {"masked_bytes_per_step": 4 * ELEMENTS, "picked_share": 0.5}
+    kept = WHERE_US + CALL_US + (2 - 1) * (5 - CALL_US)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((40 - kept) / 100, abs=1e-3)
+
+
+def test_the_backward_pass_scatters_and_takes_a_pass_instead_too():
+    def part(at: float) -> list[Json]:
+        picked, number = ELEMENTS // 2, int(at)
+        events = [sub(at), *selection(at + 12, picked, sequence=number), taker(at + 55, picked), call(at + 65)]
+        return [*events, op("autograd::engine::evaluate_function: IndexBackward0", at + 70, 60, sequence=number)]
+
+    facts = facts_of(steps_of(part, 200))
+    kept = 2 * (WHERE_US + CALL_US) + (5 - CALL_US)
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((40 + 60 - kept) / 200, abs=1e-3)
+
+
+def test_a_selection_of_few_elements_that_spares_a_product_is_silent():
+    def part(at: float) -> list[Json]:
+        picked = ELEMENTS // 8
+        product = op("aten::linear", at + 55, 20, dims=[[picked // 64, 64], [1000, 64]], types=["float", "float"])
+        return [sub(at), *selection(at + 12, picked), product, call(at + 80)]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_a_selection_before_a_cheap_product_is_an_opportunity():
+    def part(at: float) -> list[Json]:
+        picked = ELEMENTS // 2
+        product = op("aten::linear", at + 55, 8, dims=[[picked // 64, 64], [2, 64]], types=["float", "float"])
+        return [sub(at), *selection(at + 12, picked), product, call(at + 80)]
+
+    (found,) = find(facts_of(steps_of(part)))
+    assert found.kind is Kind.OPPORTUNITY
+
+
+@pytest.mark.parametrize(("elements", "reported"), [(1 << 14, 1), ((1 << 14) - 1, 0)])
+def test_64_kibibytes_are_the_least(elements, reported):
+    def part(at: float) -> list[Json]:
+        return [sub(at), *selection(at + 12, elements // 2, elements=elements), call(at + 65)]
+
+    assert len(find(facts_of(steps_of(part)))) == reported
+
+
+def test_indices_that_are_numbers_are_silent():
+    def part(at: float) -> list[Json]:
+        return [event for event in masked_mean(at) if event["name"] != "aten::nonzero"]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_without_a_gpu_the_places_of_a_mask_alone_are_silent():
+    """There is no waiting, and nothing that could be masked instead."""
+
+    def part(at: float) -> list[Json]:
+        return [sub(at), op("aten::nonzero", at + 12, 40, dims=[[ELEMENTS]], types=["bool"]), call(at + 65)]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_masked_select_counts():
+    def part(at: float) -> list[Json]:
+        picked = ELEMENTS // 2
+        chosen = op("aten::masked_select", at + 12, 40, dims=[[ELEMENTS], [ELEMENTS]], types=["float", "bool"])
+        return [sub(at), chosen, memory(at + 20, 4 * picked, 2), call(at + 65), memory(at + 80, -4 * picked, 2)]
+
+    assert len(find(facts_of(steps_of(part)))) == 1
+
+
+def test_shapes_come_from_the_located_step_where_every_step_picks_another_number():
+    sites = (CallSite("train.py", 9, "train"),)
+    first = [step(0, 0, 100), mark(0, 5, 60), *masked_mean(0)]
+    later = []
+    for i, picked in enumerate((ELEMENTS // 4, ELEMENTS // 2, 3 * ELEMENTS // 4)):
+        at = 1000 + 100 * i
+        events = [sub(at), *selection(at + 12, picked, shapes=False), taker(at + 55, picked), call(at + 65)]
+        events[-2]["args"].pop("Input Dims")
+        later += [step(i + 2, at, 100), *events]
+    (found,) = find(facts_of([*first, *later], callsites=sites))
+    assert found.evidence == {"masked_bytes_per_step": 4 * ELEMENTS, "picked_share": 0.5}
+
+
+def test_without_memory_events_it_cannot_look():
+    events = [event for event in steps_of(masked_mean) if event["name"] != "[memory]"]
+    with pytest.raises(CannotLook, match="memory"):
+        find(facts_of(events))
+
+
+def test_without_shapes_it_cannot_look():
+    events = steps_of(masked_mean)
+    for event in events:
+        event["args"].pop("Input Dims", None)
+    with pytest.raises(CannotLook, match="shapes"):
+        find(facts_of(events))
+
+
+@pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_steps_are_the_least(steps, reported):
+    def part(at: float) -> list[Json]:
+        return masked_mean(at) if at < 100 * steps else [sub(at), call(at + 65)]
+
+    assert len(find(facts_of(steps_of(part)))) == reported
+
+
+def on_a_device(busy: float, name: str = "aten::nonzero") -> list[Json]:
+    """Kernels of so many microseconds are queued when the host asks for the count, and 40 us of work follow."""
+
+    def part(at: float) -> list[Json]:
+        number = 2 * int(at) // 200 * 2 + 1
+        return [
+            op("aten::mm", at, 10),
+            runtime("cudaLaunchKernel", at + 2, 2, correlation=number),
+            kernel("gemm", at + 5, busy, correlation=number),
+            op(name, at + 12, busy),
+            runtime("cudaStreamSynchronize", at + 14, busy - 7),
+            op("aten::mul", at + busy + 20, 40),
+            runtime("cudaLaunchKernel", at + busy + 58, 2, correlation=number + 1),
+            kernel("mul", at + busy + 60, 40, correlation=number + 1),
+        ]
+
+    return steps_of(part, 200)
+
+
+@pytest.mark.parametrize("name", ["aten::nonzero", "aten::masked_select", "aten::_unique2"])
+def test_on_a_gpu_the_wait_is_what_it_costs(name):
+    facts = facts_of(on_a_device(80, name))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, name)
+    assert found.evidence == {"waits_per_step": 1.0}
+    assert found.edit.waits.tolist() == rows_named(facts.trace, "cudaStreamSynchronize")
+
+
+def test_on_a_gpu_another_operators_wait_is_another_rules_business():
+    assert find(facts_of(on_a_device(80, "aten::item"))) == []
+
+
+@pytest.mark.parametrize(("taking", "reported"), [(30, 1), (60, 0)])
+def test_on_a_gpu_the_longer_kernels_after_it_are_set_against_the_wait(taking, reported):
+    """Without the wait the step would be 60 us shorter; a kernel on twice as many elements takes as long again."""
+    picked = ELEMENTS // 2
+
+    def part(at: float) -> list[Json]:
+        number = int(at) // 200 * 2 + 1
+        return [
+            op("aten::sub", at, 10, dims=[[ELEMENTS], [ELEMENTS], []], types=["float", "float", "Scalar"]),
+            runtime("cudaLaunchKernel", at + 2, 2, correlation=number),
+            kernel("sub", at + 5, 80, correlation=number),
+            *selection(at + 12, picked, duration=75),
+            runtime("cudaStreamSynchronize", at + 14, 72),
+            taker(at + 90, picked, "aten::exp"),
+            runtime("cudaLaunchKernel", at + 92, 1, correlation=number + 1),
+            kernel("exp", at + 95, taking, correlation=number + 1),
+            op("aten::mm", at + 100, 90),
+        ]
+
+    assert len(find(facts_of(steps_of(part, 200)))) == reported

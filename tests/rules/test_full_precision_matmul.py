@@ -1,0 +1,180 @@
+"""Products in full float32: on processors and GPUs that could do with less, and where nothing can be gained or told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.diagnosing import diagnose
+from profkit.experiment import Case
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.full_precision_matmul import full_precision_matmul
+from profkit.run import CallSite, Host, Rates, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, kernel, mark, op, runtime, step
+
+Json = dict[str, Any]
+DIMS = [[128, 128], [128, 128]]
+"""4.2 million operations; 64 KiB each of two inputs and the result."""
+RATES = Rates("cpu", 6.5536e10, {"float32": 4.194304e11, "bfloat16": 1.6777216e12})
+
+
+def host(bfloat16: bool | None = True, rates: Rates | None = RATES) -> Run:
+    return Run(device="cpu", host=Host(2, 1, 1 << 30, "a processor", bfloat16), rates=rates)
+
+
+def find(facts) -> list[Suspicion]:
+    return list(full_precision_matmul.check(facts))
+
+
+def product(at: float = 10, duration: float = 60, dims: Any = DIMS, kind: str = "float", name: str = "mm") -> Json:
+    return op(f"aten::{name}", at, duration, dims=dims, types=[kind, kind], concrete=["", ""], sequence=3)
+
+
+def recording(events: list[Json], run: Run | None = None, count: int = 4, **more: Any) -> Any:
+    """Steps of 100 us with these events in each."""
+    moved = [{**event, "ts": event["ts"] + 100 * i} for i in range(count) for event in events]
+    return facts_of([*(step(i, 100 * i, 100) for i in range(count)), *moved], run=run, **more)
+
+
+def test_rates_alone_price_nothing_on_a_processor():
+    (found,) = find(recording([product()], host()))
+    assert found.edit is None
+    assert "--measure" in found.unpriced
+
+
+def test_the_backward_nodes_keep_the_same_share():
+    node = op("autograd::engine::evaluate_function: MmBackward0", 75, 20, sequence=3)
+    facts = recording([product(), node, op("MmBackward0", 76, 18, sequence=3)], host())
+    (found,) = find(facts)
+    assert predict_saving(facts, found.trial.edit_of(0.7)).fraction == pytest.approx(0.8 * 0.3, abs=1e-3)
+
+
+def test_without_rates_there_is_no_price_but_an_experiment():
+    facts = recording([product()], host(rates=None))
+    (found,) = find(facts)
+    assert found.edit is None
+    assert "--measure" in found.unpriced
+    assert found.trial is not None
+    experiment = found.trial.experiment
+    assert (experiment.kind, experiment.to, experiment.backward) == ("reduced-precision", "bfloat16", False)
+    assert experiment.cases == (Case("mm", ((128, 128), (128, 128)), "float32", 1.0, ("", ""), 60_000.0),)
+    assert predict_saving(facts, found.trial.edit_of(0.5)).fraction == pytest.approx(0.3)
+
+
+def test_without_rates_the_report_says_that_it_has_to_be_measured():
+    found = diagnose(recording([product()], host(rates=None)))
+    assert "full-precision-matmul" in found.skipped
+    assert "full-precision-matmul" not in [finding.rule for finding in found.findings]
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [(host(False), "no instructions for bfloat16"), (host(None), "does not say"), (Run(), "does not say")],
+)
+def test_a_processor_without_the_instructions_or_unknown_is_not_judged(run, reason):
+    with pytest.raises(CannotLook, match=reason):
+        find(recording([product()], run))
+
+
+def test_a_program_without_products_is_silent_on_any_processor():
+    assert find(recording([op("aten::relu", 10, 60, dims=[[4096]], types=["float"])], host(False))) == []
+
+
+@pytest.mark.parametrize("kind", ["double", "c10::BFloat16", "c10::Half"])
+def test_products_of_other_types_are_silent(kind):
+    assert find(recording([product(kind=kind)], host())) == []
+
+
+def test_a_product_that_autocast_casts_is_silent():
+    inner = product(at=20, duration=40, kind="c10::BFloat16")
+    assert find(recording([product(name="matmul"), inner], host())) == []
+
+
+@pytest.mark.parametrize(("rows", "reported"), [(128, 1), (100, 0)])
+def test_four_million_operations_are_the_least(rows, reported):
+    assert len(find(recording([product(dims=[[rows, 128], [128, 128]])], host()))) == reported
+
+
+@pytest.mark.parametrize(("duration", "reported"), [(10.2, 1), (9.8, 0)])
+def test_a_tenth_of_the_step_is_the_least(duration, reported):
+    assert len(find(recording([product(duration=duration)], host()))) == reported
+
+
+@pytest.mark.parametrize(("times", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_steps_are_the_least(times, reported):
+    rest = [op("aten::relu", 100 * i + 90, 5, dims=[[4]], types=["float"]) for i in range(4)]
+    events = [{**product(), "ts": 10 + 100 * i} for i in range(times)]
+    facts = facts_of([*(step(i, 100 * i, 100) for i in range(4)), *events, *rest], run=host())
+    assert len(find(facts)) == reported
+
+
+def test_the_line_is_the_one_that_spends_most():
+    sites = tuple(CallSite("a.py", line, "f") for line in (10, 20))
+    both = [product(5, 20), product(40, 50)]
+    first = [step(0, 0, 100), mark(0, 2, 30), mark(1, 38, 60), *both]
+    later = [{**event, "ts": event["ts"] + 100 * i} for i in (1, 2) for event in both]
+    facts = facts_of([*first, step(1, 100, 100), step(2, 200, 100), *later], run=host(), callsites=sites)
+    (found,) = find(facts)
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also]) == (20, [10])
+
+
+GPU = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]
+WIDE = "ampere_sgemm_128x64_tn"
+
+
+def launches(name: str) -> list[Json]:
+    """Each step launches one product, whose kernel of 60 us the host waits for."""
+    events = []
+    for i in range(4):
+        at = 100 * i
+        events += [
+            step(i, at, 100), product(at + 5, 20), runtime("cudaLaunchKernel", at + 10, 5, correlation=i + 1),
+            kernel(name, at + 20, 60, correlation=i + 1), runtime("cudaDeviceSynchronize", at + 30, 52),
+        ]  # fmt: skip
+    return events
+
+
+def on_gpu(name: str = WIDE, devices: Any = GPU, **flags: Any) -> Any:
+    return facts_of(launches(name), run=Run(flags=flags), deviceProperties=devices)
+
+
+def test_kernels_in_float32_take_what_tf32_leaves_of_them():
+    """Bound by memory in TF32 (196,608 bytes at 2039 GB/s), in float32 by arithmetic (at 19.5 TFLOP/s)."""
+    facts = on_gpu()
+    (found,) = find(facts)
+    kept = (196_608 / 2.039e12) / (4_194_304 / 19.5e12)
+    assert "TF32" in found.message
+    assert found.edit is not None
+    assert found.edit.work_kept_ns.tolist() == [int(60_000 * kept)] * 4
+    assert found.trial is not None
+    assert found.trial.experiment.to == "tf32"
+
+
+@pytest.mark.parametrize("name", ["ampere_s1688gemm_128x128_tn", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", "reduce"])
+def test_kernels_that_use_tf32_or_are_no_products_are_silent(name):
+    assert find(on_gpu(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "reported"),
+    [({"matmul_precision": "high"}, 0), ({"matmul_precision": "highest"}, 1), ({"cudnn_tf32": True}, 1)],
+)
+def test_where_tf32_is_allowed_already_the_setting_would_change_nothing(flags, reported):
+    assert len(find(on_gpu(**flags))) == reported
+
+
+def test_a_gpu_without_tf32_is_silent():
+    assert find(on_gpu(devices=[{"id": 0, "name": "Tesla V100-SXM2-16GB"}])) == []
+
+
+def test_an_unknown_gpu_is_not_judged():
+    with pytest.raises(CannotLook, match="no data sheet"):
+        find(on_gpu(devices=[{"id": 0, "name": "Mystery 9000"}]))
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of([step(0, 0, 100), op("aten::mm", 10, 60)])
+    assert Need.SHAPES in missing_needs(facts, full_precision_matmul.needs)
