@@ -233,7 +233,7 @@ class _Variant:
 
     def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
         self._name = f"{scenario.name}, {variant}"
-        command = [sys.executable, "-m", "profkit.collect.trial", str(scenario.path), variant, device]
+        command = [sys.executable, "-m", "profkit.collect.trial", str(scenario.path), variant, device, scenario.effect]
         self._process = subprocess.Popen(  # noqa: S603  # profkit itself
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=environment, start_new_session=True,

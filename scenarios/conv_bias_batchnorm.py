@@ -46,7 +46,7 @@ def setup(device: str) -> State:
 def pitfall(state: State) -> Iterator[Tensor]:
     network = PointNetwork(bias=True).to(state.clouds[0][0].device)
     network.load_state_dict(state.weights)
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-5)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5)
     for points, kind in state.clouds:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(network(points), kind)
@@ -58,7 +58,7 @@ def pitfall(state: State) -> Iterator[Tensor]:
 def fix(state: State) -> Iterator[Tensor]:
     network = PointNetwork(bias=False).to(state.clouds[0][0].device)
     network.load_state_dict(state.weights, strict=False)
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-5)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5)
     for points, kind in state.clouds:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(network(points), kind)

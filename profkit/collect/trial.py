@@ -1,9 +1,8 @@
 """Runs one variant of a scenario unrecorded, step by step, as another process asks for it.
 
 It reads a number of steps from each line of stdin and answers with a line of JSON on stdout: how long each step took,
-``ns``, the most memory that the process held in it beyond what it held before the first, with its workers',
-``peak_bytes``, and which step it was since the variant last began, from 1, ``number``. What the scenario itself prints
-goes to stderr.
+``ns``, the most memory that the process held in it beyond what it held before the first, ``peak_bytes``, and which step
+it was since the variant last began, from 1, ``number``. What the scenario itself prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -31,10 +30,15 @@ _RESET_PEAK = "5"
 
 
 class Trial:
-    """One variant, begun anew whenever its steps are used up."""
+    """One variant, begun anew whenever its steps are used up.
 
-    def __init__(self, module: ModuleType, variant: str, device: str) -> None:
+    The memory of workers counts where it is memory that is compared. To read it takes milliseconds, in which workers go
+    on: where it is time, the next step would find its batch ready.
+    """
+
+    def __init__(self, module: ModuleType, variant: str, device: str, effect: str = "time") -> None:
         self._module, self._variant, self._device = module, variant, device
+        self._counts_workers = effect == "memory"
         self._steps: Iterator[Any] = iter(())
         self._base_bytes = self._number = 0
 
@@ -49,7 +53,8 @@ class Trial:
             self._begin()
             took = self._advance()
         self._number += 1
-        return took or 0, max(0, peak_rss_bytes() - self._base_bytes) + workers_bytes(), self._number
+        of_workers = workers_bytes() if self._counts_workers else 0
+        return took or 0, max(0, peak_rss_bytes() - self._base_bytes) + of_workers, self._number
 
     def _begin(self) -> None:
         self._steps = iter(())
@@ -104,13 +109,13 @@ def _answers() -> TextIO:
     return answers
 
 
-def main(path: str, variant: str, device: str) -> None:
+def main(path: str, variant: str, device: str, effect: str) -> None:
     """Answer until stdin ends."""
     answers = _answers()
-    trial = Trial(load_scenario(Path(path), variant), variant, device)
+    trial = Trial(load_scenario(Path(path), variant), variant, device, effect)
     for line in sys.stdin:
         print(json.dumps(trial.run(int(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:5])

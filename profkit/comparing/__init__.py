@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from profkit.comparing.control import machine_change
+from profkit.comparing.control import machine_change, pages_change
 from profkit.comparing.moves import finding_moves, line_moves, operator_moves
 from profkit.comparing.recorded import Recorded, find_recordings, read_recording
 from profkit.comparing.settings import find_differences, same_settings
@@ -51,8 +51,10 @@ def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], difference
     unprofiled = all(run.run.reference_step_ns for run in (*before, *after))
     one, other = ([_times(run, unprofiled) for run in side] for side in (before, after))
     alike = same_settings(differences)
-    machine = machine_change(before, after) if alike and not _took_turns(before, after) else None
-    step_time = compare_step_times(one, other, machine, UNPROFILED if unprofiled else RECORDED)
+    by_chance = not _took_turns(before, after)
+    machine = machine_change(before, after) if alike and by_chance else None
+    pages = pages_change(before, after) if unprofiled and by_chance else None
+    step_time = compare_step_times(one, other, machine, UNPROFILED if unprofiled else RECORDED, pages)
     blocking = next((difference for difference in differences if difference.blocks), None)
     if blocking is None:
         return step_time

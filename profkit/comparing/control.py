@@ -5,6 +5,7 @@ What these did differently is the doing of the machine or of a setting, and says
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,8 @@ from profkit.comparing.recorded import Recorded, merge
 
 _LEAST_SHARE = 0.5
 """Of the work of either side; a smaller part cannot speak for the whole."""
+_MOST_OF_STEP = 0.9
+"""A price of a page that would leave less of the step than the rest cannot be right."""
 
 
 def machine_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> float | None:
@@ -33,3 +36,26 @@ def machine_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> flo
     weights = np.cumsum(times.mean(axis=1)[order])
     speed = float(ratios[order][np.searchsorted(weights, weights[-1] / 2)])
     return speed + float(np.mean([run.disturbance for run in after]) - np.mean([run.disturbance for run in before]))
+
+
+def pages_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> float | None:
+    """What pages of memory that the system gave anew did to the step, as a difference of logarithms; None where their
+    number or price is not known.
+
+    glibc moves the limit from which it takes large blocks from the system, and gives them back at once, as it sees
+    blocks come and go (``M_MMAP_THRESHOLD`` in mallopt(3)): two runs of one program may differ by all of it.
+    """
+    found = [_pages_on_top(side) for side in (before, after)]
+    return None if None in found else found[1] - found[0]  # type: ignore[operator]  # None is excluded
+
+
+def _pages_on_top(side: Sequence[Recorded]) -> float | None:
+    """How much longer the step is for its pages, as a logarithm."""
+    runs = [run.run for run in side]
+    if not all(run.page_fault_ns and run.reference_step_faults and run.reference_step_ns for run in runs):
+        return None
+    shares = [
+        float(np.median(run.reference_step_faults)) * (run.page_fault_ns or 0) / float(np.median(run.reference_step_ns))
+        for run in runs
+    ]
+    return -math.log(1 - min(float(np.mean(shares)), _MOST_OF_STEP))

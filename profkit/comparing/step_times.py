@@ -18,8 +18,9 @@ Rigorous benchmarking in reasonable time, ISMM 2013). So the run is the unit:
 The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and shows in
 no spread within it. Operators that both sides run equally often on equal shapes are the control group: by how much
 these changed, in speed and in how often others kept them from running, is what the machine, not the program's work,
-may have done. The interval spans the change with and without that, unless the runs of both sides took turns, where
-chance already divides the load between them.
+may have done. So is what new pages of memory took, of which malloc asks for more or fewer by chance. The interval spans
+the change with and without these, unless the runs of both sides took turns, where chance already divides the load
+between them.
 """
 
 from __future__ import annotations
@@ -61,23 +62,32 @@ def compare_step_times(
     after: Sequence[Sequence[int]],
     machine: float | None = None,
     steps: str = "unprofiled steps",
+    pages: float | None = None,
 ) -> StepTime:
     """Judge the steps' durations of the runs of each side, in the order in which they passed.
 
-    ``machine`` is the change of the control group, as a difference of logarithms.
+    ``machine`` is the change of the control group, and ``pages`` that by new pages of memory, as differences of
+    logarithms.
     """
     estimate = _estimate([_logs(run) for run in before], [_logs(run) for run in after])
     change = math.expm1(estimate.value)
     reasons: list[str] = []
     low = high = None
     if math.isfinite(estimate.half_width):
-        centres = (estimate.value, estimate.value - (machine or 0.0))
+        chance = pages if pages is not None and abs(pages) >= LEAST_CHANGE else 0.0
+        centres = [estimate.value - cause for cause in (0.0, machine or 0.0, chance)]
         low = math.expm1(min(centres) - estimate.half_width)
         high = math.expm1(max(centres) + estimate.half_width)
         if machine is not None and abs(machine) > estimate.half_width:
             reasons.append(
                 f"operators that are the same on both sides took {format_share(abs(math.expm1(machine)))} "
                 f"{'longer' if machine > 0 else 'less'}: the machine or its settings changed as well"
+            )
+        if chance:
+            reasons.append(
+                f"new pages of memory made the step {format_share(abs(math.expm1(chance)))} "
+                f"{'longer' if chance > 0 else 'shorter'}: malloc asks for more or fewer of them by chance, which "
+                "MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=1073741824 for both sides prevent"
             )
     else:
         reasons.append(f"a run needs at least {_LEAST_STEPS} steps to tell noise from a change")

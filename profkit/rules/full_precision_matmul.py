@@ -23,8 +23,8 @@ On a GPU `torch.set_float32_matmul_precision("high")` at the program's start all
 How the saving is estimated
 Each product, and its backward nodes, keep the share that the roofline model gives: the longer of its arithmetic and the
 moving of its data, at the rate of TF32 or bfloat16 over that of float32 (Williams, Waterman and Patterson, CACM 52(4),
-2009). The rates are those of the GPU's data sheet. A CPU may even be slower with bfloat16, and peak rates say little of a
-whole network with its casts, so there only `--measure` finds it: the recorded products run in both ways.
+2009). The rates are those of the GPU's data sheet. A CPU may even be slower with bfloat16, and peak rates say
+little of a whole network with its casts, so there only `--measure` finds it: the recorded products run in both ways.
 """
 
 from __future__ import annotations

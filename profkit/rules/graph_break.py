@@ -23,10 +23,11 @@ Use instead
         return x * torch.clamp(10.0 / norm, max=1.0)
 
 How the saving is estimated
-The step is replayed without the entries into the regions that begin behind the line: the look-up of the guards, and
-what a region takes before and after its own work. What stays between the regions, the line itself and Python's way
-there, is not in the estimate, and neither is what fusing across the line would save; both make the real saving larger.
-A break that no recorded step ran over has no price.
+The step is replayed without the entries into the regions that begin behind the line: the look-up of the guards, what a
+region takes before and after its own work, and the way there from the last operator of the graph before, as far as
+nothing but a number is read on it and it is short. Longer ways hold work of the line's own, which stays. What fusing
+across the line would save is not in the estimate, so the real saving is larger. A break that no recorded step ran over
+has no price.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import backward_of, length_ns, per_step, spent_ns
 from profkit.run import CallSite, Compilation, GraphBreak
-from profkit.savings.edits import Edit, combine, remove, shrink
+from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.units import format_count, format_time
 
@@ -53,6 +54,9 @@ _LOOKUP = "TorchDynamo Cache Lookup"
 _WRAPPERS = ("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue", "CompiledFunction",
              "CompiledFunctionBackward", "autograd::engine::evaluate_function: CompiledFunctionBackward")  # fmt: skip
 """What a region does besides its own work: ``runtime_wrappers.py`` and the bytecode around a compiled graph."""
+_READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
+_LONGEST_WAY_NS = 200_000
+"""Leaving compiled code, reading a number and entering it again takes Python some tens of microseconds."""
 _UNCERTAINTY = 0.5
 """Of what an entry takes a part stays, as the one region has all arguments and guards; what is fused comes on top."""
 _FIXES = {
@@ -146,7 +150,8 @@ def _describe(facts: Facts, regions: Rows, edit: Edit | None) -> tuple[str, dict
     if edit is None:
         seen = "; no recorded step entered it" if has_compiler_events(facts) else "; what that costs was not recorded"
         return f"{seen}.", {}
-    spent = int((spent_ns(facts, edit.rows) - edit.kept_ns).sum()) // max(facts.steps.measured_count, 1)
+    whole = (spent_ns(facts, edit.rows) - edit.kept_ns).sum() + (edit.span_end_ns - edit.span_start_ns).sum()
+    spent = int(whole) // max(facts.steps.measured_count, 1)
     entries = max(1, round(per_step(facts, regions)))
     times = format_count(entries, "time")
     return f", {times} a step: entering it takes {format_time(spent)}.", {
@@ -161,7 +166,27 @@ def _without_entries(facts: Facts, regions: Rows) -> Edit:
     entries = np.concatenate([regions, nodes])
     start_ns, end_ns = _own_work(facts, entries)
     kept = shrink(entries, length_ns(facts, start_ns, end_ns), _UNCERTAINTY)
-    return combine([remove(_lookups_of(facts, regions), uncertainty=_UNCERTAINTY), kept])
+    return combine([remove(_lookups_of(facts, regions), uncertainty=_UNCERTAINTY), kept, _ways_to(facts, regions)])
+
+
+def _ways_to(facts: Facts, regions: Rows) -> Edit:
+    """From the last operator before each region, within the run of the function around both, to the look-up."""
+    events, tree = facts.trace.events, facts.tree
+    lookups = np.sort(_lookups_of(facts, regions))
+    lookups = lookups[events.lane[lookups] == facts.steps.main_lane]
+    around = tree.nearest_ancestor(facts.once(frame_of_regions) >= 0)
+    work = np.flatnonzero(
+        (events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane) & (around >= 0)
+        & ~facts.trace.named(*_READS, *_WRAPPERS, _LOOKUP)
+    )  # fmt: skip
+    work = work[np.argsort(tree.end_ns[work], kind="stable")]
+    if not (work.size and lookups.size):
+        return Edit()
+    before = np.searchsorted(tree.end_ns[work], events.start_ns[lookups], side="right") - 1
+    last = work[before.clip(min=0)]
+    start_ns, end_ns = tree.end_ns[last], events.start_ns[lookups]
+    way = (before >= 0) & (around[last] == around[lookups]) & (end_ns - start_ns <= _LONGEST_WAY_NS)
+    return shrink_spans(start_ns[way], end_ns[way], np.zeros(int(way.sum()), dtype=np.int64), _UNCERTAINTY)
 
 
 def _lookups_of(facts: Facts, regions: Rows) -> Rows:

@@ -124,7 +124,8 @@ def _find_passes(facts: Facts, reduces: Rows, forwards: Int64s) -> _Passes:
     A later pass before the same step of an optimizer makes one redundant that stores as many gradients, if it adds
     them to what is there. Models that step together have gradients of their own, which are assigned.
     """
-    start_ns, steps = facts.trace.events.start_ns, _starts(facts, facts.optimizing)
+    start_ns, updates = facts.trace.events.start_ns, facts.updates
+    steps = np.sort(updates.start_ns[facts.trace.events.lane[updates.rows] == facts.steps.main_lane])
     bounds = np.sort(np.concatenate([forwards, steps]))
     at = distinct(np.searchsorted(bounds, start_ns[reduces], side="right"))
     at = at[(at > 0) & np.isin(bounds[at - 1], forwards)]

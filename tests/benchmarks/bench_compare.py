@@ -7,6 +7,9 @@ of the runs carry real extra work, calibrated to the change. Programs and varian
 the machine's load falls on all alike. Pairs are drawn at random from the runs of one program: two unchanged ones (A/A),
 or an unchanged one before a changed one. Printed are the shares of each verdict, for one run a side and for five; with
 ``--pool`` runs are kept and used again. How much two unchanged runs differ says how noisy the machine was.
+
+malloc is kept from giving large blocks back to the system, as ``profkit compare`` advises: else two runs of the
+convolutions differ by up to 60 %, according to where its moving limit came to rest.
 """
 
 from __future__ import annotations
@@ -30,11 +33,14 @@ PROGRAM = Path(__file__).parent / "training_program.py"
 KINDS = ("perceptron", "convolutions", "attention")
 GROUP = 5
 """Runs a side in the second part; an A/A pair needs twice as many unchanged runs of each program."""
+STEADY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 Runs = dict[tuple[str, bool], list[Recorded]]
 
 
 def run_program(*arguments: str) -> str:
-    result = subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, check=True)
+    environment = {**os.environ, **STEADY_MALLOC}
+    command = [sys.executable, str(PROGRAM), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return result.stdout.strip()
 
 

@@ -10,8 +10,8 @@ a step of less than a millisecond feels: a second row has torch.profiler with pa
 
 **Steps outside the window**: those of a profkit.profile that waits for its first recorded step, the ends of steps
 included, and those after its last, each against steps without any profiler. A round's ratio is that of two medians
-taken one after the other, and which of the two goes first changes from round to round; printed are the median of the rounds'
-ratios and its 95 % interval by bootstrap, as a Markdown table.
+taken one after the other, and which of the two goes first changes from round to round; printed are the median of
+the rounds' ratios and its 95 % interval by bootstrap, as a Markdown table.
 
 **A day with one window an hour** is simulated: one process, ``--windows`` recordings one after another, each asked for
 with SIGUSR1, and many unrecorded steps between them; what the process holds after each is printed. It is no day long.

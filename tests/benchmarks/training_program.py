@@ -18,8 +18,8 @@ from torch import nn
 
 import profkit
 
-STEPS = 22
-"""Enough for profkit's own: 3 unprofiled, 1 located, 4 measured, 10 unprofiled, and some to warm up and to end with."""
+STEPS = 44
+"""Enough for profkit's own: 3 unprofiled, 1 located, 4 measured, 30 unprofiled, and some to settle and to end with."""
 WARM_UP = 3
 Model = tuple[nn.Module, torch.Tensor, int]
 

@@ -64,6 +64,22 @@ def test_where_all_operators_became_slower_the_machine_is_suspected(tmp_path: Pa
     assert found.step_time.machine_change == pytest.approx(0.2)
 
 
+def test_new_pages_that_explain_the_difference_make_it_inconclusive(tmp_path: Path) -> None:
+    """10,000 ns a page, 200 of them in 12 ms: without them the step would take 10 ms."""
+    few, many = ({"reference_step_faults": (count,) * 12, "page_fault_ns": 10_000} for count in (0, 200))
+    a = write_run(tmp_path / "a", reference_step_ns=around(10), **few)
+    b = write_run(tmp_path / "b", reference_step_ns=around(12), **many)
+    found = profkit.compare(a, b)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert any("new pages of memory made the step 20 % longer" in reason for reason in found.step_time.reasons)
+
+
+def test_pages_without_a_price_explain_nothing(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", reference_step_ns=around(10), reference_step_faults=(0,) * 12)
+    b = write_run(tmp_path / "b", reference_step_ns=around(12), reference_step_faults=(200,) * 12)
+    assert profkit.compare(a, b).verdict is Verdict.WORSE
+
+
 def test_where_another_pytorch_runs_the_operators_they_are_no_control(tmp_path: Path) -> None:
     slow = tuple((name, duration * 1.2, dims) for name, duration, dims in OPERATORS)
     a = write_run(tmp_path / "a", reference_step_ns=around(10))

@@ -120,6 +120,24 @@ def test_a_change_beyond_that_of_the_machine_is_called() -> None:
     assert found.low == pytest.approx(1.3 / 1.1 * math.exp(-LEAST_HALF_WIDTH) - 1, abs=1e-6)
 
 
+def test_what_new_pages_took_may_be_chance_and_is_said() -> None:
+    found = compare_step_times([around(10, 0)], [around(12, 0)], pages=math.log(1.2))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.low == pytest.approx(math.expm1(-LEAST_HALF_WIDTH))
+    (reason,) = found.reasons
+    assert reason.startswith("new pages of memory made the step 20 % longer: malloc asks for more or fewer of them")
+
+
+def test_a_change_beyond_that_by_new_pages_is_called() -> None:
+    found = compare_step_times([around(10, 0)], [around(13, 0)], pages=math.log(1.1))
+    assert found.verdict is Verdict.WORSE
+
+
+@pytest.mark.parametrize(("share", "reasons"), [(0.0299, 0), (0.0301, 1), (-0.0301, 1)])
+def test_new_pages_of_less_than_three_percent_are_within_the_assumed_spread(share: float, reasons: int) -> None:
+    assert len(compare_step_times([around(10, 0)], [around(10, 0)], pages=share).reasons) == reasons
+
+
 def _wrong(noise: str, runs: int, trials: int = 400) -> float:
     """The share of comparisons of equal programs that call a change."""
     chance = np.random.default_rng(1)
