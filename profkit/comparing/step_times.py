@@ -71,26 +71,15 @@ def compare_step_times(
     """
     estimate = _estimate([_logs(run) for run in before], [_logs(run) for run in after])
     change = math.expm1(estimate.value)
-    reasons: list[str] = []
     low = high = None
     if math.isfinite(estimate.half_width):
         chance = pages if pages is not None and abs(pages) >= LEAST_CHANGE else 0.0
         centres = [estimate.value - cause for cause in (0.0, machine or 0.0, chance)]
         low = math.expm1(min(centres) - estimate.half_width)
         high = math.expm1(max(centres) + estimate.half_width)
-        if machine is not None and abs(machine) > estimate.half_width:
-            reasons.append(
-                f"operators that are the same on both sides took {format_share(abs(math.expm1(machine)))} "
-                f"{'longer' if machine > 0 else 'less'}: the machine or its settings changed as well"
-            )
-        if chance:
-            reasons.append(
-                f"new pages of memory made the step {format_share(abs(math.expm1(chance)))} "
-                f"{'longer' if chance > 0 else 'shorter'}: malloc asks for more or fewer of them by chance, which "
-                "MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=1073741824 for both sides prevent"
-            )
+        reasons = _doings_of_the_machine(estimate, machine or 0.0, chance)
     else:
-        reasons.append(f"a run needs at least {_LEAST_STEPS} steps to tell noise from a change")
+        reasons = [f"a run needs at least {_LEAST_STEPS} steps to tell noise from a change"]
     return StepTime(
         verdict=_verdict(change, low, high),
         before_ns=_centre_ns(before),
@@ -104,6 +93,23 @@ def compare_step_times(
         machine_change=None if machine is None else math.expm1(machine),
         reasons=tuple(reasons),
     )
+
+
+def _doings_of_the_machine(estimate: Estimate, machine: float, pages: float) -> list[str]:
+    """What besides the program's work may explain the difference."""
+    reasons = []
+    if abs(machine) > estimate.half_width:
+        reasons.append(
+            f"operators that are the same on both sides took {format_share(abs(math.expm1(machine)))} "
+            f"{'longer' if machine > 0 else 'less'}: the machine or its settings changed as well"
+        )
+    if pages:
+        reasons.append(
+            f"new pages of memory made the step {format_share(abs(math.expm1(pages)))} "
+            f"{'longer' if pages > 0 else 'shorter'}: malloc asks for more or fewer of them by chance, which "
+            "MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=1073741824 for both sides prevent"
+        )
+    return reasons
 
 
 def _logs(run: Sequence[int]) -> Logs:

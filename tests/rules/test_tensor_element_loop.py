@@ -103,6 +103,7 @@ def test_other_bodies_are_found(body):
     "between",
     [
         pytest.param(tensor_op("aten::linear", 0, 1, [16, 8], [16, 8]), id="time steps of a recurrent network"),
+        pytest.param(op("aten::linear", 0, 1), id="an agent's policy, called for steps of no recorded length"),
         pytest.param(tensor_op("aten::gru_cell", 0, 1, [16, 8], [16, 16]), id="a cell"),
         pytest.param(tensor_op("aten::conv2d", 0, 1, [1, 3, 8, 8], [4, 3, 3, 3]), id="samples through a model"),
         pytest.param(tensor_op("aten::add", 0, 1, [64, 128], [64, 128]), id="work on large rows"),
