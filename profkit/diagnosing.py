@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from profkit import run as run_directory
 from profkit.derive.facts import Facts
-from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.steps import measured_numbers
 from profkit.derive.workers import WorkerAccount, loader_accounts
 from profkit.errors import UnreadableInput
 from profkit.experiment import Answer, Experiment, Measurement
 from profkit.findings import (
-    GROWTH_EVIDENCE,
     MEASURED_EVIDENCE,
     Diagnosis,
     Finding,
     Kind,
-    Location,
     RunSummary,
     Saving,
     Severity,
@@ -30,19 +27,16 @@ from profkit.findings import (
     WorkerTimes,
     is_worth_mending,
     rank,
-    severity_of,
 )
 from profkit.health import check_recording
-from profkit.rules import all_rules
-from profkit.rules.base import CannotLook, Rule, Suspicion, Trial, missing_needs, reason_for
+from profkit.judging import Judged, judge_all, weigh
+from profkit.rules.base import Trial
 from profkit.run import Run
-from profkit.savings.edits import Edit, combine
+from profkit.savings.edits import combine
 from profkit.savings.simulate import measured_saving, predict_saving, step_time_ns
 from profkit.trace.reading import read_trace
 from profkit.trace.workers import read_workers
 
-OWN_ERROR = "failed inside profkit, please report it"
-"""How the reason begins when a rule did not abstain but broke; the tests look for it."""
 _MOST_EXPERIMENTS = 8
 """Each takes two seconds: a diagnosis with many lines at fault must not take minutes."""
 
@@ -89,26 +83,16 @@ Measure = Callable[[Facts, Sequence[Experiment]], Sequence[Answer]]
 """Runs experiments where the recording was made: `profkit.measuring.measure`, handed in by who wants it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """What a rule suspects, and the finding that it became. ``edit`` is the one that the saving rests on."""
-
-    rule: Rule
-    suspicion: Suspicion
-    finding: Finding
-    edit: Edit | None
-
-
 def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     """Let every rule judge the facts. The result is ranked; a rule that could not look is in ``skipped``.
 
     With ``measure`` the findings that have an experiment are priced by it, where it can be run.
     """
-    judged, skipped = _judge_all(facts)
+    judged, skipped = judge_all(facts, alone=measure is not None)
     notes: list[str] = []
     if measure is not None:
         judged, notes = _measure_all(facts, judged, measure)
-    skipped = {**{one.rule.name: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
+    skipped = {**{one.rule: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
     judged = [one for one in judged if not _awaits_price(one)]
     return Diagnosis(
         run=_summarise(facts),
@@ -121,25 +105,7 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     )
 
 
-def _judge_all(facts: Facts) -> tuple[list[_Judged], dict[str, str]]:
-    """What the rules found, and why some could not look."""
-    judged: list[_Judged] = []
-    skipped: dict[str, str] = {}
-    for rule in all_rules().values():
-        missing = missing_needs(facts, rule.needs)
-        if missing:
-            skipped[rule.name] = reason_for(facts, missing[0])
-            continue
-        try:
-            judged += [_judge(facts, rule, suspicion) for suspicion in rule.check(facts)]
-        except CannotLook as reason:
-            skipped[rule.name] = str(reason)
-        except Exception as error:  # one broken rule must not cost the user what the others found
-            skipped[rule.name] = f"{OWN_ERROR}: {type(error).__name__}: {error}"
-    return judged, skipped
-
-
-def _measure_all(facts: Facts, judged: list[_Judged], measure: Measure) -> tuple[list[_Judged], list[str]]:
+def _measure_all(facts: Facts, judged: list[Judged], measure: Measure) -> tuple[list[Judged], list[str]]:
     """The findings, those with an experiment priced by it, and a note for each that could not be."""
     chosen = [i for i, one in enumerate(judged)
               if one.suspicion.trial is not None
@@ -153,13 +119,13 @@ def _measure_all(facts: Facts, judged: list[_Judged], measure: Measure) -> tuple
     for i, trial, answer in zip(chosen, trials, answers, strict=True):
         if answer.measurement is None:
             left = "has no price" if _awaits_price(judged[i]) else "keeps its model's price"
-            notes.append(f"--measure: {judged[i].rule.name} {left}: {answer.failed}")
+            notes.append(f"--measure: {judged[i].rule} {left}: {answer.failed}")
         else:
             priced[i] = _price_as_measured(facts, judged[i], trial, answer.measurement)
     return priced, notes
 
 
-def _price_as_measured(facts: Facts, judged: _Judged, trial: Trial, found: Measurement) -> _Judged:
+def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measurement) -> Judged:
     """The finding with the saving of what the experiment left of the time; its range is that of the rounds."""
     edits = trial.edit_of(found.low), trial.edit_of(found.factor), trial.edit_of(found.high)
     saving = measured_saving(facts, edits, judged.suspicion.size_bytes)
@@ -172,19 +138,19 @@ def _price_as_measured(facts: Facts, judged: _Judged, trial: Trial, found: Measu
     finding = replace(
         judged.finding,
         saving=saving,
-        severity=_severity(saving, judged.suspicion),
+        severity=weigh(saving, judged.suspicion),
         evidence={**judged.finding.evidence, **evidence},
     )
     return replace(judged, finding=finding, edit=replace(edits[1], uncertainty=min(1.0, half_range)))
 
 
-def _predict_total(facts: Facts, judged: list[_Judged]) -> Saving | None:
+def _predict_total(facts: Facts, judged: list[Judged]) -> Saving | None:
     """What mending all faults at once gives back: they overlap, so it is less than their sum. None below two."""
     edits = [one.edit for one in judged if one.edit is not None and is_worth_mending(one.finding)]
     return predict_saving(facts, combine(edits)) if len(edits) > 1 else None
 
 
-def _awaits_price(judged: _Judged) -> bool:
+def _awaits_price(judged: Judged) -> bool:
     """Only an experiment can price it, and none has."""
     return bool(judged.suspicion.unpriced) and judged.edit is None
 
@@ -192,49 +158,6 @@ def _awaits_price(judged: _Judged) -> bool:
 def _is_worthless(finding: Finding) -> bool:
     """An opportunity asks for a trade; one that gives nothing back is not worth a line."""
     return finding.kind is Kind.OPPORTUNITY and finding.severity is Severity.INFO
-
-
-def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> _Judged:
-    saving = predict_saving(facts, suspicion.edit, suspicion.size_bytes) if suspicion.edit else None
-    if saving is None and suspicion.size_bytes:
-        saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
-    growth = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
-    per_step = round(len(suspicion.rows) / max(facts.steps.measured_count, 1))
-    finding = Finding(
-        rule=rule.name,
-        kind=suspicion.kind or rule.kind,
-        severity=suspicion.severity or _severity(saving, suspicion),
-        message=suspicion.message,
-        count=suspicion.count if suspicion.count is not None else max(1, per_step),
-        confidence=suspicion.confidence,
-        fix=suspicion.fix,
-        location=suspicion.location or _locate(facts, suspicion),
-        also=suspicion.also,
-        saving=saving,
-        evidence={**suspicion.evidence, **growth},
-    )
-    return _Judged(rule, suspicion, finding, suspicion.edit)
-
-
-def _severity(saving: Saving | None, suspicion: Suspicion) -> Severity:
-    """Severity from the time; a lower peak counts too: medium from half of it, low from a tenth."""
-    by_time = severity_of(saving, suspicion.grows)
-    by_peak = (
-        Severity.MEDIUM if suspicion.peak_fraction >= 0.5 else
-        Severity.LOW if suspicion.peak_fraction >= 0.1 else Severity.INFO
-    )  # fmt: skip
-    return min(by_time, by_peak, key=lambda severity: severity.rank)
-
-
-def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
-    """The line that most of the rows come from; without marked lines the function around them."""
-    sites = facts.lines.site[suspicion.rows]
-    sites = sites[sites >= 0]
-    site = call_site(facts, int(np.bincount(sites).argmax())) if sites.size else None
-    if site is not None:
-        return Location.of(site)
-    around = enclosing_function(facts, suspicion.rows)
-    return replace(Location.of(around), precision="def") if around else None
 
 
 def _summarise(facts: Facts) -> RunSummary:

@@ -18,7 +18,7 @@ import profkit
 
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = ("errors", "units", "run", "experiment", "trace", "derive", "findings", "savings", "rules", "health",
-          "catalogue", "diagnosing", "measuring", "comparing", "verifying", "report", "cli",
+          "catalogue", "judging", "diagnosing", "measuring", "comparing", "verifying", "report", "cli",
           "integrations")  # fmt: skip
 SIDE_DOORS = {"collect": {"errors", "units", "run", "experiment"}}
 """What they may import; they themselves are for the command line and the public package only."""

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.derive.facts import Facts
-from profkit.diagnosing import OWN_ERROR, diagnose
+from profkit.diagnosing import diagnose
 from profkit.errors import ProfkitError
+from profkit.judging import OWN_ERROR
 from tests.trace.test_hostile_files import SYNTHESISED
 from tests.traces import json_of, mark, op, step, trace_of_bytes
 

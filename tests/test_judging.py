@@ -1,0 +1,94 @@
+"""Two processes share the rules: the findings are those of one, in the order of the rules."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+
+import pytest
+
+from profkit import judging
+from profkit.derive.facts import Facts
+from profkit.diagnosing import diagnose
+from profkit.findings import Diagnosis
+from profkit.judging import OWN_ERROR, judge_all
+from profkit.rules import all_rules
+from tests.traces import facts_of, op, step
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="other processes judge on Linux alone"),
+    # The runner of the tests has threads; the children touch nothing that these could hold.
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+
+def recording() -> Facts:
+    """A loop over elements, a product in float64, and zeros filled in; some rules cannot look."""
+    events = [step(i, 1000 * i, 1000) for i in range(4)]
+    for at in range(0, 4000, 1000):
+        events += [op("aten::select", at + 4 * i, 1, dims=[[1000], [], []], types=["float", "", ""]) for i in range(80)]
+        events += [op("aten::add", at + 4 * i + 2, 1, dims=[[], []], types=["float", "float"]) for i in range(80)]
+        events += [op("aten::mm", at + 500, 400, dims=[[64, 64], [64, 64]], types=["double", "double"])]
+    return facts_of(events)
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "_SHARED_EVENTS", 0)
+    monkeypatch.setattr(judging, "processes_at_hand", lambda: 2)
+
+
+def alone() -> Diagnosis:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "processes_at_hand", lambda: 1)
+        return diagnose(recording())
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_diagnosis_is_the_same() -> None:
+    found = diagnose(recording())
+    assert {"tensor-element-loop"} <= {finding.rule for finding in found.findings}
+    assert found.skipped
+    assert found == alone()
+
+
+@pytest.mark.usefixtures("shared")
+def test_every_rule_is_judged_and_no_process_is_left() -> None:
+    facts, rules = recording(), tuple(all_rules().values())
+    assert len(judging._judge_shared(facts, rules)) == len(rules)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("shared")
+def test_what_the_other_process_took_with_it_is_judged_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_three_and_die(_facts: Facts, _rules: object, numbers: int, _answers: object) -> None:
+        os.read(numbers, 3)
+        os._exit(9)
+
+    monkeypatch.setattr(judging, "_judge_elsewhere", take_three_and_die)
+    assert diagnose(recording()) == alone()
+
+
+@pytest.mark.usefixtures("shared")
+def test_where_no_process_can_be_started_this_one_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert diagnose(recording()) == alone()
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_rule_that_breaks_in_either_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_facts: Facts, _edit: object, _size: int) -> None:
+        raise RuntimeError("no price")
+
+    monkeypatch.setattr(judging, "predict_saving", broken)
+    _, skipped = judge_all(recording())
+    assert skipped["tensor-element-loop"] == f"{OWN_ERROR}: RuntimeError: no price"
+
+
+def test_experiments_are_kept_where_they_are_to_be_run(shared: None) -> None:
+    judged, _ = judge_all(recording(), alone=True)
+    assert any(one.suspicion.trial is not None for one in judged)
