@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 OWN_ERROR = "failed inside profkit, please report it"
 """How the reason begins when a rule did not abstain but broke; the tests look for it."""
-_SHARED_EVENTS = 200_000
-"""Fewer are judged in a quarter of a second: to derive a part of them twice would gain nothing."""
+_SHARED_EVENTS = 100_000
+"""Fewer are judged in a fifth of a second: to derive a part of them twice would gain next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
