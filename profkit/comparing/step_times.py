@@ -1,16 +1,17 @@
 """Whether the step takes longer, from few steps of few runs, such that noise is not called a change.
 
-What is compared is the median step of a run, on a logarithmic scale, so that differences are ratios and the intervals
-are those of a ratio of medians. Steps of one run are no independent samples: they share the process, its memory
-layout and the machine's load, and two runs of one program differ by more than the steps within either (Mytkowicz,
-Diwan, Hauswirth, Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009; Kalibera, Jones:
-Rigorous benchmarking in reasonable time, ISMM 2013). So the run is the unit:
+What is compared is the lower quartile of a run's steps, on a logarithmic scale, so that differences are ratios. What
+else runs on the machine only ever makes steps longer, and of steps that were left alone a quarter tells as much as
+half; a change that three steps in four do not have is not seen. Steps of one run are no independent samples: they share
+the process, its memory layout and the machine's load, and two runs of one program differ by more than the steps within
+either (Mytkowicz, Diwan, Hauswirth, Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009;
+Kalibera, Jones: Rigorous benchmarking in reasonable time, ISMM 2013). So the run is the unit:
 
 - Several runs on both sides: Welch's t interval over the runs (Welch, Biometrika 34, 1947). A bootstrap over so few
   would be too narrow (Hesterberg: What teachers should know about the bootstrap, The American Statistician 69, 2015).
 - Several on one side: the other side's run is one more draw with the same variance.
 - One on each: what differs between runs was never seen, and a model must stand in for it. Steps are cut into up to
-  four blocks, and another run is taken to stray from this one as much as the median of one block from that of
+  four blocks, and another run is taken to stray from this one as much as the quartile of one block from that of
   another: what holds when noise is alike on all scales (flicker noise, whose two-sample variance does not fall with
   the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise would average out, and then this is too
   wide, not too narrow.
@@ -117,8 +118,12 @@ def _logs(run: Sequence[int]) -> Logs:
 
 
 def _centre_ns(runs: Sequence[Sequence[int]]) -> int:
-    """Geometric mean of the runs' medians: what the logarithms compare."""
-    return round(math.exp(float(np.mean([np.median(_logs(run)) for run in runs]))))
+    """Geometric mean of the runs' quartiles: what the logarithms compare."""
+    return round(math.exp(float(np.mean([_quartile(_logs(run)) for run in runs]))))
+
+
+def _quartile(logs: Logs) -> float:
+    return float(np.quantile(logs, 0.25))
 
 
 def _verdict(change: float, low: float | None, high: float | None) -> Verdict:
@@ -130,7 +135,7 @@ def _verdict(change: float, low: float | None, high: float | None) -> Verdict:
 
 
 def _estimate(before: list[Logs], after: list[Logs]) -> Estimate:
-    centres = [np.array([np.median(run) for run in side]) for side in (before, after)]
+    centres = [np.array([_quartile(run) for run in side]) for side in (before, after)]
     value = float(centres[1].mean() - centres[0].mean())
     numbers = [len(side) for side in centres]
     if min(numbers) >= 2:
@@ -151,7 +156,7 @@ def _half_width_of_single_runs(before: Logs, after: Logs) -> float:
     for run in (before, after):
         if len(run) < _LEAST_STEPS:
             return math.inf
-        blocks = [np.median(block) for block in np.array_split(run, _BLOCKS)]
+        blocks = [_quartile(block) for block in np.array_split(run, _BLOCKS)]
         variance += float(np.var(blocks, ddof=1))
         freedom += len(blocks) - 1
     return math.hypot(student_quantile(freedom) * math.sqrt(variance), _Z * math.sqrt(2) * RUN_DEVIATION)
