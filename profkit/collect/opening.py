@@ -19,6 +19,8 @@ _LINES = 10_000
 _GROWTH_BYTES = 48 << 20
 """An event takes 270 to 460 bytes while it is recorded, by measurement, and stopping 5 to 20 us and 2.7 kB for each: so
 at this growth of the process at most 180,000 were recorded, and the stop takes a second or two."""
+_MANY_EVENTS = 50_000
+"""Half of what it takes to make the process grow so much, at 460 bytes each."""
 
 
 class Opening:
@@ -102,6 +104,11 @@ class Opening:
         self._full_bytes = self._measure() + _GROWTH_BYTES
         self._tape.start()
         self._tracer.start(sys._getframe())
+
+    @property
+    def was_filled_by_events(self) -> bool:
+        """Whether it was the recording that made the process grow so much, and not the program's own first tensors."""
+        return self.was_full and self.events >= _MANY_EVENTS
 
     @property
     def _is_over(self) -> bool:

@@ -220,7 +220,7 @@ class Recorder:
     def _begin_recording(self) -> Recording:
         if self._tape.located is None:
             self._signals.forget_uses()
-        self._bounds.begin(max(self._schedule.reference_step_ns, default=0), self._opening.was_full)
+        self._bounds.begin(max(self._schedule.reference_step_ns, default=0), self._opening.was_filled_by_events)
         recording = self._tape.start()
         if recording.cuda and (uuid := environment.device_uuid()) is not None:
             self._sampler.watch_gpu(uuid)

@@ -91,6 +91,11 @@ def test_a_recording_that_trains_somewhere_is_no_evaluation(proof):
     assert find(facts_of([*evaluating(), *proof])) == []
 
 
+def test_a_program_that_trains_is_not_judged_by_a_step_that_was_cut_off_before_its_backward_pass():
+    with pytest.raises(CannotLook, match="ends before a backward pass"):
+        find(facts_of(evaluating(), run=Run(torch="2.13.0", step_signal="optimizer")))
+
+
 def test_a_graph_that_is_kept_may_be_used_later():
     """Losses of several batches may be summed for one backward pass after the recording; retained-graph asks there."""
     samples = tuple(LiveSample(n, (LiveHolder("total", None, 1, 12 * n, 4, 1),)) for n in range(1, 5))
