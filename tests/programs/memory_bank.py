@@ -29,7 +29,7 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(7)
     encoder = nn.Sequential(nn.Linear(48, options.dim), nn.Tanh()).eval()
-    batches = [torch.randn(1000, 48) for _ in range(40)]
+    batches = [torch.randn(600, 48) for _ in range(100)]
     found = collect(encoder, batches, options.dim)
     print("collected", tuple(found.shape), "norm", found.norm().item())
 
