@@ -44,10 +44,10 @@ from profkit.rules.evidence import (
     named_operators,
     per_step,
     program_operators,
-    scale_operators,
     share_of_steps,
     spent_ns,
 )
+from profkit.rules.pricing import call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
 from profkit.trace.events import NONE, Bools, Category, Rows, distinct, distinct_rows
 from profkit.units import format_count
@@ -62,8 +62,6 @@ _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _CLEARS = "Optimizer.zero_grad#"
 _LOOK_AHEAD = 3
 """Nodes after a layer's backward node in which its bias's gradient is stored: the weight's may come before."""
-_CHEAPEST = 5
-"""The percentile of all operators' times that is taken for the cost of a call."""
 _UNCERTAINTY = 0.3
 """What is left out of a kernel's inputs changes which one is chosen; what comes after finds other data in the cache."""
 
@@ -153,10 +151,8 @@ def _without_bias(facts: Facts, rows: Rows) -> Edit:
 
 def _without_call(facts: Facts, copies: Rows) -> Floats:
     """What is left of copies of a bias to where the product is added to it: the product writes there first then."""
-    called = facts.operators.rows[facts.measured[facts.operators.rows]]
-    call_ns = np.percentile(spent_ns(facts, called), _CHEAPEST) if called.size else 0.0
     spent = spent_ns(facts, copies)
-    left: Floats = (spent - call_ns).clip(min=0) / spent.clip(min=1)
+    left: Floats = (spent - call_ns(facts)).clip(min=0) / spent.clip(min=1)
     return left
 
 

@@ -36,20 +36,18 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.derive.operators import parse_dims, parse_types
-from profkit.experiment import RUNNABLE_ON_IMAGES, Experiment
+from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
-    backward_of,
     locations_of,
     named_operators,
     per_step,
     program_operators,
-    scale_with_backward,
     share_of_steps,
     sites_by_time,
 )
-from profkit.savings.cases import cases_of
+from profkit.rules.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.edits import Edit, remove
 from profkit.savings.simulate import replay
 from profkit.trace.events import NONE, Category, Rows, distinct
@@ -119,7 +117,7 @@ def _busiest_forward_site(facts: Facts, owner: Rows, work: Rows) -> int:
 
 def _channels_first_on_the_host(facts: Facts) -> Iterator[Suspicion]:
     rows = _convolutions(facts)
-    if share_of_steps(facts, rows) < 0.5 or _share_of_step(facts, rows) < _MIN_SHARE:
+    if share_of_steps(facts, rows) < 0.5 or share_with_backward(facts, rows) < _MIN_SHARE:
         return
     trial = _run_in_both(facts, np.sort(np.concatenate([rows, _others(facts)])))
     if trial is None:
@@ -179,19 +177,10 @@ def _layout_of(arguments: str) -> str:
     return layout if size.count(",") == _IMAGE_DIMENSIONS - 1 else ""
 
 
-def _share_of_step(facts: Facts, rows: Rows) -> float:
-    """What of the step the convolutions and their backward nodes are."""
-    return replay(facts, scale_with_backward(facts, rows, np.zeros(len(rows)), 0.0)).fraction
-
-
 def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
-    """Run the costliest convolutions in both layouts, with their backward pass where it was recorded."""
-    cases = cases_of(facts, rows)
-    if not cases:
-        return None
-    experiment = Experiment("channels-last", cases, backward=backward_of(facts, rows).size > 0)
+    """In both layouts."""
 
     def edit_of(factor: float) -> Edit:
         return scale_with_backward(facts, rows, np.full(len(rows), factor), _UNCERTAINTY)
 
-    return Trial(experiment, edit_of)
+    return run_in_both(facts, rows, "channels-last", edit_of)

@@ -43,17 +43,16 @@ from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
 from profkit.rules.evidence import (
     backward_of,
-    computing_ns,
     group_by_site,
     named_operators,
     per_step,
     program_elementwise,
     program_operators,
     program_traffic,
-    scale_operators,
     share_of_steps,
     spent_ns,
 )
+from profkit.rules.pricing import call_ns, computing_ns, scale_operators
 from profkit.savings.edits import combine, unblock
 from profkit.savings.simulate import replay, step_time_ns
 from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
@@ -70,8 +69,6 @@ _MOST_SIZES = 8
 """Distinct sizes of results on one line whose users are looked for."""
 _LOW = 0.005
 """The share of a step from which a finding is more than information; see `profkit.findings.severity_of`."""
-_CHEAPEST = 5
-"""The percentile of all operators' times that is taken for the cost of a call."""
 _UNCERTAINTY = 0.35
 """What `torch.where` and the sum over the mask really take was between two thirds and four thirds of a pass."""
 _FIX = (
@@ -165,9 +162,8 @@ def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
         return
     nodes = backward_of(facts, rows)
     spent = float(spent_ns(facts, rows).sum() + spent_ns(facts, nodes).sum())
-    call_ns = _call_ns(facts)
     passes_bytes = found.where_bytes.sum() * (1 + len(nodes) / len(rows))
-    passes = passes_bytes / _bytes_per_ns(facts, rows, found) + call_ns * (len(rows) + len(nodes))
+    passes = passes_bytes / _bytes_per_ns(facts, rows, found) + call_ns(facts) * (len(rows) + len(nodes))
     growth = _find_growth(facts, rows, found)
     kept = (passes + growth.longer_ns) / max(spent, 1.0)
     steps = max(facts.steps.measured_count, 1)
@@ -196,7 +192,7 @@ def _find_growth(facts: Facts, rows: Rows, found: _Selections) -> _Growth:
     factor = max(1.0, float(found.elements[picks].sum() / max(found.picked[picks].sum(), 1)))
     takers = _takers(facts, rows)
     computing = computing_ns(facts, np.concatenate([takers, backward_of(facts, takers)]))
-    return _Growth(factor, takers, (factor - 1) * float((computing - _call_ns(facts)).clip(min=0).sum()))
+    return _Growth(factor, takers, (factor - 1) * float((computing - call_ns(facts)).clip(min=0).sum()))
 
 
 def _describe(facts: Facts, rows: Rows) -> _Selections:
@@ -270,11 +266,6 @@ def _take(facts: Facts, rows: Rows, size: int, lengths: set[int]) -> Bools:
         shapes = [shape for shape in parse_dims(facts.trace.text_of(code)) if shape]
         known[code] = any(math.prod(shape) == size or (len(shape) > 1 and shape[0] in lengths) for shape in shapes)
     return np.isin(codes, [code for code, takes in known.items() if takes])
-
-
-def _call_ns(facts: Facts) -> float:
-    called = facts.operators.rows[facts.measured[facts.operators.rows]]
-    return float(np.percentile(spent_ns(facts, called), _CHEAPEST)) if called.size else 0.0
 
 
 def _bytes_per_ns(facts: Facts, rows: Rows, found: _Selections) -> float:

@@ -42,10 +42,10 @@ from profkit.rules.evidence import (
     named_operators,
     program_elementwise,
     program_operators,
-    scale_operators,
     share_of_steps,
     sites_by_time,
 )
+from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import combine
 from profkit.trace.events import NONE, Bools, Int64s, Rows, distinct_rows
 from profkit.units import format_bytes, format_count

@@ -14,7 +14,6 @@ from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.findings import Location
 from profkit.run import CallSite
-from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
 
 Floats = NDArray[np.float64]
@@ -131,47 +130,6 @@ def backward_of(facts: Facts, rows: Rows) -> Rows:
     forward = facts.lines.forward
     belongs = (forward >= 0) & facts.tree.under(wanted)[forward]
     return np.flatnonzero(belongs & facts.tree.outermost(facts.lines.backward))
-
-
-def scale_with_backward(facts: Facts, rows: Rows, kept: Floats, uncertainty: float) -> Edit:
-    """The operators ``rows`` take the share ``kept`` of their time, one value each, their backward nodes the same."""
-    share = np.ones(len(facts.trace.events))
-    share[rows] = kept
-    mine = facts.trace.mask_of(rows)
-    nodes = backward_of(facts, rows)
-    owner = facts.tree.nearest_ancestor(mine, include_self=True)[facts.lines.forward[nodes]]
-    parts = ((rows, kept), (nodes, share[owner]))
-    return combine([scale_operators(facts, part, of_part, uncertainty) for part, of_part in parts])
-
-
-def scale_operators(facts: Facts, rows: Rows, kept: Floats, uncertainty: float, launch_kept: float = 1.0) -> Edit:
-    """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each.
-
-    An operator that computes on the device keeps ``launch_kept`` of its time on the host, and its work the share.
-    """
-    share = np.ones(len(facts.trace.events))
-    share[rows] = kept
-    work, carrier = _work_of(facts, rows)
-    on_host = np.where(np.isin(rows, carrier), launch_kept, kept) * spent_ns(facts, rows)
-    on_stream = (share[carrier] * facts.trace.events.duration_ns[work]).astype(np.int64)
-    return combine([shrink(rows, on_host.astype(np.int64), uncertainty), shrink_work(work, on_stream, uncertainty)])
-
-
-def computing_ns(facts: Facts, rows: Rows) -> Int64s:
-    """How long each of the operators (none inside another) computed: on the device where it has work there, else on
-    the host."""
-    work, carrier = _work_of(facts, rows)
-    on_device = np.bincount(carrier, facts.trace.events.duration_ns[work], len(facts.trace.events))[rows]
-    return np.where(np.isin(rows, carrier), on_device, spent_ns(facts, rows)).astype(np.int64)
-
-
-def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
-    """The device work launched in these operators, and for each piece the operator."""
-    launches = facts.launches
-    mine = facts.trace.mask_of(rows)
-    owner = np.where(launches.call >= 0, launches.call, launches.operator)
-    carrier = np.where(owner >= 0, facts.tree.nearest_ancestor(mine, include_self=True)[owner], NONE)
-    return launches.work[carrier >= 0], carrier[carrier >= 0]
 
 
 def spent_ns(facts: Facts, rows: Rows) -> Int64s:

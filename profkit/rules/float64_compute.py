@@ -39,21 +39,18 @@ from profkit.derive.families import MATRIX, VIEW, base_name, operators_of
 from profkit.derive.located import in_located_step, marks_before, model_call
 from profkit.derive.operators import parse_dims, parse_types
 from profkit.derive.places import call_site
-from profkit.experiment import Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
     Floats,
-    backward_of,
     locations_of,
     named_operators,
     per_step,
     program_operators,
-    scale_with_backward,
     share_of_steps,
 )
+from profkit.rules.pricing import run_in_both, scale_with_backward
 from profkit.run import Rates
-from profkit.savings.cases import cases_of
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import is_convolution, work_of
@@ -148,13 +145,12 @@ def _single_rate(facts: Facts, rates: Rates, name: str) -> str:
 
 
 def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
-    """Run the costliest of the operators in both types, with their backward pass where it was recorded."""
-    cases = cases_of(facts, rows, "float64")
-    if not cases:
-        return None
-    backward = backward_of(facts, rows).size > 0
-    experiment = Experiment("narrower-type", cases, to="float32", backward=backward)
-    return Trial(experiment, lambda factor: _compute_in_floats(facts, rows, np.full(len(rows), factor)))
+    """In float64 and in float32."""
+
+    def edit_of(factor: float) -> Edit:
+        return _compute_in_floats(facts, rows, np.full(len(rows), factor))
+
+    return run_in_both(facts, rows, "narrower-type", edit_of, "float64", "float32")
 
 
 def _matters(facts: Facts, rows: Rows) -> Bools:

@@ -37,24 +37,14 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators import parse_types
-from profkit.experiment import Experiment
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    backward_of,
-    locations_of,
-    per_step,
-    program_operators,
-    scale_with_backward,
-    share_of_steps,
-    sites_by_time,
-)
+from profkit.rules.evidence import locations_of, per_step, program_operators, share_of_steps, sites_by_time
+from profkit.rules.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.run import Rates
-from profkit.savings.cases import cases_of
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import Work, is_convolution, work_of
-from profkit.savings.simulate import replay
 from profkit.trace.events import Bools, Category, Rows, distinct, distinct_rows
 from profkit.units import format_count
 
@@ -87,7 +77,7 @@ def full_precision_matmul(facts: Facts) -> Iterator[Suspicion]:
     rows = _wide_products(facts)
     if facts.device.present:
         rows = _without_tf32(facts, rows)
-    if share_of_steps(facts, rows) < 0.5 or _share_of_step(facts, rows) < _MIN_SHARE:
+    if share_of_steps(facts, rows) < 0.5 or share_with_backward(facts, rows) < _MIN_SHARE:
         return
     to, rates = _reduced_type(facts)
     if not to:
@@ -186,11 +176,6 @@ def _without_tf32(facts: Facts, rows: Rows) -> Rows:
     return kept
 
 
-def _share_of_step(facts: Facts, rows: Rows) -> float:
-    """What of the step the products and their backward nodes are."""
-    return replay(facts, scale_with_backward(facts, rows, np.zeros(len(rows)), 0.0)).fraction if rows.size else 0.0
-
-
 def _priced(facts: Facts, rows: Rows, to: str, rates: Rates | None) -> Edit | None:
     """The roofline's price on a GPU whose rates of either type are known."""
     if rates is None or not facts.device.present or not {"float32", to} <= rates.products.keys():
@@ -208,13 +193,9 @@ def _kept_share(work: Work | None, rates: Rates, to: str) -> float:
 
 
 def _run_in_both(facts: Facts, rows: Rows, to: str) -> Trial | None:
-    """Run the costliest products in both ways, with their backward pass where it was recorded."""
-    cases = cases_of(facts, rows, "float32")
-    if not cases:
-        return None
-    experiment = Experiment("reduced-precision", cases, to=to, backward=backward_of(facts, rows).size > 0)
+    """In float32 and in the reduced type."""
 
     def edit_of(factor: float) -> Edit:
         return scale_with_backward(facts, rows, np.full(len(rows), factor), _UNCERTAINTY)
 
-    return Trial(experiment, edit_of)
+    return run_in_both(facts, rows, "reduced-precision", edit_of, "float32", to)

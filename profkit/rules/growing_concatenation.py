@@ -38,7 +38,8 @@ from profkit.derive.families import VIEW, operators_of
 from profkit.derive.operators import parse_dims
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, program_operators, scale_operators, share_of_steps
+from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
+from profkit.rules.pricing import scale_operators
 from profkit.trace.events import Rows, distinct
 from profkit.units import format_bytes, format_count
 

@@ -32,6 +32,7 @@ from profkit.derive.operators import parse_types
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, named_operators, per_step, share_of_steps
+from profkit.rules.pricing import launches_anything
 from profkit.savings.edits import remove
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.units import format_bytes, format_count, format_time
@@ -102,7 +103,7 @@ def _created_tensors(facts: Facts) -> Iterator[_Created]:
     codes = facts.trace.codes_where(lambda name: "::" in name)
     operators = (events.category == Category.OPERATOR) & np.isin(events.name_code, codes)
     calls = np.flatnonzero(facts.tree.outermost(operators))
-    copying, on_device = _sends(facts), _launches_anything(facts)
+    copying, on_device = _sends(facts), launches_anything(facts)
     reshapes = named_operators(facts, *_RESHAPES)[calls]
     before = np.maximum.accumulate(np.where(reshapes, -1, np.arange(len(calls))))
     makes = (named_operators(facts, *_FACTORIES) & ~on_device)[calls]
@@ -127,15 +128,6 @@ def _sends(facts: Facts) -> Bools:
     sent = np.zeros(len(events), dtype=np.int64)
     sent[launches.call[copies & (launches.call >= 0)]] = 1
     return named_operators(facts, *_COPIES) & (facts.tree.total_under(sent) > 0)
-
-
-def _launches_anything(facts: Facts) -> Bools:
-    """Host events under which something is put on the device."""
-    launches = facts.launches
-    launching = np.zeros(len(facts.trace.events), dtype=np.int64)
-    launching[launches.call[launches.call >= 0]] = 1
-    launching[launches.operator[launches.operator >= 0]] = 1
-    return facts.tree.total_under(launching) > 0
 
 
 def _same_elements(facts: Facts, source: int, copy: int) -> bool:

@@ -35,7 +35,8 @@ from profkit.derive.operators import item_bytes, parse_dims, parse_types
 from profkit.derive.traffic import measure_traffic
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, program_operators, scale_operators, share_of_steps
+from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
+from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import NONE, Bools, Int64s, Rows, distinct
 from profkit.units import format_bytes, format_count

@@ -42,10 +42,10 @@ from profkit.rules.evidence import (
     locations_of,
     program_elementwise,
     program_operators,
-    scale_operators,
     share_of_steps,
     sites_by_time,
 )
+from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
 from profkit.units import format_count, format_time

@@ -43,15 +43,14 @@ from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
     backward_of,
-    computing_ns,
     group_by_site,
     locations_of,
     per_step,
     program_operators,
     program_traffic,
-    scale_operators,
     share_of_steps,
 )
+from profkit.rules.pricing import computing_ns, scale_operators
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Category, Rows

@@ -47,11 +47,11 @@ from profkit.rules.evidence import (
     program_elementwise,
     program_operators,
     program_traffic,
-    scale_operators,
     share_of_steps,
     sites_by_time,
     spent_ns,
 )
+from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Int64s, Rows, distinct, distinct_rows
 from profkit.units import format_bytes

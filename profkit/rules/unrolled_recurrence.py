@@ -44,12 +44,12 @@ from profkit.rules.evidence import (
     locations_of,
     per_step,
     program_operators,
-    scale_operators,
     share_of_steps,
     sites_by_time,
     spent_ns,
     works_under,
 )
+from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
 

@@ -38,15 +38,8 @@ from profkit.derive.facts import Facts
 from profkit.derive.operators import parse_dims
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
-    group_by_site,
-    named_operators,
-    per_step,
-    program_operators,
-    scale_operators,
-    share_of_steps,
-    spent_ns,
-)
+from profkit.rules.evidence import group_by_site, named_operators, per_step, program_operators, share_of_steps, spent_ns
+from profkit.rules.pricing import call_ns, launches_anything, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.units import format_bytes, format_count
@@ -62,8 +55,6 @@ _LEAST_ALIKE = 0.9
 """The share of the tensors filled on a line that look like the gradients added to next, where no range says so."""
 _CACHED_BYTES = 2 << 20
 """The largest second-level caches of CPUs today; a larger gradient is written to memory whatever becomes of it."""
-_CHEAPEST = 5
-"""The percentile of all operators' times that is taken for the cost of a call."""
 _UNCERTAINTY = 0.3
 """A gradient that is handed over lies elsewhere in memory each time; now and then it has to be copied instead."""
 
@@ -159,22 +150,12 @@ def _are_alike(facts: Facts, fills: Rows, adds: Rows) -> bool:
 
 def _hand_over(facts: Facts, clearing: _Clearing) -> Edit:
     """Without the additions, and of the fills with what moves data alone."""
-    called = facts.operators.rows
-    call_ns = np.percentile(spent_ns(facts, called[facts.measured[called]]), _CHEAPEST) if called.size else 0.0
     spent = spent_ns(facts, clearing.fills).astype(np.float64)
     calls = _tensors_in(facts, clearing.fills)
     cached = facts.operators.input_bytes[clearing.fills] <= calls * _CACHED_BYTES
-    cached &= ~_computes_on_device(facts, clearing.fills)
-    kept = np.where(cached, (spent - calls * call_ns).clip(min=0), 0.0) / np.maximum(spent, 1)
+    cached &= ~launches_anything(facts)[clearing.fills]
+    kept = np.where(cached, (spent - calls * call_ns(facts)).clip(min=0), 0.0) / np.maximum(spent, 1)
     return combine([
         scale_operators(facts, clearing.adds, np.zeros(len(clearing.adds)), _UNCERTAINTY, launch_kept=0.0),
         scale_operators(facts, clearing.fills, kept, _UNCERTAINTY, launch_kept=0.0),
     ])  # fmt: skip
-
-
-def _computes_on_device(facts: Facts, rows: Rows) -> Bools:
-    launching = np.zeros(len(facts.trace.events), dtype=np.int64)
-    operator = facts.launches.operator
-    launching[operator[operator >= 0]] = 1
-    found: Bools = facts.tree.total_under(launching)[rows] > 0
-    return found

@@ -1,0 +1,92 @@
+"""What several rules hand over for the replay to price: operators that take a share of their time, with their backward
+nodes or without, and the experiment that finds the share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.experiment import Experiment
+from profkit.rules.base import Trial
+from profkit.rules.evidence import Floats, backward_of, spent_ns
+from profkit.savings.cases import cases_of
+from profkit.savings.edits import Edit, combine, shrink, shrink_work
+from profkit.savings.simulate import replay
+from profkit.trace.events import NONE, Bools, Int64s, Rows
+
+_CHEAPEST = 5
+"""The percentile of all operators' times that is taken for the cost of a call."""
+
+
+def call_ns(facts: Facts) -> float:
+    """What calling an operator costs, whatever it does: what the program's cheapest take."""
+    called = facts.operators.rows[facts.measured[facts.operators.rows]]
+    return float(np.percentile(spent_ns(facts, called), _CHEAPEST)) if called.size else 0.0
+
+
+def share_with_backward(facts: Facts, rows: Rows) -> float:
+    """What of the step these operators and their backward nodes are."""
+    return replay(facts, scale_with_backward(facts, rows, np.zeros(len(rows)), 0.0)).fraction if rows.size else 0.0
+
+
+def run_in_both(
+    facts: Facts, rows: Rows, kind: str, edit_of: Callable[[float], Edit], of_type: str = "", to: str = ""
+) -> Trial | None:
+    """Run the costliest of the operators in both ways, with their backward pass where it was recorded; None where they
+    cannot be run again."""
+    cases = cases_of(facts, rows, of_type) if of_type else cases_of(facts, rows)
+    if not cases:
+        return None
+    return Trial(Experiment(kind, cases, to=to, backward=backward_of(facts, rows).size > 0), edit_of)
+
+
+def scale_with_backward(facts: Facts, rows: Rows, kept: Floats, uncertainty: float) -> Edit:
+    """The operators ``rows`` take the share ``kept`` of their time, one value each, their backward nodes the same."""
+    share = np.ones(len(facts.trace.events))
+    share[rows] = kept
+    mine = facts.trace.mask_of(rows)
+    nodes = backward_of(facts, rows)
+    owner = facts.tree.nearest_ancestor(mine, include_self=True)[facts.lines.forward[nodes]]
+    parts = ((rows, kept), (nodes, share[owner]))
+    return combine([scale_operators(facts, part, of_part, uncertainty) for part, of_part in parts])
+
+
+def scale_operators(facts: Facts, rows: Rows, kept: Floats, uncertainty: float, launch_kept: float = 1.0) -> Edit:
+    """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each.
+
+    An operator that computes on the device keeps ``launch_kept`` of its time on the host, and its work the share.
+    """
+    share = np.ones(len(facts.trace.events))
+    share[rows] = kept
+    work, carrier = _work_of(facts, rows)
+    on_host = np.where(np.isin(rows, carrier), launch_kept, kept) * spent_ns(facts, rows)
+    on_stream = (share[carrier] * facts.trace.events.duration_ns[work]).astype(np.int64)
+    return combine([shrink(rows, on_host.astype(np.int64), uncertainty), shrink_work(work, on_stream, uncertainty)])
+
+
+def computing_ns(facts: Facts, rows: Rows) -> Int64s:
+    """How long each of the operators (none inside another) computed: on the device where it has work there, else on
+    the host."""
+    work, carrier = _work_of(facts, rows)
+    on_device = np.bincount(carrier, facts.trace.events.duration_ns[work], len(facts.trace.events))[rows]
+    return np.where(np.isin(rows, carrier), on_device, spent_ns(facts, rows)).astype(np.int64)
+
+
+def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
+    """The device work launched in these operators, and for each piece the operator."""
+    launches = facts.launches
+    mine = facts.trace.mask_of(rows)
+    owner = np.where(launches.call >= 0, launches.call, launches.operator)
+    carrier = np.where(owner >= 0, facts.tree.nearest_ancestor(mine, include_self=True)[owner], NONE)
+    return launches.work[carrier >= 0], carrier[carrier >= 0]
+
+
+def launches_anything(facts: Facts) -> Bools:
+    """Host events under which something is put on the device."""
+    launches = facts.launches
+    launching = np.zeros(len(facts.trace.events), dtype=np.int64)
+    launching[launches.call[launches.call >= 0]] = 1
+    launching[launches.operator[launches.operator >= 0]] = 1
+    return facts.tree.total_under(launching) > 0
