@@ -13,8 +13,9 @@ from contextlib import suppress
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
-_GROWTH_BYTES = 48 << 20
-"""As for the opening: some 180,000 events at most, a second or two to stop."""
+GROWTH_BYTES = 48 << 20
+"""By which the process may grow while steps or the opening are recorded: 180,000 events at most, which take a second
+or two to stop."""
 _MOST_BYTES = 256 << 20
 """Beyond the most that the process ever held before. A program may well hold more in one step than in those before, and
 steps that fitted into the opening are no danger, so this is no tighter."""
@@ -44,8 +45,8 @@ class Bounds:
         if are_large:
             give_memory_back()
         held = self._measure()
-        self._full_bytes = held + _GROWTH_BYTES
-        most = min(_GROWTH_BYTES if are_large else _MOST_BYTES, psutil.virtual_memory().available // _SHARE)
+        self._full_bytes = held + GROWTH_BYTES
+        most = min(GROWTH_BYTES if are_large else _MOST_BYTES, psutil.virtual_memory().available // _SHARE)
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most
 
     def end(self) -> None:

@@ -11,14 +11,12 @@ import sys
 import time
 from collections.abc import Callable
 
+from profkit.collect.bounds import GROWTH_BYTES
 from profkit.collect.lines import LineTracer
 from profkit.collect.tape import Tape
 
 _LINES = 10_000
 """Lines marked at first; a line of arithmetic leaves a dozen events, a line without PyTorch none."""
-_GROWTH_BYTES = 48 << 20
-"""An event takes 270 to 460 bytes while it is recorded, by measurement, and stopping 5 to 20 us and 2.7 kB for each: so
-at this growth of the process at most 180,000 were recorded, and the stop takes a second or two."""
 _MANY_EVENTS = 50_000
 """Half of what it takes to make the process grow so much, at 460 bytes each."""
 
@@ -81,7 +79,7 @@ class Opening:
         if self._is_on and self._tape.cut_operators_off:
             self._finish()
         elif self._is_on:
-            self._full_bytes = self._measure() + _GROWTH_BYTES
+            self._full_bytes = self._measure() + GROWTH_BYTES
             self._tape.start(cuda)
             self._tracer.resume(sys._getframe())
 
@@ -101,7 +99,7 @@ class Opening:
     def _begin_part(self) -> None:
         self._tracer.notes.clear()
         self._tracer.max_lines = _LINES
-        self._full_bytes = self._measure() + _GROWTH_BYTES
+        self._full_bytes = self._measure() + GROWTH_BYTES
         self._tape.start()
         self._tracer.start(sys._getframe())
 

@@ -11,55 +11,28 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from profkit.integrations.training import TrainingRecording
-
-if TYPE_CHECKING:
-    from profkit.findings import Diagnosis
+from profkit.integrations.training import TrainingCallback
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
-class ProfkitCallback:
+class ProfkitCallback(TrainingCallback):
     """Records a few steps of the first `fit` and says at its end what to change; settings as of `profkit.profile`.
 
     A step is a batch, or with ``accumulate_grad_batches`` the batches of one optimizer step. Validation is part of no
     step. Only the process of rank 0 is recorded.
     """
 
+    _optimizer_steps = 0
+
     def __new__(cls, *args: Any, **kwargs: Any) -> ProfkitCallback:  # noqa: ARG004  # those of `__init__`
         return object.__new__(_with_bases(cls, _base_classes()))
-
-    def __init__(
-        self,
-        directory: str | Path | None = None,
-        *,
-        wait: int = 3,
-        warmup: int = 1,
-        active: int = 4,
-        limit_s: float = 30.0,
-        at_step: int = 0,
-    ) -> None:
-        self._recording = TrainingRecording(
-            directory, wait=wait, warmup=warmup, active=active, limit_s=limit_s, at_step=at_step
-        )
-        self._optimizer_steps = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The trainer's processes may be spawned; the class that `__new__` made has no name that they could import."""
         return _restore, (type(self).__mro__[1], vars(self))
-
-    @property
-    def diagnosis(self) -> Diagnosis | None:
-        """The diagnosis, once the recording is over."""
-        return self._recording.diagnosis
-
-    @property
-    def directory(self) -> Path | None:
-        """The run directory, once training began."""
-        return self._recording.directory
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002  # Lightning's signature
         if trainer.is_global_zero:

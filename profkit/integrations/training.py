@@ -23,20 +23,9 @@ class TrainingRecording:
     `profkit.profile`) there is none of its own: the other one gets the steps.
     """
 
-    def __init__(
-        self,
-        directory: str | Path | None = None,
-        *,
-        wait: int = 3,
-        warmup: int = 1,
-        active: int = 4,
-        limit_s: float = 30.0,
-        at_step: int = 0,
-    ) -> None:
-        self._directory = directory
-        self._settings: dict[str, Any] = {
-            "wait": wait, "warmup": warmup, "active": active, "limit_s": limit_s, "at_step": at_step,
-        }  # fmt: skip
+    def __init__(self, directory: str | Path | None = None, **settings: Any) -> None:
+        """``settings`` as of `profkit.profile`."""
+        self._directory, self._settings = directory, settings
         Plan(**self._settings)  # raises for what cannot be done
         self._profile: profile | None = None
         self._is_open = self._is_own = self._was_announced = False
@@ -92,6 +81,34 @@ class TrainingRecording:
         if diagnosis is not None and self.directory is not None:
             _say(verdict(diagnosis))
             _say(f"the report: {self.directory / REPORT_FILE}")
+
+
+class TrainingCallback:
+    """What the callbacks of all frameworks share: settings as of `profkit.profile`, and what comes of the recording."""
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        wait: int = 3,
+        warmup: int = 1,
+        active: int = 4,
+        limit_s: float = 30.0,
+        at_step: int = 0,
+    ) -> None:
+        self._recording = TrainingRecording(
+            directory, wait=wait, warmup=warmup, active=active, limit_s=limit_s, at_step=at_step
+        )
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis, once the recording is over."""
+        return self._recording.diagnosis
+
+    @property
+    def directory(self) -> Path | None:
+        """The run directory, once training began."""
+        return self._recording.directory
 
 
 def _say(line: str) -> None:

@@ -6,49 +6,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from transformers import TrainerCallback
 
-from profkit.integrations.training import TrainingRecording
-
-if TYPE_CHECKING:
-    from profkit.findings import Diagnosis
+from profkit.integrations.training import TrainingCallback
 
 
-class ProfkitCallback(TrainerCallback):  # type: ignore[misc]  # its types are not followed: they take mypy a minute
+class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc]  # its types are not followed: they take mypy a minute
     """Records a few steps of the first training and says at its end what to change; settings as of `profkit.profile`.
 
     A step is one of the optimizer, with all batches whose gradients it accumulates. Evaluation is part of no step. Only
     the process of rank 0 is recorded. The Trainer tells nobody when a training fails; a program that goes on then, as a
     notebook does, ends the recording with ``with ProfkitCallback() as callback:`` around the training.
     """
-
-    def __init__(
-        self,
-        directory: str | Path | None = None,
-        *,
-        wait: int = 3,
-        warmup: int = 1,
-        active: int = 4,
-        limit_s: float = 30.0,
-        at_step: int = 0,
-    ) -> None:
-        self._recording = TrainingRecording(
-            directory, wait=wait, warmup=warmup, active=active, limit_s=limit_s, at_step=at_step
-        )
-
-    @property
-    def diagnosis(self) -> Diagnosis | None:
-        """The diagnosis, once the recording is over."""
-        return self._recording.diagnosis
-
-    @property
-    def directory(self) -> Path | None:
-        """The run directory, once training began."""
-        return self._recording.directory
 
     def __enter__(self) -> ProfkitCallback:
         return self

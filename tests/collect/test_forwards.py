@@ -132,7 +132,7 @@ def test_a_function_that_the_compiler_passes_by_is_no_compiled_one(listening: In
 
 def test_an_inference_loop_has_steps_once_the_opening_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
-    monkeypatch.setattr(opening, "_GROWTH_BYTES", -1)
+    monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording, torch.inference_mode():
         for _ in range(5_000_000):

@@ -440,7 +440,7 @@ def test_the_opening_ends_after_its_time_even_in_a_loop_of_operators(tmp_path: P
 
 @pytest.mark.usefixtures("watched_closely")
 def test_the_opening_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_GROWTH_BYTES", 0)
+    monkeypatch.setattr(opening, "GROWTH_BYTES", 0)
     with profile(tmp_path) as recording:
         spend_lines_of(recording, 1000)
         compute_until(is_off)
@@ -485,7 +485,7 @@ def test_a_step_that_never_ends_is_cut_off(tmp_path: Path) -> None:
 def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "_GROWTH_BYTES", -1)
+    monkeypatch.setattr(bounds, "GROWTH_BYTES", -1)
     monkeypatch.setattr(bounds, "_GRACE_S", 0.0)
     with profile(tmp_path, wait=0) as recording:
         spend_lines_of(recording, 1000)
