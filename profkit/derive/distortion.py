@@ -55,7 +55,7 @@ def _new_pages(trace: Trace, tree: Tree, wanted: Bools, total_ns: float) -> Inte
     events = trace.events
     rows = np.flatnonzero(wanted & (events.category == Category.MEMORY) & (events.size_bytes > 0))
     outermost = tree.outermost(events.category == Category.OPERATOR)
-    owner = tree.nearest_ancestor(outermost)[rows] if rows.size else rows
+    owner = tree.nearest_ancestor(outermost, of=rows)
     rows, owner = rows[owner >= 0], owner[owner >= 0]
     owners, index = np.unique(owner, return_inverse=True)
     size = np.bincount(index, events.size_bytes[rows], len(owners))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.derive.tree import Tree
 from profkit.trace.events import DEVICE_WORK, NONE, Category, Int64s, Rows, Trace
 
 
@@ -28,15 +27,17 @@ class Launches:
         return int((self.call < 0).sum())
 
 
-def link_launches(trace: Trace, tree: Tree) -> Launches:
-    """Join device work with runtime calls by correlation id, and with operators by nesting, else by external id."""
+def link_launches(trace: Trace, calling: Rows) -> Launches:
+    """Join device work with runtime calls by correlation id, and with operators by nesting, else by external id.
+
+    ``calling`` is the innermost operator around each event.
+    """
     events = trace.events
     work = trace.rows(*DEVICE_WORK)
     calls = trace.rows(Category.RUNTIME)
     call = _join(events.correlation[work], events.correlation[calls], calls)
     operators = events.category == Category.OPERATOR
-    around = tree.nearest_ancestor(operators)
-    operator = np.where(call >= 0, around[call], NONE)
+    operator = np.where(call >= 0, calling[call], NONE)
     owners = np.flatnonzero(operators & (events.external > 0))
     by_id = _join(events.external[work], events.external[owners], owners)
     return Launches(work, call, np.where(operator >= 0, operator, by_id))

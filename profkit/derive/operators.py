@@ -14,7 +14,7 @@ import numpy as np
 from profkit.derive.lines import Lines
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct_rows
 
 _ITEM_BYTES = {
     "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "float": 4, "c10::Half": 2,
@@ -98,13 +98,13 @@ def item_bytes(type_name: str) -> int:
 
 def _sizes(trace: Trace, dims_code: np.ndarray, types_code: np.ndarray) -> tuple[Int64s, Int64s]:
     """Input bytes and largest input per event, computed once per distinct pair of shapes and types."""
-    pairs = dims_code.astype(np.int64) * (len(trace.texts) + 1) + types_code
-    distinct, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
-    sizes = np.zeros(len(distinct), dtype=np.int64)
-    elements = np.zeros(len(distinct), dtype=np.int64)
-    for i, row in enumerate(first):
-        sizes[i], elements[i] = _size_of(trace.text_of(dims_code[row]), trace.text_of(types_code[row]))
-    return sizes[inverse], elements[inverse]
+    columns = np.zeros((2, len(dims_code)), dtype=np.int64)
+    rows = np.flatnonzero(dims_code >= 0)
+    first, inverse = distinct_rows(dims_code[rows], types_code[rows])
+    pairs = zip(dims_code[rows[first]].tolist(), types_code[rows[first]].tolist(), strict=True)
+    found = [_size_of(trace.text_of(dims), trace.text_of(types)) for dims, types in pairs]
+    columns[:, rows] = np.array(found, dtype=np.int64).reshape(-1, 2).T[:, inverse]
+    return columns[0], columns[1]
 
 
 def _size_of(dims: str, types: str) -> tuple[int, int]:

@@ -73,10 +73,9 @@ def tell_elementwise(facts: Facts, rows: Rows) -> tuple[Bools, Bools]:
     """
     trace, tree, launches = facts.trace, facts.tree, facts.launches
     inside = tree.total_under((trace.events.category == Category.OPERATOR).astype(np.int64))[rows] > 1
-    copies = tree.total_under(operators_of(trace, _COPYING).astype(np.int64))[rows] > 0
+    copies = tree.holding(operators_of(trace, _COPYING))[rows]
     idle = operators_of(trace, _CONDITIONAL)[rows] & ~inside
-    transfers = np.zeros(len(trace.events), dtype=np.int64)
     moving = launches.operator[trace.events.category[launches.work] == Category.MEMCPY]
-    transfers[moving[moving >= 0]] = 1
-    elementwise = operators_of(trace, ELEMENTWISE)[rows] & ~idle & (tree.total_under(transfers)[rows] == 0)
+    transfers = tree.holding(trace.mask_of(moving[moving >= 0]))[rows]
+    elementwise = operators_of(trace, ELEMENTWISE)[rows] & ~idle & ~transfers
     return elementwise, idle | (operators_of(trace, VIEW)[rows] & ~copies)

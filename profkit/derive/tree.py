@@ -28,6 +28,8 @@ _HOST = (
 
 _BATCH = 1 << 16
 """Events that are nested at a time, where the trace allows it."""
+_MANY = 0.25
+"""The share of all events from which on those that are wanted are many: then most have one right above them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +47,45 @@ class Tree:
     self_ns: Int64s
     overlapping: int
 
-    def nearest_ancestor(self, wanted: Bools, include_self: bool = False) -> Rows:
-        """For each event the row of its innermost ancestor in ``wanted``, or `NONE`.
+    def nearest_ancestor(self, wanted: Bools, include_self: bool = False, of: Rows | Int32s | None = None) -> Rows:
+        """For each event, or each of the rows ``of``, the row of its innermost ancestor in ``wanted``, or `NONE`."""
+        asked = np.arange(len(wanted)) if of is None else of.astype(np.int64)
+        rows = np.flatnonzero(wanted & (self.depth >= 0))
+        if not rows.size:
+            found = np.full(len(asked), NONE, dtype=np.int64)
+        elif len(rows) > _MANY * len(wanted):
+            found = self._climb(wanted)[asked].astype(np.int64)
+        else:
+            found = self._search(wanted, rows, asked)
+        return np.where(wanted[asked], asked, found) if include_self else found
+
+    def _climb(self, wanted: Bools) -> Int32s:
+        """The nearest wanted ancestor of each event, fast where many are wanted.
+
+        All climb at once: who meets an event that is not wanted goes on from where that one has come to by then, so
+        that the number of rounds is the logarithm of the depth.
+        """
+        above = self.parent.copy()
+        climbing = np.flatnonzero((above >= 0) & ~wanted[above])
+        while climbing.size:
+            reached = above[above[climbing]]
+            above[climbing] = reached
+            climbing = climbing[(reached >= 0) & ~wanted[reached]]
+        return above
+
+    def _search(self, wanted: Bools, rows: Rows, asked: Rows) -> Rows:
+        """The nearest wanted ancestor of the events ``asked``, fast where few are wanted, the ``rows``.
 
         An event with ``c`` wanted ancestors has as the innermost the last row before it that is itself wanted and has
         ``c - 1``: found for all at once by searching the sorted keys ``c * n + row``.
         """
-        n = len(self.parent)
-        rows = np.flatnonzero(wanted & (self.depth >= 0))
-        found = np.full(n, NONE, dtype=np.int64)
-        if rows.size:
-            above = self._count_above(wanted)
-            below = np.flatnonzero(above > 0)
-            keys = np.sort(above[rows].astype(np.int64) * n + rows)
-            found[below] = keys[np.searchsorted(keys, (above[below].astype(np.int64) - 1) * n + below) - 1] % n
-        if include_self:
-            found[wanted] = np.flatnonzero(wanted)
+        n = len(wanted)
+        found = np.full(len(asked), NONE, dtype=np.int64)
+        above = self._count_above(wanted)
+        below = np.flatnonzero(above[asked] > 0)
+        keys = np.sort(above[rows].astype(np.int64) * n + rows)
+        sought = (above[asked[below]].astype(np.int64) - 1) * n + asked[below]
+        found[below] = keys[np.searchsorted(keys, sought) - 1] % n
         return found
 
     def under(self, wanted: Bools) -> Bools:
@@ -79,6 +104,16 @@ class Tree:
         inside = self.depth >= 0
         sums = np.concatenate([[0], np.cumsum(np.where(inside, values, 0))])
         return np.where(inside, sums[self.stop] - sums[:-1], values)
+
+    def holding(self, wanted: Bools) -> Bools:
+        """Which events are in ``wanted`` or have a descendant there."""
+        if not wanted.any():
+            return wanted.copy()
+        inside = self.depth >= 0
+        counts = np.zeros(len(wanted) + 1, dtype=np.int32)
+        np.cumsum(wanted & inside, out=counts[1:])
+        held: Bools = (inside & (counts[self.stop] > counts[:-1])) | wanted
+        return held
 
     def _count_above(self, wanted: Bools) -> Int32s:
         """For each event how many of its ancestors are wanted."""

@@ -33,14 +33,14 @@ class Waits:
     duration_ns: Int64s
 
 
-def find_waits(trace: Trace, tree: Tree, launches: Launches) -> Waits:
+def find_waits(trace: Trace, tree: Tree, launches: Launches, calling: Rows) -> Waits:
+    """``calling`` is the innermost operator around each event."""
     events = trace.events
     codes = trace.codes_where(_waits_by_name)
     named = np.isin(events.name_code, codes) & (events.category == Category.RUNTIME)
     rows = np.flatnonzero(tree.outermost(named | _pageable_copies(trace, launches)))
     whole = np.isin(events.name_code[rows], trace.codes_where(lambda n: "DeviceSynchronize" in n or "CtxSync" in n))
-    operators = events.category == Category.OPERATOR
-    operator = tree.nearest_ancestor(operators)[rows]
+    operator = calling[rows]
     own = whole & (operator < 0) & (_outside_program(trace, tree) & ~_called_by_program(trace, tree))[rows]
     return Waits(rows, whole, own, operator, tree.end_ns[rows] - events.start_ns[rows])
 

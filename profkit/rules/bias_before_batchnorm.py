@@ -133,7 +133,7 @@ def _without_bias(facts: Facts, rows: Rows) -> Edit:
     tree, trace = facts.tree, facts.trace
     nodes = backward_of(facts, rows)
     layers = tree.under(trace.mask_of(rows))
-    around = tree.nearest_ancestor(trace.events.category == Category.OPERATOR)
+    around = facts.calling
     copied = named_operators(facts, "aten::copy_") & (named_operators(facts, "aten::addmm")[around] | _spreads(facts))
     sums = named_operators(facts, "aten::sum") & tree.under(trace.mask_of(nodes))
     stores = facts.measured & trace.named(_ACCUMULATES) & (trace.events.category == Category.OPERATOR)
@@ -159,7 +159,7 @@ def _without_call(facts: Facts, copies: Rows) -> Floats:
 def _storing(facts: Facts, nodes: Rows, vectors: Bools) -> Rows:
     """The nodes that store the biases' gradients: of those that follow a layer's backward, the first for a vector."""
     run = np.flatnonzero(facts.tree.outermost(facts.lines.backward))
-    holds = facts.tree.total_under(vectors.astype(np.int64)) > 0
+    holds = facts.tree.holding(vectors)
     at = np.searchsorted(run, nodes)
     found = np.full(len(nodes), NONE, dtype=np.int64)
     for ahead in range(_LOOK_AHEAD, 0, -1):

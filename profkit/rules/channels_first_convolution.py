@@ -149,11 +149,11 @@ def _convolutions(facts: Facts) -> Rows:
     arguments = facts.trace.events.concrete_code
     layout = {int(code): _layout_of(facts.trace.text_of(int(code))) for code in distinct(arguments[sized])}
     first, last = (
-        facts.tree.total_under((sized & np.isin(arguments, _keys_of(layout, wanted))).astype(np.int64))
+        facts.tree.holding(sized & np.isin(arguments, _keys_of(layout, wanted)))
         for wanted in (_CHANNELS_FIRST, _CHANNELS_LAST)
     )
-    chosen: Rows = called[first[called] > 0]
-    return chosen if not (last[called] > 0).any() else called[:0]
+    chosen: Rows = called[first[called]]
+    return chosen if not last[called].any() else called[:0]
 
 
 def _keys_of(table: dict[int, str], wanted: str) -> list[int]:

@@ -125,7 +125,7 @@ def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
 
 def _holding(facts: Facts, *names: str) -> Bools:
     """Events that are, or hold, one of these operators."""
-    return facts.tree.total_under(named_operators(facts, *names).astype(np.int64)) > 0
+    return facts.tree.holding(named_operators(facts, *names))
 
 
 def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
@@ -224,7 +224,7 @@ def _size_of(dims: str, types: str) -> tuple[int, int, int]:
 def _outliving_bytes(facts: Facts, rows: Rows) -> Int64s:
     """What each operator allocates and leaves behind: its result."""
     memory, tree = facts.memory, facts.tree
-    owner = tree.nearest_ancestor(facts.trace.mask_of(rows))[memory.rows]
+    owner = tree.nearest_ancestor(facts.trace.mask_of(rows), of=memory.rows)
     within = (memory.freed_by > owner) & (memory.freed_by < tree.stop[owner])
     leaves = (owner >= 0) & ~within
     size = np.zeros(len(facts.trace.events), dtype=np.int64)

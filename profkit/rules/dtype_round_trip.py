@@ -138,7 +138,7 @@ def _types_of(facts: Facts, called: Rows) -> tuple[Int64s, Int64s, tuple[str, ..
     events, names = facts.trace.events, tuple(_TYPES.values())
     copies = np.flatnonzero(named_operators(facts, "aten::_to_copy"))
     wanted = facts.trace.mask_of(called[named_operators(facts, *_CASTS)[called]])
-    owner = facts.tree.nearest_ancestor(wanted, include_self=True)[copies]
+    owner = facts.tree.nearest_ancestor(wanted, include_self=True, of=copies)
     copies, owner = copies[owner >= 0], owner[owner >= 0]
     types_code, concrete_code, text_of = events.types_code[copies], events.concrete_code[copies], facts.trace.text_of
     first, inverse = distinct_rows(types_code, concrete_code)

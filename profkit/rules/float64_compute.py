@@ -73,6 +73,8 @@ _DEFAULT_FIX = (
     "The program makes float64 the type of all new tensors: leave out `torch.set_default_dtype(torch.float64)`, and "
     "convert only what needs the digits with `.double()`."
 )
+_DOUBLE_INPUT = '"double"'
+"""The same in a list of the types of inputs."""
 _MIN_FRACTION = 0.01
 """Less than one per cent of the step is a detail (an index, a mask, a metric), not a type that runs through it."""
 _KEPT = 0.5
@@ -88,7 +90,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     """Find the operators on doubles, and where in the step the type comes from."""
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]
-    rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
+    rows = called[_matters(facts, called) & facts.once(_holds_doubles)[called] & ~casts]
     if not rows.size or share_of_steps(facts, rows) < 0.5:
         return
     edit = _compute_in_floats(facts, rows, _kept_shares(facts, rows))
@@ -168,20 +170,21 @@ def _matters(facts: Facts, rows: Rows) -> Bools:
 def _holds_doubles(facts: Facts) -> Bools:
     """Operators with a `double` input of at least one dimension; told once per distinct pair of shapes and types."""
     events, trace = facts.trace.events, facts.trace
-    pairs = events.dims_code.astype(np.int64) * (len(trace.texts) + 1) + events.types_code
-    _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
-    verdicts = np.array([
-        _has_double_tensor(trace.text_of(events.dims_code[row]), trace.text_of(events.types_code[row]))
-        for row in first
-    ])  # fmt: skip
-    mask: Bools = verdicts[inverse] & (events.category == Category.OPERATOR)
-    return mask
+    codes = events.types_code
+    named = [code for code in distinct(codes[codes >= 0]).tolist() if _DOUBLE_INPUT in trace.text_of(code)]
+    rows = np.flatnonzero(np.isin(codes, named) & (events.category == Category.OPERATOR))
+    first, inverse = distinct_rows(events.dims_code[rows], codes[rows])
+    verdicts = np.array(
+        [_has_double_tensor(trace.text_of(events.dims_code[row]), trace.text_of(codes[row])) for row in rows[first]],
+        dtype=bool,
+    )
+    return trace.mask_of(rows[verdicts[inverse]])
 
 
 def _where_doubles_enter(facts: Facts, rows: Rows) -> Iterator[int]:
     """Call sites, the likeliest first: a line shortly before the first operator on doubles that makes tensors of data,
     the line that calls the model in which that operator runs, then the operators' own lines."""
-    operators = np.flatnonzero(_holds_doubles(facts) & ~facts.lines.backward)
+    operators = np.flatnonzero(facts.once(_holds_doubles) & ~facts.lines.backward)
     located = in_located_step(facts, operators[np.isin(facts.lines.site[operators], facts.lines.site[rows])])
     if located.size:
         first = int(located[np.argmin(facts.trace.events.start_ns[located])])
@@ -195,13 +198,11 @@ def _where_doubles_enter(facts: Facts, rows: Rows) -> Iterator[int]:
 def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
     """Casts of a tensor to float64: the target type is their second argument."""
     codes = facts.trace.events.concrete_code[rows]
-    verdicts = {int(code): parse_types(facts.trace.text_of(int(code)))[1:2] == [_DOUBLE] for code in distinct(codes)}
-    return np.array([verdicts[int(code)] for code in codes], dtype=bool)
+    chosen = [code for code in distinct(codes).tolist() if parse_types(facts.trace.text_of(code))[1:2] == [_DOUBLE]]
+    return np.isin(codes, chosen)
 
 
 def _has_double_tensor(dims: str, types: str) -> bool:
-    if '"double"' not in types:
-        return False
     shapes, names = parse_dims(dims), parse_types(types)
     return len(shapes) == len(names) and any(
         name == "double" and shape for name, shape in zip(names, shapes, strict=True)

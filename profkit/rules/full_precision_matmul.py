@@ -124,8 +124,8 @@ def _wide_products(facts: Facts) -> Rows:
     """The program's products of float32 tensors that are large, and in which nothing runs in 16 bits (autocast)."""
     called = program_operators(facts)
     called = called[operators_of(facts.trace, MATRIX)[called]]
-    inside = facts.tree.total_under(_with_types(facts, _is_reduced).astype(np.int64))
-    called = called[_with_types(facts, _is_float32)[called] & (inside[called] == 0)]
+    inside = facts.tree.holding(_with_types(facts, _is_reduced))
+    called = called[_with_types(facts, _is_float32)[called] & ~inside[called]]
     inverse, works = _works_of(facts, called)
     large = np.array([work is not None and work.operations >= _MIN_OPERATIONS for work in works], dtype=bool)
     chosen: Rows = called[large[inverse]]
@@ -166,10 +166,9 @@ def _without_tf32(facts: Facts, rows: Rows) -> Rows:
     wide = np.isin(trace.events.name_code, trace.codes_where(lambda name: _WIDE_KERNEL.search(name) is not None))
     narrow = np.isin(trace.events.name_code, trace.codes_where(lambda name: "tf32" in name.lower()))
     owner = np.where(launches.call >= 0, launches.call, launches.operator)
-    mine = facts.tree.nearest_ancestor(trace.mask_of(rows), include_self=True)
-    carrier = np.where(owner >= 0, mine[owner], -1)
-    chosen = (wide & ~narrow)[launches.work] & (carrier >= 0)
-    rows = rows[np.isin(rows, carrier[chosen])]
+    owner = owner[(owner >= 0) & (wide & ~narrow)[launches.work]]
+    carrier = facts.tree.nearest_ancestor(trace.mask_of(rows), include_self=True, of=owner)
+    rows = rows[np.isin(rows, carrier)]
     convolution = np.isin(trace.events.name_code[rows], trace.codes_where(is_convolution))
     allowed = np.where(convolution, flags.get("cudnn_tf32") is True, flags.get("matmul_precision") in _TF32)
     kept: Rows = rows[~allowed]

@@ -125,9 +125,8 @@ def _sends(facts: Facts) -> Bools:
     events, launches = facts.trace.events, facts.launches
     codes = facts.trace.codes_where(lambda name: "HtoD" in name)
     copies = (events.category[launches.work] == Category.MEMCPY) & np.isin(events.name_code[launches.work], codes)
-    sent = np.zeros(len(events), dtype=np.int64)
-    sent[launches.call[copies & (launches.call >= 0)]] = 1
-    return named_operators(facts, *_COPIES) & (facts.tree.total_under(sent) > 0)
+    sent = facts.trace.mask_of(launches.call[copies & (launches.call >= 0)])
+    return named_operators(facts, *_COPIES) & facts.tree.holding(sent)
 
 
 def _same_elements(facts: Facts, source: int, copy: int) -> bool:

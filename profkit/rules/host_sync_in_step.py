@@ -109,7 +109,7 @@ def _judge_reads(facts: Facts, rows: Rows, place: Rows, _: bool) -> Iterator[Sus
 def _judge_waits(facts: Facts, rows: Rows, place: Rows, located: bool) -> Iterator[Suspicion]:
     steps, stops = facts.steps, distinct(place)
     count, most = per_step(facts, stops), _in_most_steps(facts, rows)
-    reading = bool(_reads_number(facts)[stops].mean() > 0.5)
+    reading = bool(facts.once(_reads_number)[stops].mean() > 0.5)
     if reading and count >= _ELEMENT_LOOP:
         return
     waited = int(spent_ns(facts, rows).sum()) // steps.measured_count
@@ -150,7 +150,7 @@ def _in_most_steps(facts: Facts, rows: Rows) -> bool:
 
 def _reads(facts: Facts) -> Rows:
     """The outermost reads of one number by the program's main thread."""
-    scalar = facts.tree.total_under(named_operators(facts, "aten::_local_scalar_dense").astype(np.int64)) > 0
+    scalar = facts.tree.holding(named_operators(facts, "aten::_local_scalar_dense"))
     reads = facts.tree.outermost(named_operators(facts, *_READS)) & scalar
     reads &= facts.trace.events.lane == facts.steps.main_lane
     return facts.measured_rows(reads & ~facts.lines.backward & ~_not_the_programs(facts))
@@ -181,7 +181,7 @@ def _copied(facts: Facts, direction: str) -> Int64s:
 def _reads_number(facts: Facts) -> Bools:
     """Events that read one number, by whatever spelling: `item`, `is_nonzero`, or the copy of one element."""
     number = named_operators(facts, *_READS) | (_copied(facts, "DtoH") > 0)
-    return facts.tree.total_under(number.astype(np.int64)) > 0
+    return facts.tree.holding(number)
 
 
 def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
@@ -192,7 +192,7 @@ def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
     events = facts.trace.events
     codes = facts.trace.codes_where(lambda name: "::" in name)
     operators = (events.category == Category.OPERATOR) & np.isin(events.name_code, codes)
-    around = facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True)[rows]
+    around = facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True, of=rows)
     place = np.where(around >= 0, around, rows)
     return place, facts.lines.site[place]
 

@@ -14,7 +14,7 @@ from profkit.rules.evidence import Floats, backward_of, spent_ns
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.savings.simulate import replay
-from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.events import Bools, Int64s, Rows
 
 _CHEAPEST = 5
 """The percentile of all operators' times that is taken for the cost of a call."""
@@ -48,7 +48,7 @@ def scale_with_backward(facts: Facts, rows: Rows, kept: Floats, uncertainty: flo
     share[rows] = kept
     mine = facts.trace.mask_of(rows)
     nodes = backward_of(facts, rows)
-    owner = facts.tree.nearest_ancestor(mine, include_self=True)[facts.lines.forward[nodes]]
+    owner = facts.tree.nearest_ancestor(mine, include_self=True, of=facts.lines.forward[nodes])
     parts = ((rows, kept), (nodes, share[owner]))
     return combine([scale_operators(facts, part, of_part, uncertainty) for part, of_part in parts])
 
@@ -79,14 +79,13 @@ def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     launches = facts.launches
     mine = facts.trace.mask_of(rows)
     owner = np.where(launches.call >= 0, launches.call, launches.operator)
-    carrier = np.where(owner >= 0, facts.tree.nearest_ancestor(mine, include_self=True)[owner], NONE)
-    return launches.work[carrier >= 0], carrier[carrier >= 0]
+    known = np.flatnonzero(owner >= 0)
+    carrier = facts.tree.nearest_ancestor(mine, include_self=True, of=owner[known])
+    return launches.work[known[carrier >= 0]], carrier[carrier >= 0]
 
 
 def launches_anything(facts: Facts) -> Bools:
     """Host events under which something is put on the device."""
     launches = facts.launches
-    launching = np.zeros(len(facts.trace.events), dtype=np.int64)
-    launching[launches.call[launches.call >= 0]] = 1
-    launching[launches.operator[launches.operator >= 0]] = 1
-    return facts.tree.total_under(launching) > 0
+    launching = np.concatenate([launches.call[launches.call >= 0], launches.operator[launches.operator >= 0]])
+    return facts.tree.holding(facts.trace.mask_of(launching))

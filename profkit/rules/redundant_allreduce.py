@@ -132,7 +132,7 @@ def _find_passes(facts: Facts, reduces: Rows, forwards: Int64s) -> _Passes:
     begin, end = bounds[at - 1], np.append(bounds, np.iinfo(np.int64).max)[at]
     window = np.searchsorted(steps, begin, side="right")
     storing = np.flatnonzero(_storing(facts))
-    adding = facts.tree.total_under(facts.trace.named("aten::add_").astype(np.int64))[storing] > 0
+    adding = facts.tree.holding(facts.trace.named("aten::add_"))[storing]
     of_pass = _within(begin, end, start_ns[storing])
     stored = np.bincount(of_pass[of_pass >= 0], minlength=len(begin))
     added = np.bincount(of_pass[(of_pass >= 0) & adding], minlength=len(begin))
@@ -159,7 +159,7 @@ def _reduce_once(facts: Facts, passes: _Passes) -> Edit:
     """Without DistributedDataParallel's part in the redundant passes."""
     storing = _of_redundant(facts, passes, _storing(facts))
     inner = np.flatnonzero(facts.trace.named(_ACCUMULATES))
-    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(storing), include_self=True)[inner]
+    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(storing), include_self=True, of=inner)
     kept = np.bincount(owner[owner >= 0], spent_ns(facts, inner[owner >= 0]), len(facts.trace.events))[storing]
     copies = _of_redundant(facts, passes, facts.trace.named(_COPIES_BACK))
     adding = works_under(facts, facts.trace.mask_of(inner[owner >= 0]))

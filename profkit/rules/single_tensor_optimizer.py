@@ -166,7 +166,7 @@ def _update_together(facts: Facts, updates: _Updates, work: Rows) -> Edit:
     # What remains of an operator besides its call: the moving of data where it can be fused, else all of it on a CPU,
     # where `foreach` runs the same operators in a loop of C++.
     remains = spent if kept_passes == 1.0 and not work.size else (spent - np.percentile(spent, 5)).clip(min=0)
-    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(updates.steps))[updates.operators]
+    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(updates.steps), of=updates.operators)
     moving = np.bincount(owner, weights=remains, minlength=len(facts.trace.events))[updates.steps]
     calling = spent_ns(facts, updates.steps) - moving
     kept = calling / updates.per_parameter + (0 if work.size else kept_passes * moving)

@@ -133,7 +133,7 @@ def _own_ns(facts: Facts, marks: Rows, spent: Intervals) -> Int64s:
     covered = np.zeros(len(events), dtype=np.int64)
     covered[marks] = spent.covered_within(events.start_ns[marks], tree.end_ns[marks])
     own = covered.copy()
-    around = tree.nearest_ancestor(events.category == Category.LINE_MARK)[marks]
+    around = tree.nearest_ancestor(events.category == Category.LINE_MARK, of=marks)
     inner = around >= 0
     np.subtract.at(own, around[inner], covered[marks[inner]])
     return own[marks]

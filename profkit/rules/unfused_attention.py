@@ -53,7 +53,7 @@ from profkit.rules.evidence import (
 from profkit.rules.pricing import computing_ns, scale_operators
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import Category, Rows
+from profkit.trace.events import Rows
 from profkit.units import format_count
 
 _REACH = 64
@@ -131,7 +131,7 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
 def _drops(facts: Facts, passes: Rows) -> bool:
     """Whether a dropout among the passes is active: one that is not has nothing inside."""
     dropout = passes[operators_of(facts.trace, frozenset(("dropout", "native_dropout")))[passes]]
-    around = facts.tree.nearest_ancestor(facts.trace.events.category == Category.OPERATOR)
+    around = facts.calling
     return bool(np.isin(around, dropout).any())
 
 
