@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.trace.events import Bools, Int64s, Rows, distinct
+from profkit.trace.events import Bools, Int64s, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,13 @@ def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
 
 
 def intersection(left: Intervals, right: Intervals) -> Intervals:
-    """What lies in both."""
-    edges = np.concatenate([left.start_ns, left.end_ns, right.start_ns, right.end_ns])
-    edges = distinct(edges)
-    if len(edges) < 2:
-        return Intervals(edges[:0], edges[:0])
-    start, end = edges[:-1], edges[1:]
-    both = (left.covered_within(start, end) > 0) & (right.covered_within(start, end) > 0)
-    return union(start[both], end[both])
+    """What lies in both: where two are open, one of each."""
+    edges = np.concatenate([left.start_ns, right.start_ns, left.end_ns, right.end_ns])
+    opening = np.ones(len(edges), dtype=np.int64)
+    opening[len(left.start_ns) + len(right.start_ns) :] = -1
+    order = np.argsort(edges, kind="stable")  # which merges what is sorted already
+    edges, both = edges[order], np.cumsum(opening[order]) == 2
+    return union(edges[:-1][both[:-1]], edges[1:][both[:-1]])
 
 
 def stretches(ends: Rows, length: int, least: int = 1) -> Iterator[slice]:

@@ -37,7 +37,7 @@ def check_wait_order(facts: Facts) -> str | None:
     one_stream = len(set(events.lane[launches.work].tolist())) == 1
     rows = waits.rows[waits.whole_device | one_stream]
     rows = rows[events.category[rows] == Category.RUNTIME]
-    rows = rows[~np.isin(rows, launches.call)]
+    rows = rows[~facts.trace.mask_of(launches.call[launches.call >= 0])[rows]]
     linked = np.flatnonzero(launches.call >= 0)
     if not rows.size or not linked.size:
         return None

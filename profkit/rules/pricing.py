@@ -61,7 +61,7 @@ def scale_operators(facts: Facts, rows: Rows, kept: Floats, uncertainty: float, 
     share = np.ones(len(facts.trace.events))
     share[rows] = kept
     work, carrier = _work_of(facts, rows)
-    on_host = np.where(np.isin(rows, carrier), launch_kept, kept) * spent_ns(facts, rows)
+    on_host = np.where(facts.trace.mask_of(carrier)[rows], launch_kept, kept) * spent_ns(facts, rows)
     on_stream = (share[carrier] * facts.trace.events.duration_ns[work]).astype(np.int64)
     return combine([shrink(rows, on_host.astype(np.int64), uncertainty), shrink_work(work, on_stream, uncertainty)])
 
@@ -71,7 +71,7 @@ def computing_ns(facts: Facts, rows: Rows) -> Int64s:
     the host."""
     work, carrier = _work_of(facts, rows)
     on_device = np.bincount(carrier, facts.trace.events.duration_ns[work], len(facts.trace.events))[rows]
-    return np.where(np.isin(rows, carrier), on_device, spent_ns(facts, rows)).astype(np.int64)
+    return np.where(facts.trace.mask_of(carrier)[rows], on_device, spent_ns(facts, rows)).astype(np.int64)
 
 
 def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:

@@ -164,10 +164,11 @@ def _accesses_of(name: str, dims: str) -> int:
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
     """Products of two vectors: `x[i] @ y[j]`, `torch.dot`; of what nobody knows the shapes it may be a layer."""
     events = facts.trace.events
-    codes, inverse = np.unique(events.dims_code[rows], return_inverse=True)
-    shapes = [parse_dims(facts.trace.text_of(code)) if code >= 0 else [[0, 0]] for code in codes.tolist()]
+    first, inverse = distinct_rows(events.dims_code[rows])
+    codes = events.dims_code[rows[first]].tolist()
+    shapes = [parse_dims(facts.trace.text_of(code)) if code >= 0 else [[0, 0]] for code in codes]
     flat = [all(len(shape) <= 1 for shape in of_inputs) for of_inputs in shapes]
-    return np.array(flat, dtype=bool)[inverse.reshape(-1)]
+    return np.array(flat, dtype=bool)[inverse]
 
 
 def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s]:

@@ -41,7 +41,7 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, named_operators, per_step, program_operators, share_of_steps, spent_ns
 from profkit.rules.pricing import call_ns, launches_anything, scale_operators
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows, distinct_rows
 from profkit.units import format_bytes, format_count
 
 _CLEARING = "Optimizer.zero_grad#"
@@ -131,20 +131,33 @@ def _tensors_in(facts: Facts, fills: Rows) -> Int64s:
     calls `zero_` for."""
     inner = facts.tree.total_under(named_operators(facts, "aten::zero_").astype(np.int64))[fills]
     together = named_operators(facts, "aten::_foreach_zero_")[fills]
-    listed = np.array([len(_shapes(facts, row)) for row in fills.tolist()], dtype=np.int64)
+    shapes, alike = _shapes(facts, fills)
+    listed = np.array(list(map(len, shapes)), dtype=np.int64)[alike]
     return np.where(together, np.maximum(np.where(listed > 0, listed, inner), 1), 1)
 
 
-def _shapes(facts: Facts, row: int) -> list[tuple[int, ...]]:
-    """The shapes of the tensors that an operator fills, or of the one that it adds to."""
-    shapes = [tuple(shape) for shape in parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))]
-    return shapes if facts.trace.name_of(row) == "aten::_foreach_zero_" else shapes[:1]
+def _shapes(facts: Facts, rows: Rows) -> tuple[list[list[tuple[int, ...]]], Int64s]:
+    """The shapes of the tensors that an operator fills, or of the one that it adds to, for each distinct operator, and
+    for each of the rows which of these it is."""
+    trace, events = facts.trace, facts.trace.events
+    first, alike = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    listed = [(row, parse_dims(trace.text_of(int(events.dims_code[row])))) for row in rows[first].tolist()]
+    several = "aten::_foreach_zero_"
+    return [list(map(tuple, dims if trace.name_of(row) == several else dims[:1])) for row, dims in listed], alike
+
+
+def _count_shapes(facts: Facts, rows: Rows) -> Counter[tuple[int, ...]]:
+    shapes, alike = _shapes(facts, rows)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for listed, times in zip(shapes, np.bincount(alike, minlength=len(shapes)).tolist(), strict=True):
+        for shape in filter(None, listed):
+            counts[shape] += times
+    return counts
 
 
 def _are_alike(facts: Facts, fills: Rows, adds: Rows) -> bool:
     """Whether nearly all tensors that are filled have the shape of a gradient that is added to, each its own."""
-    filled = Counter(shape for row in fills.tolist() for shape in _shapes(facts, row) if shape)
-    added = Counter(shape for row in adds.tolist() for shape in _shapes(facts, row) if shape)
+    filled, added = _count_shapes(facts, fills), _count_shapes(facts, adds)
     return bool(filled) and (filled & added).total() >= _LEAST_ALIKE * filled.total()
 
 

@@ -103,12 +103,7 @@ def replay_streams(
     wait_end = streams.wait_end_ns - removed.covered_before(streams.wait_end_ns)
     holding = np.flatnonzero(((streams.ended_by >= 0) & (wait_end > wait_start)) | ignored)
     segments = _Segments(streams, launched, advance_ns, holding)
-    start, end, skipped = wait_start[holding].tolist(), wait_end[holding].tolist(), ignored[holding].tolist()
-    shift = 0
-    for i in range(len(holding)):
-        segments.run(i, shift)
-        shift = shift - (end[i] - start[i]) if skipped[i] else max(start[i] + shift, segments.freed_ns(i)) - end[i]
-    segments.run(len(holding), shift)
+    shift = segments.run_all(wait_start[holding].tolist(), wait_end[holding].tolist(), ignored[holding].tolist())
     host = host_end_ns - int(removed.covered_before(np.array([host_end_ns]))[0]) + shift
     return host, max([host, *segments.last_ends_ns()])
 
@@ -147,16 +142,26 @@ class _Segments:
         self._reached = [[streams.free_ns] for _ in self.highest]
         self._shifts: list[int] = []
 
-    def run(self, segment: int, shift_ns: int) -> None:
-        """Run the next segment, with the host so much later."""
-        self._shifts.append(shift_ns)
-        for reached, highest in zip(self._reached, self.highest, strict=True):
-            reached.append(max(reached[segment], highest[segment] + shift_ns))
+    def run_all(self, wait_start_ns: list[int], wait_end_ns: list[int], skipped: list[bool]) -> int:
+        """Run each segment, with the host later by what the waits before it took more; returns that after the last.
 
-    def freed_ns(self, wait: int) -> int:
-        """When what a wait ended with has ended, and the wait after it."""
-        stream, segment, begun, after = self._culprits[wait]
-        return max(self._reached[stream][segment], begun + self._shifts[segment]) + after
+        What a wait ended with has ended by what its stream had reached before, or by what was launched in between.
+        """
+        streams, shifts, shift = list(zip(self._reached, self.highest, strict=True)), self._shifts, 0
+        waits = zip(wait_start_ns, wait_end_ns, skipped, self._culprits, strict=True)
+        for i, (start, end, is_skipped, (stream, segment, begun, after)) in enumerate(waits):
+            shifts.append(shift)
+            for reached, highest in streams:
+                latest, raised = reached[i], highest[i] + shift
+                reached.append(raised if raised > latest else latest)
+            if is_skipped:
+                shift -= end - start
+            else:
+                freed = max(self._reached[stream][segment], begun + shifts[segment]) + after
+                shift = max(start + shift, freed) - end
+        for reached, highest in streams:
+            reached.append(max(reached[-1], highest[-1] + shift))
+        return shift
 
     def last_ends_ns(self) -> list[int]:
         return [reached[-1] + total for reached, total in zip(self._reached, self._last_total, strict=True)]

@@ -159,17 +159,24 @@ class Trace:
         return replace(self, health=(*self.health, *notes))
 
 
+_TABLE_SHARE = 8
+"""A table of all possible values may have that many entries for each that there is."""
+_LONG = 1000
+
+
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The distinct values in rising order: on the short arrays of the rules several times faster than `numpy.unique`,
-    whose first call also imports masked arrays."""
+    whose first call also imports masked arrays; on long ones of few values a table is faster still."""
+    if len(values) >= _LONG and values.dtype.kind == "i":
+        least, greatest = int(values.min()), int(values.max())
+        if greatest - least < _TABLE_SHARE * len(values):
+            seen = np.zeros(greatest - least + 1, dtype=bool)
+            seen[values - least] = True
+            return (np.flatnonzero(seen) + least).astype(values.dtype)
     ordered = np.sort(values, axis=None)
     first = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
-
-
-_TABLE_SHARE = 8
-"""A table of all possible values may have that many entries for each that there is."""
 
 
 def distinct_rows(*columns: NDArray[Any]) -> tuple[Rows, Rows]:
