@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 
 from profkit import run as run_directory
 from profkit.derive.facts import Facts
@@ -141,7 +142,7 @@ def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measur
         severity=weigh(saving, judged.suspicion),
         evidence={**judged.finding.evidence, **evidence},
     )
-    return replace(judged, finding=finding, edit=replace(edits[1], uncertainty=min(1.0, half_range)))
+    return structs.replace(judged, finding=finding, edit=structs.replace(edits[1], uncertainty=min(1.0, half_range)))
 
 
 def _predict_total(facts: Facts, judged: list[Judged]) -> Saving | None:

@@ -6,7 +6,7 @@ random numbers on the machine of the recording. These are plain values that go t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 RUNNABLE_PRODUCTS = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d",
                                "scaled_dot_product_attention"))  # fmt: skip
@@ -19,8 +19,7 @@ RUNNABLE = RUNNABLE_PRODUCTS | RUNNABLE_UNARY | RUNNABLE_BINARY
 """The operators that an experiment may name: a recording may come from anybody, and only these are ever looked up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One kind of call. ``operator`` is one of `RUNNABLE` or, for an optimizer, its class; ``arguments`` are the
     values that the profiler wrote of its inputs that are no tensors; ``calls`` how many a step makes. ``recorded_ns``:
     what these took, the weight of the case beside the others (0: not known, its measured time is)."""
@@ -33,8 +32,7 @@ class Case:
     recorded_ns: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Struct, frozen=True):
     """The cases as they are against the cases as they could be::
 
         narrower-type      each operator in its type        | in the type ``to``
@@ -55,8 +53,7 @@ class Experiment:
     backward: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """What is left of the time of the first form in the second: the median, and a range from the rounds' spread.
     ``first_ns`` and ``second_ns`` are what the calls of one step took."""
 
@@ -67,8 +64,7 @@ class Measurement:
     second_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What the measuring process is asked: only a machine with this device, or processor, may answer."""
 
     device: str
@@ -77,8 +73,7 @@ class Request:
     experiments: tuple[Experiment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """To one experiment: a measurement, or why there is none."""
 
     measurement: Measurement | None = None

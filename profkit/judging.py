@@ -10,10 +10,11 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
@@ -33,8 +34,7 @@ _SHARED_EVENTS = 100_000
 """Fewer are judged in a fifth of a second: to derive a part of them twice would gain next to nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """What a rule suspects, and the finding that it became. ``edit`` is the one that the saving rests on."""
 
     rule: str
@@ -43,8 +43,7 @@ class Judged:
     edit: Edit | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """What one rule found, or why it could not look."""
 
     judged: tuple[Judged, ...] = ()
@@ -103,8 +102,8 @@ def _judge_elsewhere(facts: Facts, rules: Sequence[Rule], numbers: int, answers:
     found = {}
     for number in _next_numbers(numbers):
         outcome = _judge_by(facts, rules[number])
-        judged = (replace(one, suspicion=replace(one.suspicion, trial=None)) for one in outcome.judged)
-        found[number] = replace(outcome, judged=tuple(judged))
+        judged = (structs.replace(one, suspicion=structs.replace(one.suspicion, trial=None)) for one in outcome.judged)
+        found[number] = structs.replace(outcome, judged=tuple(judged))
     answers.send(found)
 
 

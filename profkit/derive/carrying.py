@@ -7,9 +7,10 @@ the first located step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
@@ -20,8 +21,7 @@ _CARRIED = (Category.OPERATOR, Category.ANNOTATION, Category.MEMORY, Category.RU
 """What a line of the program causes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repeats:
+class Repeats(Struct, frozen=True):
     """Columns over all events: ``row`` is the event of the located step that this one of another step repeats, `NONE`
     where there is none; ``exact`` says that both steps hold as many of the kind, so that none was guessed."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.intervals import Intervals, union
 from profkit.derive.launches import Launches
@@ -17,8 +16,7 @@ _LONG_LAUNCH_NS = 1_000_000
 """Work on an idle device starts 5 to 20 us after its launch; a millisecond means that something ran before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """The work of all devices of the trace. ``busy`` is the union over all streams, ``computing`` that of kernels
     other than collectives, ``inherited`` the time before the first recorded work in which launched work was already
     waiting: the device was still at work that was launched before the recording began."""

@@ -7,9 +7,9 @@ events do not tell who holds it. Where they agree, the growth is real and its ow
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.run import CallSite, LiveHolder
@@ -28,8 +28,7 @@ _NOTABLE_SHARE = 1e-3
 """Less than this share of the peak takes a thousand steps, most epochs, to double it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GrowingName:
+class GrowingName(Struct, frozen=True):
     """A name that holds more tensors without a graph at each step's end; ``more_*`` are medians per step.
 
     ``more_used_bytes`` are those that some name uses of the storages held, ``wasted_bytes`` what the name holds in

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.trace.events import Bools, Int64s, Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(Struct, frozen=True):
     """Disjoint half-open intervals in rising order, in nanoseconds."""
 
     start_ns: Int64s

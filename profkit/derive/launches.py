@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from profkit.trace.events import DEVICE_WORK, NONE, Category, Int64s, Rows, Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(Struct, frozen=True):
     """Columns over the device's work, in the order of `work`.
 
     ``call`` is the row of the runtime call that launched it, ``operator`` the row of the innermost operator around

@@ -9,9 +9,9 @@ number.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.carrying import Repeats
 from profkit.derive.steps import Steps
@@ -22,8 +22,7 @@ _BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\
 """Names of what the autograd engine runs; until 2021 it recorded the nodes alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Struct, frozen=True):
     """Columns over all events: ``site`` is the call site of the line that ran it, ``forward_site`` for a backward
     operator that of its forward operator, else the same; `NONE` where no line is known. ``backward`` marks what runs
     in the backward pass, ``forward`` is the row of the forward operator that it belongs to, `NONE` where unknown."""

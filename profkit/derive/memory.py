@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.steps import Steps
 from profkit.trace.events import NONE, Category, Int64s, Rows, Trace
@@ -12,8 +11,7 @@ from profkit.trace.events import NONE, Category, Int64s, Rows, Trace
 _DEVICE_TYPES_ON_HOST = (0, NONE)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Allocations of the trace in time order.
 
     ``rows`` are the allocating events, ``freed_by`` the rows of the events that free them (`NONE`: no event does; it is

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.lines import Lines
 from profkit.derive.steps import Steps
@@ -31,8 +31,7 @@ _shapes = msgspec.json.Decoder(list[list[int]])
 """What nearly all texts hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operators:
+class Operators(Struct, frozen=True):
     """``rows`` are the outermost operators of the main thread (what the program itself called), backward nodes
     included. The other columns run over all events: ``input_bytes`` is the size of all tensor inputs, where shapes
     were recorded, else 0; ``elements`` the size of the largest input in elements."""

@@ -8,9 +8,9 @@ program that repeats, else the whole window as one step.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.intervals import stretches
 from profkit.derive.repetition import find_period
@@ -35,8 +35,7 @@ _COMPILING = "(dynamo_timed)"
 """How the names of what PyTorch's compiler does end (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Step windows in order. ``measured`` marks those that the figures are taken from: neither located nor cold."""
 
     start_ns: Int64s

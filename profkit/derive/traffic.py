@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
@@ -21,8 +21,7 @@ _CONDITIONAL = frozenset(("dropout", "feature_dropout", "to", "type_as"))
 _COPYING = frozenset(("_to_copy", "clone", "copy"))
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """Columns over the rows asked for. ``elements`` is the size of the result, by broadcasting the inputs; the bytes
     count every input tensor once for each time it is named, and the result with the widest type of the inputs."""
 

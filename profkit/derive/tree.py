@@ -7,9 +7,9 @@ begins inside another belongs to it, and its end is cut to the other's end.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.crossing import LEAST, find_crossing, one_timeline
 from profkit.derive.intervals import stretches
@@ -32,8 +32,7 @@ _MANY = 0.25
 """The share of all events from which on those that are wanted are many: then most have one right above them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """Columns over all events of the trace; events that are not on a host thread have depth and parent `NONE`.
 
     The events stand in preorder, so the descendants of row ``i`` are the rows from ``i + 1`` up to, not with,

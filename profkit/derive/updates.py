@@ -6,17 +6,15 @@ Lightning does with every optimizer. What begins before the last backward node i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.intervals import Intervals, union
 from profkit.derive.tree import Tree
 from profkit.trace.events import Bools, Int64s, Rows, Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Updates:
+class Updates(Struct, frozen=True):
     """``inside`` marks the events of all updates; ``rows`` are the optimizers' steps, ``start_ns`` where in each the
     update begins and ``end_ns`` where it ends."""
 

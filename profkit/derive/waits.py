@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.launches import Launches
 from profkit.derive.tree import Tree
@@ -18,8 +18,7 @@ _PREFIXES = ("cuda", "hip", "cu")
 _PROFILER = re.compile(r"torch/(autograd/)?profiler(/|\.py\()")
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Outermost runtime calls in which the host waits.
 
     ``own`` marks the profiler's own: it synchronises the device when it starts and stops, outside every operator and

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
 from profkit.trace.workers import HeldObjects, WorkerRecord
@@ -11,8 +12,7 @@ _WARM_UP = 1
 """Batches of a worker that are left out: the first touches modules, files and memory for the first time."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerAccount:
+class WorkerAccount(Struct, frozen=True):
     """One worker after its first batch: times in nanoseconds over ``batches``, in which ``elapsed_ns`` passed.
 
     ``fetch_ns`` (the dataset), ``collate_ns`` and ``put_ns`` are the time of its main thread, the rest of which it
@@ -53,8 +53,7 @@ class WorkerAccount:
         return max(0, self.elapsed_ns - self.busy_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderAccount:
+class LoaderAccount(Struct, frozen=True):
     """The workers of one loader, one for each number; ``objects`` are the Python objects that its dataset holds."""
 
     loader: int

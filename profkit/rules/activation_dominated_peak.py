@@ -28,9 +28,9 @@ one call keeps besides, computed again). The time that it costs is not counted a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
@@ -46,8 +46,7 @@ _STATE_PER_GRADIENT = 3
 """Parameters and Adam's two moments, each as large as the gradients; other optimizers mostly keep less."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Peak:
+class _Peak(Struct, frozen=True):
     """The peak of one step: the rows and bytes of the activations live then, in time order, and all bytes."""
 
     rows: Rows
@@ -59,8 +58,7 @@ class _Peak:
         return int(self.size.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """A line that makes activations in several calls, and what checkpointing each call would give back."""
 
     site: int

@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from msgspec import Struct, field
 
 from profkit.derive.facts import Facts
 from profkit.experiment import Experiment
@@ -38,8 +39,7 @@ class Need(Enum):
     OPERATORS = "the recording holds no operators of the host"
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """An experiment that can take the place of a rule's model, and the edit for what it finds: ``edit_of`` takes the
     share of the time that is left with the fix."""
 
@@ -47,8 +47,7 @@ class Trial:
     edit_of: Callable[[float], Edit]
 
 
-@dataclass(frozen=True, slots=True)
-class Suspicion:
+class Suspicion(Struct, frozen=True):
     """One place where a rule's evidence holds.
 
     ``rows`` are the events that show it: the location is their calling line unless ``location`` is given, and

@@ -32,9 +32,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
@@ -78,8 +78,7 @@ _FIX = (
 _COUNT_FIX = "Work on tensors of a fixed size with `torch.where`, or find the places once, outside the loop."
 
 
-@dataclass(frozen=True, slots=True)
-class _Selections:
+class _Selections(Struct, frozen=True):
     """Columns over selections by a mask: the bytes of the tensor, the elements of the tensor and of what is picked
     (0: unknown, or nothing is taken out), and the bytes that `torch.where` would read and write."""
 
@@ -94,8 +93,7 @@ class _Selections:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Growth:
+class _Growth(Struct, frozen=True):
     """How many times as large the results would be, the operators that take them, and how much longer these and their
     backward nodes would take in all measured steps."""
 

@@ -28,9 +28,9 @@ Both casts and their backward nodes vanish. In a longer row of casts to and fro 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators import item_bytes, parse_types
@@ -65,8 +65,7 @@ _SHORT = {"signed char": "int8", "unsigned char": "uint8", "short": "int16", "in
           "c10::Half": "float16", "float": "float32", "double": "float64", "c10::BFloat16": "bfloat16"}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Casts:
+class _Casts(Struct, frozen=True):
     """Columns over the casts of the program in time order: type before and after as indices into `names`, and whether
     the next operator that is no view is the cast back."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
@@ -204,8 +204,7 @@ def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     return tuple(Location.of(site) for site in found if site is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class GrowingGraph:
+class GrowingGraph(Struct, frozen=True):
     """A name from which more of the autograd graph is reached at each step's end; ``more_*`` are medians per step.
 
     ``tensors`` and ``nodes`` are what it reached at the last one.

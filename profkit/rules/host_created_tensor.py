@@ -23,9 +23,9 @@ on the device that takes their place is left out: it runs at the device's memory
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators import parse_types
@@ -51,8 +51,7 @@ _RESHAPES = ("aten::view", "aten::reshape", "aten::unsqueeze", "aten::squeeze", 
 _COPIES = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::cuda")
 
 
-@dataclass(frozen=True, slots=True)
-class _Created:
+class _Created(Struct, frozen=True):
     """One tensor made on the host: the operators from the factory to the copying call, and the copying call."""
 
     chain: Rows

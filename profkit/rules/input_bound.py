@@ -39,9 +39,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.workers import LoaderAccount, busiest_loader
@@ -62,8 +62,7 @@ _PAGE_FAULT_NS = 250
 """Of a page that is in memory already: lmbench's ``lat_pagefault`` gives 0.1 to 0.5 us on x86 servers under Linux."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loading:
+class _Loading(Struct, frozen=True):
     """Times per measured step: waiting for data, and the step with every batch ready."""
 
     rows: Rows

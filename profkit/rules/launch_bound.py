@@ -28,9 +28,9 @@ batch gains less per step, but does more work in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.intervals import Intervals, intersection, union
@@ -51,8 +51,7 @@ _MIN_LAUNCHES = 20
 """Per step. With fewer, medians say nothing, and there is little that a graph could gather."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernels:
+class _Kernels(Struct, frozen=True):
     """The kernels launched in the measured steps, and the calls that launched them in order of time."""
 
     work: Rows

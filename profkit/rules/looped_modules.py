@@ -27,9 +27,9 @@ with `--measure` the operators of the calls are run one by one and in one batch,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
@@ -56,8 +56,7 @@ _UNCERTAINTY = 0.5
 """The dispatch cost is an estimate, and a batched product may be faster or, with few cores, as slow as the loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
+class _Loop(Struct, frozen=True):
     """In the located step: the line, the marks of the equal runs of one loop, and all operators in them."""
 
     site: int

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
@@ -54,8 +54,7 @@ _COPYING = frozenset(("clone", "contiguous"))
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeats:
+class _Repeats(Struct, frozen=True):
     """Columns over operators that repeat a tensor: the row, the row that takes the result (`NONE`: none was found),
     and the bytes of the tensor before and after."""
 

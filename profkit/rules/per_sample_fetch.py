@@ -28,9 +28,9 @@ A batch that is picked at once moves the bytes that the stacking moves: of each 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
@@ -48,8 +48,7 @@ _UNCERTAINTY = 0.3
 """The bytes are read in one call instead of many small ones; the indices have to be made, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetches:
+class _Fetches(Struct, frozen=True):
     """Requests for a batch, and in each the time and the number of its picks and of its stackings."""
 
     rows: Rows

@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.derive.compiling import compilations
 from profkit.derive.facts import Facts
@@ -65,8 +66,7 @@ _FIXES = {
 _OTHER_FIX = "Keep what the guard looks at the same from call to call, or pass it as a tensor."
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeated:
+class _Repeated(Struct, frozen=True):
     """A function's compilations for one reason, those of its parts after graph breaks included; ``gave_up`` says that
     the compiler refuses further ones."""
 

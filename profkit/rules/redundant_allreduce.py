@@ -33,9 +33,9 @@ averages back. Adding up the gradients stays.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind, Location
@@ -57,8 +57,7 @@ _UNCERTAINTY = 0.3
 """Part of a wait is for the slowest process; where processes drift apart, the pass that still waits waits longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
+class _Passes(Struct, frozen=True):
     """Backward passes that all-reduce gradients. Columns over them: ``start_ns`` of the forward pass before, and
     ``end_ns``, when the next forward pass or the optimizer's step begins; ``window`` counts the optimizers' steps
     before; ``redundant`` says that a later pass before that step adds to its gradients."""

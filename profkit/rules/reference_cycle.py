@@ -31,9 +31,9 @@ end of its step. A longer run often gains more: its garbage grows older, and old
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.holding import notable_growth_bytes
@@ -49,8 +49,7 @@ _MIN_STEPS = 3
 _ALSO = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Garbage:
+class _Garbage(Struct, frozen=True):
     """Allocations, by their index in the facts' memory, that a collection freed after the step that made them."""
 
     index: Int64s

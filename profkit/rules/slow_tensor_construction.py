@@ -27,9 +27,9 @@ middle of both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators import parse_dims, parse_types
@@ -57,8 +57,7 @@ _UNCERTAINTY = 0.15
 """Between arrays that cost nothing and numbers that cost 0.29, around what is kept of most shapes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Constructions:
+class _Constructions(Struct, frozen=True):
     """Columns: the `to` that ends the construction of a tensor, and when the stretch before it began."""
 
     rows: Rows

@@ -34,9 +34,9 @@ and handle outliers, 1993.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
@@ -66,8 +66,7 @@ _EXPLAINS = 0.5
 _ALLOCATOR = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
 
 
-@dataclass(frozen=True, slots=True)
-class _Slow:
+class _Slow(Struct, frozen=True):
     """Slow steps: places among the unprofiled and among the recorded ones, and how many medians they take."""
 
     unprofiled: Rows

@@ -25,9 +25,9 @@ times round: one operator over the whole tensor costs about as much as one over 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, base_name, operators_of
@@ -73,8 +73,7 @@ _UNCERTAINTY = 0.1
 """Of n times round all but one vanish; what is uncertain is whether the rest is one pass or three."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
+class _Loop(Struct, frozen=True):
     """One run of a loop: its operators from the first to the last that repeats, and how often it went round."""
 
     rows: Rows

@@ -34,9 +34,9 @@ instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.workers import loader_accounts
@@ -69,8 +69,7 @@ _UNCERTAINTY = 0.5
 """A switch takes from two to ten microseconds, by what the thread finds in the caches; a pause a third on others."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Threads:
+class _Threads(Struct, frozen=True):
     """``threads`` in ``processes`` each, on ``cpus``; ``sleeps`` of the main process a second, and the share of its CPU
     time that they take."""
 

@@ -31,9 +31,9 @@ al., FlashAttention, 2022, algorithms 1 and 4). With `--measure` both forms are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
@@ -67,8 +67,7 @@ _UNCERTAINTY = 0.3
 """The fused kernel's own softmax is not in it, nor that its smaller blocks make the products themselves faster."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Attention:
+class _Attention(Struct, frozen=True):
     """Operators of one written-out attention: its two products, the softmax, and all on the table of scores.
     ``same_width``: keys and values have as many elements. ``attended``: the shapes of queries, keys and values, with
     all dimensions but the last two as one; None where they are not of one batch."""

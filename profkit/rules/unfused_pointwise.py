@@ -31,9 +31,9 @@ to compile is not in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
@@ -77,8 +77,7 @@ _UNCERTAINTY = 0.25
 """How far the extremes, one distinct input or all of them, lie from the estimate for chains of three to ten."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
+class _Chain(Struct, frozen=True):
     """One run of a chain: its elementwise operators, the bytes that each moves, and the share of this traffic that a
     fused kernel keeps."""
 

@@ -29,9 +29,9 @@ time step, in C++: then only Python's time and the calls for the input's product
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
@@ -69,8 +69,7 @@ _UNCERTAINTY = 0.4
 """The library's products over the whole sequence were between a third faster and a third slower than the cell's."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
+class _Loop(Struct, frozen=True):
     """One run of time steps: the cells' calls, what else is computed, and whether a library has it as one call."""
 
     cells: Rows

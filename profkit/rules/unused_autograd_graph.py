@@ -34,9 +34,9 @@ is not claimed: reused memory is often faster than fresh memory, but by how much
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
@@ -58,8 +58,7 @@ which on a lower peak is more than information."""
 _FORWARD = ("forward", "__call__")
 
 
-@dataclass(frozen=True, slots=True)
-class _Unused:
+class _Unused(Struct, frozen=True):
     """Operators whose nodes nobody runs, from when to when that pass lasts in each step that has one, and whether it is
     a model's by the number of its nodes."""
 
@@ -235,8 +234,7 @@ def _needless_bytes(facts: Facts, calls: Rows, unused: _Unused) -> tuple[int, in
     return size, peak
 
 
-@dataclass(frozen=True, slots=True)
-class _LiveCurve:
+class _LiveCurve(Struct, frozen=True):
     """Live bytes after each event of the allocator, relative to the first."""
 
     time_ns: Int64s

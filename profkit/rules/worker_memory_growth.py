@@ -33,9 +33,9 @@ against the machine's memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind, Location, Severity
@@ -63,8 +63,7 @@ _MEDIUM_SHARE, _LOW_SHARE = 0.5, 0.1
 """Of what the program holds, as for any lower peak."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Growth:
+class _Growth(Struct, frozen=True):
     """The workers of one loader whose own memory grows out of the shared one, over ``batches`` of theirs."""
 
     loader: LoaderRecord

@@ -33,9 +33,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
@@ -57,8 +57,7 @@ _UNCERTAINTY = 0.3
 _SEEDING = ("aten::random_", "aten::item")
 
 
-@dataclass(frozen=True, slots=True)
-class _Epoch:
+class _Epoch(Struct, frozen=True):
     """One iterator: its first and its last request (`NONE` where it goes on beyond the recording), when its workers
     started, and what is kept of the two requests."""
 

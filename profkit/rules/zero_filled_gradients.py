@@ -30,9 +30,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators import parse_dims
@@ -59,8 +59,7 @@ _UNCERTAINTY = 0.3
 """A gradient that is handed over lies elsewhere in memory each time; now and then it has to be copied instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Clearing:
+class _Clearing(Struct, frozen=True):
     """The fills on one line, the additions to gradients between them, and the tensors filled."""
 
     fills: Rows

@@ -9,7 +9,8 @@ CUDA C++ Programming Guide: 1/32 of float32 for compute capability 7.5, 1/64 for
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.run import Rates
@@ -20,8 +21,7 @@ _NEUTRAL = frozenset(("nvidia", "amd", "tesla", "geforce", "instinct", "oam", "v
 another chip (``Ti``, ``Laptop``, ``MIG``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sheet:
+class _Sheet(Struct, frozen=True):
     """The words that name it, GB/s, and TFLOP/s by type: doubles, floats, TF32, and half as bfloat16."""
 
     words: frozenset[str]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from profkit.trace.events import Int64s, Rows
 
@@ -13,8 +12,7 @@ def _no_rows() -> Int64s:
     return np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """A change to the recorded steps.
 
     ``rows`` are host events that would take ``kept_ns`` each instead of their recorded time; they may come from any

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.families import ELEMENTWISE, base_name
 from profkit.derive.operators import MOST_ELEMENTS, TEXTS, parse_dims, parse_types
@@ -27,8 +27,7 @@ _CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d", "convolution", "_convol
 _ATTENTION = frozenset(("scaled_dot_product_attention",))
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """Floating-point operations, and elements moved: each input read once, the result written once. ``is_product``:
     the arithmetic is that of products of matrices, else it is that of one operation an element, which is never what
     limits it on any device known here."""

@@ -9,9 +9,8 @@ one, times move by what the dependencies allow, so a wait hidden behind a busy d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.intervals import Intervals, union
@@ -21,8 +20,7 @@ from profkit.savings.streams import Streams, monotonic_launches, replay_streams
 from profkit.trace.events import Bools, Category, Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """Length of the measured window as recorded and with the edit, in nanoseconds."""
 
     recorded_ns: int

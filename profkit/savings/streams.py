@@ -8,17 +8,15 @@ the host up, in plain integers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.crossing import greatest
 from profkit.derive.intervals import Intervals
 from profkit.trace.events import NONE, Bools, Events, Int64s, Rows, distinct
 
 
-@dataclass(frozen=True, slots=True)
-class Streams:
+class Streams(Struct, frozen=True):
     """Device work in launch order, and the host's waits in time order.
 
     ``advance_ns`` is how far each piece moved its stream's end beyond its launch and the previous end: its length, and

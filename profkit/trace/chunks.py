@@ -9,13 +9,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import compress, islice
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from profkit.run import STEP_MARK
 from profkit.trace.codes import KindCodes, TextCodes, codes_of, text_codes
@@ -35,8 +35,7 @@ _as_floats = msgspec.json.Decoder(list[Event])
 _as_text = msgspec.json.Decoder(list[Event], float_hook=str)
 
 
-@dataclass(slots=True)
-class Chunk:
+class Chunk(Struct):
     """What a stretch of a file says.
 
     Of its ``rows`` ``held`` have a time before the horizon, and ``parts`` are their columns, none where there are none;

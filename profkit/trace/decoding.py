@@ -18,10 +18,10 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from profkit.trace.chunks import Chunk, ChunkDecoder, Translation
 from profkit.trace.containers import PIECE_BYTES
@@ -71,8 +71,7 @@ def processes_at_hand() -> int:
         return 1
 
 
-@dataclass(slots=True)
-class _Task:
+class _Task(Struct):
     """A chunk to be made of the text at ``offset``, which stands in ``text``, brackets included."""
 
     offset: int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.trace.events import NONE, Int32s, Int64s, distinct, distinct_rows
 from profkit.trace.nsys_tables import MISSING, MOST_NAME_CHARACTERS, Names, Tables
@@ -40,8 +40,7 @@ _THREAD_BITS = (1 << 24) - 1
 """A global thread id is the process's with the thread's in the lowest bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Events of one table. ``kind`` indexes ``kinds``, pairs of a category of PyTorch's profiler and a name; ``lane``
     are the columns that together tell the thread, or the device, context and stream. Times may be `MISSING`."""
 

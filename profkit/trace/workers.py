@@ -8,11 +8,11 @@ files that are not what profkit writes are passed over, and no more than so many
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from profkit.run import WORKERS_DIRECTORY, CallSite
 
@@ -23,8 +23,7 @@ _Value = TypeVar("_Value")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSums:
+class WorkerSums(Struct, frozen=True):
     """What a worker had done by a moment ``elapsed_ns`` after it began: times in nanoseconds.
 
     ``fetch_ns`` is the dataset's own code, ``collate_ns`` the putting together, ``put_ns`` the handing over as far as
@@ -49,8 +48,7 @@ class WorkerSums:
     threads: _Count | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
+class WorkerRecord(Struct, frozen=True):
     """One worker: which loader it belonged to, its number among the loader's workers, and its sums as they rose."""
 
     loader: int
@@ -59,8 +57,7 @@ class WorkerRecord:
     sums: tuple[WorkerSums, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HeldObjects:
+class HeldObjects(Struct, frozen=True):
     """A container of Python objects that a dataset holds: how many there are and about how large they are; ``site`` is
     the line that fills it."""
 
@@ -70,8 +67,7 @@ class HeldObjects:
     site: CallSite | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderRecord:
+class LoaderRecord(Struct, frozen=True):
     """A DataLoader that started workers while profkit watched, and what its dataset holds."""
 
     loader: _Count
@@ -81,16 +77,14 @@ class LoaderRecord:
     objects: tuple[HeldObjects, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
+class Workers(Struct, frozen=True):
     """All accounts of a run."""
 
     loaders: tuple[LoaderRecord, ...] = ()
     records: tuple[WorkerRecord, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(Struct, frozen=True):
     loader: _Count
     worker: _Count
     workers: _Count
