@@ -22,7 +22,7 @@ from profkit.derive.tree import Tree, build_tree
 from profkit.derive.updates import Updates, find_updates
 from profkit.derive.waits import Waits, find_waits
 from profkit.run import CallSite, LiveSample, LoadSample, Run
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace, distinct
 from profkit.trace.workers import Workers
 
 Derived = TypeVar("Derived")
@@ -84,9 +84,9 @@ class Facts:
         return find_lines(self.trace, self.tree, self.steps, self.repeats)
 
     @cached_property
-    def calling(self) -> Rows:
+    def calling(self) -> Int32s:
         """Column over all events: the row of the innermost operator around each, or `NONE`."""
-        return self.tree.nearest_ancestor(self.trace.events.category == Category.OPERATOR)
+        return self.tree.climb(self.trace.events.category == Category.OPERATOR)
 
     @cached_property
     def launches(self) -> Launches:

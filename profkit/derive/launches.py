@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.trace.events import DEVICE_WORK, NONE, Category, Int64s, Rows, Trace
+from profkit.trace.events import DEVICE_WORK, NONE, Category, Int32s, Int64s, Rows, Trace
 
 
 class Launches(Struct, frozen=True):
@@ -25,7 +25,7 @@ class Launches(Struct, frozen=True):
         return int((self.call < 0).sum())
 
 
-def link_launches(trace: Trace, calling: Rows) -> Launches:
+def link_launches(trace: Trace, calling: Int32s) -> Launches:
     """Join device work with runtime calls by correlation id, and with operators by nesting, else by external id.
 
     ``calling`` is the innermost operator around each event.
@@ -35,7 +35,7 @@ def link_launches(trace: Trace, calling: Rows) -> Launches:
     calls = trace.rows(Category.RUNTIME)
     call = _join(events.correlation[work], events.correlation[calls], calls)
     operators = events.category == Category.OPERATOR
-    operator = np.where(call >= 0, calling[call], NONE)
+    operator = np.where(call >= 0, calling[call], np.int64(NONE))
     owners = np.flatnonzero(operators & (events.external > 0))
     by_id = _join(events.external[work], events.external[owners], owners)
     return Launches(work, call, np.where(operator >= 0, operator, by_id))

@@ -71,7 +71,8 @@ def tell_elementwise(facts: Facts, rows: Rows) -> tuple[Bools, Bools]:
     is neither.
     """
     trace, tree, launches = facts.trace, facts.tree, facts.launches
-    inside = tree.total_under((trace.events.category == Category.OPERATOR).astype(np.int64))[rows] > 1
+    inner = facts.calling[(trace.events.category == Category.OPERATOR) & (facts.calling >= 0)]
+    inside = trace.mask_of(inner)[rows]
     copies = tree.holding(operators_of(trace, _COPYING))[rows]
     idle = operators_of(trace, _CONDITIONAL)[rows] & ~inside
     moving = launches.operator[trace.events.category[launches.work] == Category.MEMCPY]

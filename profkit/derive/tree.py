@@ -48,43 +48,50 @@ class Tree(Struct, frozen=True):
 
     def nearest_ancestor(self, wanted: Bools, include_self: bool = False, of: Rows | Int32s | None = None) -> Rows:
         """For each event, or each of the rows ``of``, the row of its innermost ancestor in ``wanted``, or `NONE`."""
-        asked = np.arange(len(wanted)) if of is None else of.astype(np.int64)
-        rows = np.flatnonzero(wanted & (self.depth >= 0))
-        if not rows.size:
-            found = np.full(len(asked), NONE, dtype=np.int64)
-        elif len(rows) > _MANY * len(wanted):
-            found = self._climb(wanted)[asked].astype(np.int64)
+        if np.count_nonzero(wanted) > _MANY * len(wanted):
+            found = (self.climb(wanted) if of is None else self.climb(wanted)[of]).astype(np.int64)
         else:
-            found = self._search(wanted, rows, asked)
-        return np.where(wanted[asked], asked, found) if include_self else found
+            found = self._search(wanted, of)
+        if include_self and of is None:
+            found[wanted] = np.flatnonzero(wanted)
+        elif include_self and of is not None:
+            found = np.where(wanted[of], of, found)
+        return found
 
-    def _climb(self, wanted: Bools) -> Int32s:
-        """The nearest wanted ancestor of each event, fast where many are wanted.
+    def climb(self, wanted: Bools) -> Int32s:
+        """`nearest_ancestor` of each event in half the memory, fast where many are wanted.
 
-        All climb at once: who meets an event that is not wanted goes on from where that one has come to by then, so
-        that the number of rounds is the logarithm of the depth.
+        All of a batch climb at once: who meets an event that is not wanted goes on from where that one has come to by
+        then, so that the number of rounds is the logarithm of the depth. Ancestors stand before, so they are done.
         """
         above = self.parent.copy()
-        climbing = np.flatnonzero((above >= 0) & ~wanted[above])
-        while climbing.size:
-            reached = above[above[climbing]]
-            above[climbing] = reached
-            climbing = climbing[(reached >= 0) & ~wanted[reached]]
+        for first in range(0, len(above), _BATCH):
+            batch = above[first : first + _BATCH]
+            climbing = np.flatnonzero((batch >= 0) & ~wanted[batch])
+            while climbing.size:
+                reached = above[batch[climbing]]
+                batch[climbing] = reached
+                climbing = climbing[(reached >= 0) & ~wanted[reached]]
         return above
 
-    def _search(self, wanted: Bools, rows: Rows, asked: Rows) -> Rows:
-        """The nearest wanted ancestor of the events ``asked``, fast where few are wanted, the ``rows``.
+    def _search(self, wanted: Bools, of: Rows | Int32s | None) -> Rows:
+        """`nearest_ancestor`, fast where few are wanted.
 
         An event with ``c`` wanted ancestors has as the innermost the last row before it that is itself wanted and has
-        ``c - 1``: found for all at once by searching the sorted keys ``c * n + row``.
+        ``c - 1``: found for all of a batch at once by searching the sorted keys ``c * n + row``.
         """
-        n = len(wanted)
-        found = np.full(len(asked), NONE, dtype=np.int64)
+        n, rows = len(wanted), np.flatnonzero(wanted & (self.depth >= 0))
+        found = np.full(n if of is None else len(of), NONE, dtype=np.int64)
+        if not rows.size:
+            return found
         above = self._count_above(wanted)
-        below = np.flatnonzero(above[asked] > 0)
         keys = np.sort(above[rows].astype(np.int64) * n + rows)
-        sought = (above[asked[below]].astype(np.int64) - 1) * n + asked[below]
-        found[below] = keys[np.searchsorted(keys, sought) - 1] % n
+        for first in range(0, len(found), _BATCH):
+            part = slice(first, min(first + _BATCH, len(found)))
+            asked = np.arange(part.start, part.stop) if of is None else of[part]
+            below = np.flatnonzero(above[asked] > 0)
+            sought = (above[asked[below]].astype(np.int64) - 1) * n + asked[below]
+            found[part][below] = keys[np.searchsorted(keys, sought) - 1] % n
         return found
 
     def under(self, wanted: Bools) -> Bools:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from profkit.derive.launches import Launches
 from profkit.derive.tree import Tree
 from profkit.run import STEP_MARK
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 
 _WAITING_CALLS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "CtxSynchronize")
 _BLOCKING_COPIES = ("Memcpy", "MemcpyDtoH", "MemcpyHtoD", "MemcpyWithStream")
@@ -32,14 +32,14 @@ class Waits(Struct, frozen=True):
     duration_ns: Int64s
 
 
-def find_waits(trace: Trace, tree: Tree, launches: Launches, calling: Rows) -> Waits:
+def find_waits(trace: Trace, tree: Tree, launches: Launches, calling: Int32s) -> Waits:
     """``calling`` is the innermost operator around each event."""
     events = trace.events
     codes = trace.codes_where(_waits_by_name)
     named = np.isin(events.name_code, codes) & (events.category == Category.RUNTIME)
     rows = np.flatnonzero(tree.outermost(named | _pageable_copies(trace, launches)))
     whole = np.isin(events.name_code[rows], trace.codes_where(lambda n: "DeviceSynchronize" in n or "CtxSync" in n))
-    operator = calling[rows]
+    operator = calling[rows].astype(np.int64)
     own = whole & (operator < 0) & (_outside_program(trace, tree) & ~_called_by_program(trace, tree))[rows]
     return Waits(rows, whole, own, operator, tree.end_ns[rows] - events.start_ns[rows])
 
