@@ -35,20 +35,6 @@ DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 
-LINE_MARK = "profkit.line#"
-"""Prefix of the events that the line tracer leaves in the trace; a call site's index follows."""
-PAUSE_MARK = "profkit.pause"
-"""An event around profkit's own work between two steps: never part of a step."""
-GC_MARK = "profkit.gc#"
-"""Prefix of the events around Python's garbage collections; the generation follows, and `GC_AUTOMATIC` where Python
-began the collection by itself."""
-GC_AUTOMATIC = ".automatic"
-"""Suffix of those that the program did not ask for with ``gc.collect()``."""
-SAVE_MARK = "profkit.save"
-"""An event around each writing of a file by ``torch.save``."""
-STEP_MARK = "ProfilerStep#"
-"""torch.profiler's own prefix for steps; its TensorBoard tab looks for it."""
-
 _MAX_SIDE_FILE_BYTES = 64 << 20
 _Value = TypeVar("_Value")
 
@@ -184,6 +170,10 @@ EVALUATION_WITH_GRAD = "evaluation-with-grad"
 """A model in evaluation mode is called in a loop with autograd on."""
 THREADS_SET = "threads-set"
 """The number of threads of an operator is set."""
+CYCLE_CLOSED = "cycle-closed"
+"""Objects come to refer to each other."""
+DOUBLES_MADE = "doubles-made"
+"""Data become a tensor, or a tensor is converted, and what comes of it may be float64."""
 
 
 @dataclass(frozen=True, slots=True)

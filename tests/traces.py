@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.run import LINE_MARK, PAUSE_MARK, STEP_MARK, CallSite, LiveSample, LoadSample, Run
+from profkit.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
+from profkit.run import CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Trace
 from profkit.trace.kineto import read_kineto
 from profkit.trace.workers import Workers

@@ -13,7 +13,7 @@ from isal import igzip
 
 from profkit.collect.session import Recording
 from profkit.errors import RunDirectoryError
-from profkit.run import STEP_MARK
+from profkit.marks import STEP_MARK
 
 _FAST = 1
 """isal's level: 0 is barely faster, 3 twice as slow for a tenth less."""

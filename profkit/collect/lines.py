@@ -18,7 +18,8 @@ from typing import Any
 
 from profkit.collect.frames import SUSPENDS, forget_locals, function_name, source_file, walk_up
 from profkit.collect.marks import Mark, open_mark
-from profkit.run import LINE_MARK, CallSite
+from profkit.marks import LINE_MARK
+from profkit.run import CallSite
 
 _Trace = Callable[[FrameType, str, Any], Any]
 _MAX_SOURCE = 200

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from profkit.collect.guard import uncompiled
-from profkit.run import GC_AUTOMATIC, GC_MARK, SAVE_MARK
+from profkit.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
 
 
 class Mark(Protocol):

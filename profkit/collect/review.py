@@ -1,9 +1,10 @@
 """What the program's source says and a recording of a few steps cannot show, read off its syntax tree.
 
-Two things so far: where the number of threads is set, and an evaluation that runs with autograd on. That comes once an
-epoch, long after the recorded steps. Only what cannot be meant otherwise is remarked: a model is put into evaluation
-mode and then called in a loop; up to where it is put back, nothing is differentiated, and neither the call nor any
-visible caller switches autograd off.
+Where the number of threads is set, where objects come to refer to each other (`review_cycles`), where data may become
+float64 (`review_doubles`), and an evaluation that runs with autograd on. That comes once an epoch, long after the
+recorded steps. Only what cannot be meant otherwise is remarked: a model is put into evaluation mode and then called in
+a loop; up to where it is put back, nothing is differentiated, and neither the call nor any visible caller switches
+autograd off.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from profkit.run import EVALUATION_WITH_GRAD, THREADS_SET, CallSite, Remark
+from profkit.collect.review_cycles import closed_cycles
+from profkit.collect.review_doubles import double_makers
+from profkit.run import CYCLE_CLOSED, DOUBLES_MADE, EVALUATION_WITH_GRAD, THREADS_SET, CallSite, Remark
 
 _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
 _MOST_SOURCE = 200
+_MOST_REMARKS = 100
+"""Of one kind."""
 _GUARDS = frozenset(("inference_mode", "no_grad", "set_grad_enabled"))
 _DIFFERENTIATES = frozenset(("backward", "grad", "jacrev", "vjp"))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -45,17 +50,27 @@ def user_sources(is_user: Callable[[str], bool]) -> list[str]:
 def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
     """Remarks on the given files; what cannot be read or is no Python is passed over."""
     trees = {file: tree for file in files if (tree := _parse(file)) is not None}
-    scopes = [(file, name, _calls(node)) for file, tree in trees.items() for name, node in _scopes(tree)]
-    threads = [(file, name, call.line) for file, name, calls in scopes for call in calls if _sets_threads(call)]
+    scopes = [(file, name, _calls(node)) for file, tree in trees.items() for name, node, _ in _scopes(tree)]
     silenced = {call.target.rpartition(".")[2] for *_, calls in scopes for call in calls if call.guarded}
-    evaluations = [
-        (file, name, line)
-        for file, name, calls in scopes
-        if name.rpartition(".")[2] not in silenced
-        for line in _evaluations(calls)
-    ]
-    return (*(Remark(EVALUATION_WITH_GRAD, _site(*found)) for found in evaluations),
-            *(Remark(THREADS_SET, _site(*found)) for found in threads))  # fmt: skip
+    found = {
+        EVALUATION_WITH_GRAD: [
+            (file, name, line)
+            for file, name, calls in scopes
+            if name.rpartition(".")[2] not in silenced
+            for line in _evaluations(calls)
+        ],
+        THREADS_SET: [(file, name, call.line) for file, name, calls in scopes for call in calls if _sets_threads(call)],
+        CYCLE_CLOSED: [
+            (file, name, line)
+            for file, tree in trees.items()
+            for name, node, methods in _scopes(tree)
+            for line in closed_cycles(node, methods)
+        ],
+        DOUBLES_MADE: [
+            (file, _name_at(tree, line), line) for file, tree in trees.items() for line in double_makers(tree)
+        ],
+    }
+    return tuple(Remark(kind, _site(*place)) for kind, places in found.items() for place in places[:_MOST_REMARKS])
 
 
 def _site(file: str, name: str, line: int) -> CallSite:
@@ -77,15 +92,27 @@ def _parse(file: str) -> ast.Module | None:
         return None
 
 
-def _scopes(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """The module and its functions and methods, with their names as a traceback gives them."""
-    waiting: list[tuple[str, ast.AST]] = [("<module>", tree)]
+def _scopes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, frozenset[str]]]:
+    """The module and its functions and methods, with their names as a traceback gives them, and for a method the names
+    of all methods of its class."""
+    waiting: list[tuple[str, ast.AST, frozenset[str]]] = [("<module>", tree, frozenset())]
     while waiting:
-        name, node = waiting.pop(0)
-        if not isinstance(node, ast.ClassDef):
-            yield name, node
+        name, node, siblings = waiting.pop(0)
+        children = list(_definitions(node))
+        if isinstance(node, ast.ClassDef):
+            siblings = frozenset(child.name for child in children)
+        else:
+            yield name, node, siblings
+            siblings = frozenset()
         prefix = "" if name == "<module>" else f"{name}." if isinstance(node, ast.ClassDef) else f"{name}.<locals>."
-        waiting += [(prefix + child.name, child) for child in _definitions(node)]
+        waiting += [(prefix + child.name, child, siblings) for child in children]
+
+
+def _name_at(tree: ast.Module, line: int) -> str:
+    """The name of the innermost function around a line."""
+    around = [(node.lineno, name) for name, node, _ in _scopes(tree)
+              if isinstance(node, _FUNCTIONS) and node.lineno <= line <= (node.end_lineno or node.lineno)]  # fmt: skip
+    return max(around, default=(0, "<module>"))[1]
 
 
 def _definitions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:

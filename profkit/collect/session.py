@@ -17,7 +17,7 @@ from torch.profiler import profile as torch_profile
 from profkit.collect.guard import uncompiled
 from profkit.collect.kineto import QuietAllocator, let_forked_children_exit, quiet_log
 from profkit.collect.marks import open_mark
-from profkit.run import PAUSE_MARK, STEP_MARK
+from profkit.marks import PAUSE_MARK, STEP_MARK
 
 _OWN = "profkit."
 _STOP = f"{PAUSE_MARK}.stop"

@@ -46,13 +46,13 @@ class WorkerInit:
         self, original: Callable[[int], object] | None, directory: str, loader: int, reads_memory: bool = True
     ) -> None:
         self._original, self._directory, self._loader, self._reads_memory = original, directory, loader, reads_memory
-        self._main = os.getpid()
+        self._main, self._asked_ns = os.getpid(), time.perf_counter_ns()
 
     @property
     def __call__(self) -> Callable[[int], object]:
         if os.getpid() != self._main:  # a worker may be a thread
             with suppress(Exception):
-                begin(self._directory, self._loader, self._reads_memory)
+                begin(self._directory, self._loader, self._reads_memory, self._asked_ns)
         return _do_nothing if self._original is None else self._original
 
 
@@ -60,8 +60,9 @@ def _do_nothing(worker: int) -> None:
     """For loaders without a ``worker_init_fn``."""
 
 
-def begin(directory: str, loader: int, reads_memory: bool) -> None:
-    """Begin the account of this process, once; called inside the worker's loop, before its fetcher is made."""
+def begin(directory: str, loader: int, reads_memory: bool, asked_ns: int) -> None:
+    """Begin the account of this process, which was asked for at ``asked_ns``, once; called inside the worker's loop,
+    before its fetcher is made. Both processes read one clock."""
     from torch.utils.data import get_worker_info
     from torch.utils.data._utils import worker
 
@@ -75,7 +76,8 @@ def begin(directory: str, loader: int, reads_memory: bool) -> None:
     if queue is None or os.path.exists(os.path.join(directory, OVER)):
         return
     account = Account(directory, loader, info, reads_memory)
-    account.write_line({"loader": loader, "worker": int(info.id), "workers": int(info.num_workers)})
+    who = {"loader": loader, "worker": int(info.id), "workers": int(info.num_workers)}
+    account.write_line({**who, "asked_ns": asked_ns, "begun_ns": account.begun_ns})
     account.install(queue)
 
 
@@ -92,7 +94,7 @@ class Account:
         self._thread = threading.get_ident()
         self._schedule = _open_schedule()
         self._queue: Any = None
-        self._begun_ns, self._begun_cpu_ns = time.perf_counter_ns(), time.process_time_ns()
+        self.begun_ns, self._begun_cpu_ns = time.perf_counter_ns(), time.process_time_ns()
         self.batches = self.fetch_ns = self.collate_ns = self.put_ns = self.send_ns = 0
         self.busy_cpu_ns = self.queued_ns = 0
         self._batch_ns = self._collate_at_ns = 0
@@ -194,7 +196,7 @@ class Account:
             return
         sums = ("batches", "fetch_ns", "collate_ns", "put_ns", "send_ns", "busy_cpu_ns", "queued_ns")
         line: dict[str, Any] = {name: getattr(self, name) for name in sums}
-        line["elapsed_ns"] = now_ns - self._begun_ns
+        line["elapsed_ns"] = now_ns - self.begun_ns
         line["cpu_ns"] = time.process_time_ns() - self._begun_cpu_ns
         if now_ns >= self._next_memory_ns:
             before_ns = time.thread_time_ns()  # on the clock the worker may have waited for a CPU meanwhile

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
-from profkit.run import STEP_MARK
+from profkit.marks import STEP_MARK
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 
 _CARRIED = (Category.OPERATOR, Category.ANNOTATION, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)

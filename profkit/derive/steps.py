@@ -15,7 +15,7 @@ from msgspec import Struct
 from profkit.derive.intervals import stretches
 from profkit.derive.repetition import find_period
 from profkit.derive.tree import Tree
-from profkit.run import STEP_MARK
+from profkit.marks import STEP_MARK
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct
 
 _OPTIMIZER = "Optimizer.step#"

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profkit.derive.launches import Launches
 from profkit.derive.tree import Tree
-from profkit.run import STEP_MARK
+from profkit.marks import STEP_MARK
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 
 _WAITING_CALLS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "CtxSynchronize")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
 from profkit.trace.workers import HeldObjects, WorkerRecord
 
+_LEAST_EPOCHS = 3
 _WARM_UP = 1
 """Batches of a worker that are left out: the first touches modules, files and memory for the first time."""
 
@@ -73,6 +77,50 @@ class LoaderAccount(Struct, frozen=True):
     def batch_ns(self) -> float:
         """What a batch takes a worker that has a CPU for itself: its CPU time and what it is blocked for."""
         return self.per_batch("cpu_ns") + self.per_batch("blocked_ns")
+
+
+class Restarts(Struct, frozen=True):
+    """How often a loader started all its workers anew, and medians in nanoseconds: from one start to the next, from a
+    start to the first batch, and what a batch takes a worker otherwise."""
+
+    loader: int
+    workers: int
+    count: int
+    period_ns: int
+    first_ns: int
+    batch_ns: int
+
+    @property
+    def lost_ns(self) -> int:
+        """What workers that persist would not take: they begin the next epoch's first batch at once."""
+        return max(0, self.first_ns - self.batch_ns)
+
+
+def restarts_of(facts: Facts) -> Iterator[Restarts]:
+    """The loaders that started workers which do not persist, three times or more."""
+    lasting = {loader.loader for loader in facts.workers.loaders if loader.persistent}
+    known = [record for record in facts.workers.records if record.asked_ns and record.sums]
+    for loader in sorted({record.loader for record in known} - lasting):
+        records = sorted((one for one in known if one.loader == loader), key=lambda one: one.asked_ns)
+        starts = [i for i, one in enumerate(records) if one.worker == 0]
+        epochs = [records[i:j] for i, j in zip(starts, [*starts[1:], len(records)], strict=True)]
+        if len(epochs) < _LEAST_EPOCHS:
+            continue
+        asked_ns = [epoch[0].asked_ns for epoch in epochs]
+        first_ns = [min(one.begun_ns + one.sums[0].elapsed_ns for one in epoch) - epoch[0].asked_ns for epoch in epochs]
+        yield Restarts(
+            loader, records[0].workers, len(epochs), int(np.median(np.diff(asked_ns))), int(np.median(first_ns)),
+            int(np.median([_batch_ns(one) for one in records])),
+        )  # fmt: skip
+
+
+def _batch_ns(record: WorkerRecord) -> float:
+    """What a batch took the worker, the first left out where there are others."""
+    last, first = record.sums[-1], record.sums[0]
+    if last.batches > first.batches:
+        busy_ns = last.fetch_ns + last.collate_ns + last.put_ns - first.fetch_ns - first.collate_ns - first.put_ns
+        return busy_ns / (last.batches - first.batches)
+    return (last.fetch_ns + last.collate_ns + last.put_ns) / max(last.batches, 1)
 
 
 def loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:

@@ -39,7 +39,7 @@ from profkit.derive.families import MATRIX, VIEW, base_name, operators_of
 from profkit.derive.located import in_located_step, marks_before, model_call
 from profkit.derive.operators import parse_dims, parse_types
 from profkit.derive.places import call_site
-from profkit.findings import Kind
+from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
     Floats,
@@ -50,7 +50,7 @@ from profkit.rules.evidence import (
     share_of_steps,
 )
 from profkit.rules.pricing import run_in_both, scale_with_backward
-from profkit.run import Rates
+from profkit.run import DOUBLES_MADE, Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import is_convolution, work_of
@@ -98,7 +98,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
         return
     count = round(per_step(facts, rows))
     made = called[casts & _makes_doubles(facts, called)]
-    places = locations_of(facts, _where_doubles_enter(facts, np.concatenate([made, rows])))
+    places = _where_doubles_enter(facts, made, np.concatenate([made, rows]))
     yield Suspicion(
         message=f"{format_count(count, 'operator')} a step work on float64 (double) tensors.",
         fix=_DEFAULT_FIX if facts.run.flags.get("default_dtype") == "float64" else _DATA_FIX,
@@ -181,18 +181,22 @@ def _holds_doubles(facts: Facts) -> Bools:
     return trace.mask_of(rows[verdicts[inverse]])
 
 
-def _where_doubles_enter(facts: Facts, rows: Rows) -> Iterator[int]:
-    """Call sites, the likeliest first: a line shortly before the first operator on doubles that makes tensors of data,
-    the line that calls the model in which that operator runs, then the operators' own lines."""
+def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location, ...]:
+    """The likeliest line first: a line shortly before the first operator on doubles that makes tensors of data; where
+    the step itself makes none, one before the loop that the source shows; the line that calls the model in which that
+    operator runs, then the operators' own lines."""
     operators = np.flatnonzero(facts.once(_holds_doubles) & ~facts.lines.backward)
     located = in_located_step(facts, operators[np.isin(facts.lines.site[operators], facts.lines.site[rows])])
+    making, calling = NONE, NONE
     if located.size:
         first = int(located[np.argmin(facts.trace.events.start_ns[located])])
         sites = (int(facts.trace.events.site[mark]) for mark in marks_before(facts, first))
         makers = (site for site in sites if (place := call_site(facts, site)) and _MAKES_TENSORS.search(place.source))
-        yield next(makers, NONE)
-        yield model_call(facts, first)
-    yield from facts.lines.site[np.sort(rows)]
+        making, calling = next(makers, NONE), model_call(facts, first)
+    earlier = [remark.site for remark in facts.run.remarks if remark.kind == DOUBLES_MADE]
+    before = tuple(map(Location.of, earlier[:1])) if making == NONE and not made.size else ()
+    within = locations_of(facts, [making, calling, *facts.lines.site[np.sort(rows)].tolist()])
+    return tuple(dict.fromkeys((*before, *within)))
 
 
 def _makes_doubles(facts: Facts, rows: Rows) -> Bools:

@@ -36,9 +36,9 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.steps import compiling
 from profkit.findings import Kind
+from profkit.marks import GC_AUTOMATIC, GC_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
-from profkit.run import GC_AUTOMATIC, GC_MARK
 from profkit.savings.edits import remove
 from profkit.savings.simulate import replay
 from profkit.trace.events import Bools, Category, Rows, distinct

@@ -30,6 +30,7 @@ end of its step. A longer run often gains more: its garbage grows older, and old
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -37,13 +38,16 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.holding import notable_growth_bytes
-from profkit.findings import Kind
+from profkit.derive.located import in_located_step
+from profkit.findings import Kind, Location
+from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of
-from profkit.run import GC_MARK
-from profkit.trace.events import Bools, Category, Int64s
+from profkit.run import CYCLE_CLOSED, CallSite
+from profkit.trace.events import Bools, Category, Int64s, distinct
 from profkit.units import format_bytes
 
+_NAME = re.compile(r"\w+")
 _MIN_STEPS = 3
 """Fewer steps' garbage may be a start, an exception's traceback or an epoch's iterator."""
 _ALSO = 3
@@ -58,7 +62,7 @@ class _Garbage(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.MEMORY)
 def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
-    """One finding, at the line that allocates most of it."""
+    """One finding: at the line that closes the cycle where the source shows it, else where most of it is allocated."""
     spans = _collections(facts)
     if not len(spans):
         raise CannotLook("no garbage collection ran while the program was recorded")
@@ -70,7 +74,7 @@ def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
     if len(left_bytes) < _MIN_STEPS or np.median(left_bytes) < notable_growth_bytes(facts):
         return
     with_cycles, without = _peaks(facts, garbage)
-    places = locations_of(facts, _sites_by_size(facts, garbage))
+    places = tuple(dict.fromkeys((*_closing(facts), *locations_of(facts, _sites_by_size(facts, garbage)))))
     per_step = int(np.median(left_bytes))
     yield Suspicion(
         message=f"Each step leaves {format_bytes(per_step)} in tensors that only the garbage collector frees, because "
@@ -86,6 +90,30 @@ def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
         count=max(1, round(len(garbage.index) / len(left_bytes))),
         evidence={"bytes_per_step": per_step, "steps_with_garbage": len(left_bytes)},
     )
+
+
+def _closing(facts: Facts) -> tuple[Location, ...]:
+    """Lines that the source shows to close a cycle, in functions and classes that the located step ran: the line to
+    change, while the tensors may be made anywhere."""
+    ran = [facts.callsites[code] for code in _located_sites(facts)]
+    functions = {(site.file, _around(site)) for site in ran}
+    named = {name for site in ran for name in _NAME.findall(site.source)}
+    closing = [remark.site for remark in facts.run.remarks if remark.kind == CYCLE_CLOSED]
+    chosen = [site for site in closing
+              if (site.file, _around(site)) in functions or _around(site).rpartition(".")[2] in named]  # fmt: skip
+    return tuple(map(Location.of, chosen))
+
+
+def _around(site: CallSite) -> str:
+    """The outermost class or function that a line stands in."""
+    outermost = site.function.partition(".<locals>")[0]
+    return outermost.rpartition(".")[0] or outermost
+
+
+def _located_sites(facts: Facts) -> list[int]:
+    """The lines that were marked in the located step."""
+    sites = facts.trace.events.site[in_located_step(facts, facts.trace.rows(Category.LINE_MARK))]
+    return [site for site in distinct(sites).tolist() if 0 <= site < len(facts.callsites)]
 
 
 def _collections(facts: Facts) -> Int64s:

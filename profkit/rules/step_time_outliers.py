@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 from profkit.derive.facts import Facts
 from profkit.derive.steps import compiling
 from profkit.findings import Kind, Severity
+from profkit.marks import GC_MARK, SAVE_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.run import GC_MARK, SAVE_MARK
 from profkit.trace.events import Bools, Category, Rows
 from profkit.units import format_count, format_share
 

@@ -1,10 +1,10 @@
 """A DataLoader starts its worker processes anew for every epoch, and the epochs are short.
 
 What it detects
-Iterators of a DataLoader with workers and without `persistent_workers` that begin in at least half of the steps, where
-starting the workers, waiting for their first batch and ending them takes at least 3 % of the time. That happens where a
-step is an epoch, or an evaluation; long epochs pay as much, and do not notice. Only profkit's own recordings say
-whether workers persist.
+Iterators of a DataLoader with workers and without `persistent_workers`, where starting the workers, waiting for their
+first batch and ending them takes at least 3 % of the time: in the recorded steps where at least half of these begin
+one, else by the accounts that workers keep of themselves, over three epochs or more. Long epochs pay as much, and do
+not notice. Only profkit's own recordings say whether workers persist.
 
 Why is this bad?
 Each worker is a new process with a copy of the program's memory or, where processes are spawned, with all modules
@@ -26,7 +26,9 @@ Use instead
 How the saving is estimated
 The time between the drawing of the workers' seed and the first request, in which nothing else happens, vanishes. Of the
 first request as long is kept as workers that are all busy take for a batch, the usual time between two requests times
-their number; of the last, in which the workers end, the usual wait.
+their number; of the last, in which the workers end, the usual wait. Where epochs are longer than the recording: the
+time from the start of the workers until one of them has the first batch ready, less what a batch takes them otherwise,
+as a share of the time from one start to the next; workers' ends are not counted.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.derive.workers import restarts_of
 from profkit.findings import Kind
+from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import begins_an_iterator, share_of_steps, spent_ns
-from profkit.run import STEP_MARK
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.simulate import replay
-from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.units import format_count, format_time
 
 _LEAST_START_NS = 1_000_000
@@ -55,6 +58,9 @@ _MOST_STEPS = 0.5
 _UNCERTAINTY = 0.3
 """While the workers start, those that run already read ahead; and a fork slows what touches its memory first."""
 _SEEDING = ("aten::random_", "aten::item")
+
+
+_FIX = "Pass `persistent_workers=True` to the DataLoader, and make the loader once, outside the loop over epochs."
 
 
 class _Epoch(Struct, frozen=True):
@@ -78,6 +84,7 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     epochs = [epoch for epoch in _epochs(facts, max(started)) if facts.measured[epoch.first]] if started else []
     rows = np.array([epoch.first for epoch in epochs], dtype=np.int64)
     if len(rows) < 2 or share_of_steps(facts, rows) < _MOST_STEPS:
+        yield from _between_recordings(facts)
         return
     edit = _keep_the_workers(epochs)
     if replay(facts, edit).fraction < _WORTH:
@@ -90,7 +97,7 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
         message=f"Each epoch starts {format_count(max(started), 'worker')} anew: "
         f"{format_time(starting)} to start them, {format_time(waiting)} until the first batch and "
         f"{format_time(ending)} to end them.",
-        fix="Pass `persistent_workers=True` to the DataLoader, and make the loader once, outside the loop over epochs.",
+        fix=_FIX,
         rows=rows,
         edit=edit,
         confidence=0.9,
@@ -99,11 +106,40 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     )  # fmt: skip
 
 
+def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
+    """Epochs of more steps than were recorded: what the workers' own accounts say of their starts.
+
+    The measured steps stand for the epoch: each gives back the share that the starts are of it.
+    """
+    rows = facts.measured_rows(facts.tree.outermost(facts.loading & _by_workers(facts)))
+    restarts = max(restarts_of(facts), key=lambda one: one.lost_ns / max(one.period_ns, 1), default=None)
+    share = 0.0 if restarts is None else restarts.lost_ns / max(restarts.period_ns, restarts.lost_ns, 1)
+    if restarts is None or not rows.size or share < _WORTH:
+        return
+    start_ns, end_ns = facts.steps.start_ns[facts.steps.measured], facts.steps.end_ns[facts.steps.measured]
+    kept_ns = ((1 - share) * (end_ns - start_ns)).astype(np.int64)
+    yield Suspicion(
+        message=f"Each epoch starts {format_count(restarts.workers, 'worker')} anew: {format_time(restarts.first_ns)} "
+        f"until the first batch, which takes a worker that persists {format_time(restarts.batch_ns)}; "
+        f"an epoch takes {format_time(restarts.period_ns)}.",
+        fix=_FIX,
+        rows=rows,
+        edit=shrink_spans(start_ns, end_ns, kept_ns, _UNCERTAINTY),
+        confidence=0.8,
+        count=restarts.count,
+        evidence={"workers": restarts.workers, "starts": restarts.count, "first_batch_ns": restarts.first_ns,
+                  "batch_ns": restarts.batch_ns, "epoch_ns": restarts.period_ns},
+    )  # fmt: skip
+
+
+def _by_workers(facts: Facts) -> Bools:
+    return facts.trace.with_codes(facts.trace.codes_where(lambda name: "MultiProcessing" in name))
+
+
 def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
     """The iterators that began within the recording and started workers."""
     events = facts.trace.events
-    codes = facts.trace.codes_where(lambda name: "MultiProcessing" in name)
-    asked = facts.loading & np.isin(events.name_code, codes) & (events.lane == facts.steps.main_lane)
+    asked = facts.loading & _by_workers(facts) & (events.lane == facts.steps.main_lane)
     every = np.flatnonzero(facts.tree.outermost(asked))
     before, *iterators = np.split(every, np.flatnonzero(begins_an_iterator(facts, every)))
     usual_length = Counter(map(len, iterators[:-1])).most_common(1)

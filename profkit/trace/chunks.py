@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from profkit.run import STEP_MARK
+from profkit.marks import STEP_MARK
 from profkit.trace.codes import KindCodes, TextCodes, codes_of, text_codes
 from profkit.trace.convert import Part, either, integers, narrow
 from profkit.trace.events import NONE

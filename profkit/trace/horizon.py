@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from profkit.run import STEP_MARK
+from profkit.marks import STEP_MARK
 from profkit.trace.chunks import Chunk, is_step_mark
 from profkit.trace.convert import Part
 from profkit.trace.events import Bools, Int64s

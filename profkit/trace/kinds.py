@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.run import GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK
+from profkit.marks import GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK
 from profkit.trace.events import DEVICE_WORK, NONE, Category, Int32s
 
 _CATEGORIES = {

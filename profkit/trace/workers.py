@@ -49,12 +49,17 @@ class WorkerSums(Struct, frozen=True):
 
 
 class WorkerRecord(Struct, frozen=True):
-    """One worker: which loader it belonged to, its number among the loader's workers, and its sums as they rose."""
+    """One worker: which loader it belonged to, its number among the loader's workers, and its sums as they rose.
+
+    It was asked for at ``asked_ns`` and began its account at ``begun_ns`` of one clock, 0 where that is not known.
+    """
 
     loader: int
     worker: int
     workers: int
     sums: tuple[WorkerSums, ...]
+    asked_ns: int = 0
+    begun_ns: int = 0
 
 
 class HeldObjects(Struct, frozen=True):
@@ -88,6 +93,8 @@ class _Header(Struct, frozen=True):
     loader: _Count
     worker: _Count
     workers: _Count
+    asked_ns: _Count = 0
+    begun_ns: _Count = 0
 
 
 def read_workers(directory: Path) -> Workers:
@@ -123,7 +130,7 @@ def _record(data: bytes) -> WorkerRecord | None:
         found = _decode(line, WorkerSums)
         if found is not None and (not sums or found.batches > sums[-1].batches):
             sums.append(found)
-    return WorkerRecord(header.loader, header.worker, header.workers, tuple(sums))
+    return WorkerRecord(header.loader, header.worker, header.workers, tuple(sums), header.asked_ns, header.begun_ns)
 
 
 def _decode(data: bytes, kind: type[_Value]) -> _Value | None:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from profkit.run import LINE_MARK
+from profkit.marks import LINE_MARK
 
 Event = dict[str, Any]
 

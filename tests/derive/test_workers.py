@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profkit.derive.facts import Facts
-from profkit.derive.workers import LoaderAccount, busiest_loader, loader_accounts
+from profkit.derive.workers import LoaderAccount, Restarts, busiest_loader, loader_accounts, restarts_of
 from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums
 from tests.traces import facts_of, op
 
@@ -65,3 +65,26 @@ def test_the_loader_that_prepared_most_comes_first_with_what_its_dataset_holds()
         (1, "Images", 8, (held,)), (0, "", 2, ()),
     ]  # fmt: skip
     assert isinstance(loaders[0], LoaderAccount)
+
+
+def started(worker: int, asked: int, begun: int, *taken: WorkerSums, workers: int = 1) -> WorkerRecord:
+    return WorkerRecord(0, worker, workers, taken, asked, begun)
+
+
+def test_each_epochs_start_is_from_its_first_worker_until_one_has_a_batch():
+    """Asked for at 1000 a time apart; worker 0 begins 100 later and has its batch after 500, worker 1 begins at 90 and
+    has its own after 400. A batch takes 90 otherwise."""
+    records = [one for at in (5000, 6000, 7000) for one in (
+        started(0, at, at + 100, sums(1, elapsed=500), sums(3), workers=2),
+        started(1, at + 10, at + 90, sums(1, elapsed=400), sums(2), workers=2),
+    )]  # fmt: skip
+    (found,) = restarts_of(facts_with(*records, loaders=(LoaderRecord(0, "Data", 2),)))
+    assert found == Restarts(loader=0, workers=2, count=3, period_ns=1000, first_ns=490, batch_ns=90)
+    assert found.lost_ns == 400
+
+
+def test_workers_that_persist_or_were_started_twice_are_no_restarts():
+    records = [started(0, at, at + 100, sums(1)) for at in (5000, 6000, 7000)]
+    assert list(restarts_of(facts_with(*records, loaders=(LoaderRecord(0, "Data", 1, persistent=True),)))) == []
+    assert list(restarts_of(facts_with(*records[:2]))) == []
+    assert list(restarts_of(facts_with(*(started(0, 0, 0, sums(1)) for _ in range(3))))) == []  # older accounts

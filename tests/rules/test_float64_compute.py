@@ -9,7 +9,7 @@ import pytest
 from profkit.experiment import Case, Experiment
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.float64_compute import float64_compute
-from profkit.run import CallSite, Rates, Run
+from profkit.run import DOUBLES_MADE, CallSite, Rates, Remark, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 
@@ -182,6 +182,16 @@ def test_without_such_a_line_the_place_is_the_call_of_the_model():
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("train.py", 11)
     assert {place.file for place in found.also} == {"model.py"}
+
+
+def test_data_that_were_doubles_before_the_loop_are_placed_where_the_source_makes_them():
+    located = [step(9, 300, 100), mark(1, 310, 60), mark(2, 315, 50), linear(320, 40)]
+    remarks = tuple(Remark(DOUBLES_MADE, CallSite("data.py", line, "load")) for line in (5, 9))
+    facts = facts_of([*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=SITES, run=Run(remarks=remarks))
+    (found,) = find(facts)
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("data.py", 5)
+    assert found.also[0].line == 11
 
 
 @pytest.mark.parametrize(("flags", "advice"), [({}, "from_numpy"), ({"default_dtype": "float64"}, "set_default_dtype")])

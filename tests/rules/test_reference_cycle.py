@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
+from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.reference_cycle import reference_cycle
-from profkit.run import GC_MARK, CallSite
+from profkit.run import CYCLE_CLOSED, CallSite, Remark, Run
 from tests.traces import annotation, facts_of, mark, memory, op, step
 
 Json = dict[str, Any]
@@ -99,3 +100,25 @@ def test_without_a_collection_there_is_nothing_to_see():
 
 def test_without_memory_events_the_rule_does_not_look():
     assert missing_needs(facts_of([op("aten::mm", 1, 9)]), reference_cycle.needs) == [Need.MEMORY]
+
+
+@pytest.mark.parametrize(
+    ("function", "source", "line"),
+    [
+        ("grow", "", 40),
+        ("grow.<locals>.inner", "", 40),
+        ("Node.__init__", "value = Node(torch.tanh(node.value @ weight), node)", 40),
+        ("Node.__init__", "", 12),
+        ("other", "", 12),
+    ],
+)
+def test_the_place_is_the_line_that_closes_the_cycle_where_the_step_ran_its_function(
+    function: str, source: str, line: int
+):
+    closing = Remark(CYCLE_CLOSED, CallSite("tree.py", 40, function, "parent.children.append(self)"))
+    sites = (CallSite("tree.py", 12, "grow", source or GROW.source), OTHER)
+    events = [*steps(), *collection(600, range(5))]
+    (found,) = find(facts_of(events, callsites=sites, run=Run(remarks=(closing,))))
+    assert found.location is not None
+    assert found.location.line == line
+    assert [place.line for place in found.also] == ([12] if line == 40 else [])

@@ -10,6 +10,7 @@ from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.workers_respawned import workers_respawned
 from profkit.run import LoaderUse, Run
 from profkit.savings.simulate import predict_saving
+from profkit.trace.workers import LoaderRecord, WorkerRecord, Workers, WorkerSums
 from tests.traces import annotation, facts_of, mark, op, step
 
 Json = dict[str, Any]
@@ -104,3 +105,46 @@ def test_a_long_pause_that_follows_no_seed_starts_no_worker():
 def test_a_recording_made_elsewhere_cannot_tell():
     with pytest.raises(CannotLook, match="persist"):
         find(facts_about(*[epoch()] * 4, run=Run()))
+
+
+def long_epochs(first_ms: float, period_ms: float, epochs: int = 3, requests: bool = True):
+    """Four steps of 100 ms without an epoch's beginning, beside the accounts of workers that take 2 ms for a batch."""
+    account = WorkerSums(1, MILLION, MILLION // 2, MILLION // 2, 0, 0, 0, int(first_ms * MILLION) - 1000, 0)
+    records = tuple(
+        WorkerRecord(0, 0, 1, (account,), 1 + int(i * period_ms * MILLION), 1001 + int(i * period_ms * MILLION))
+        for i in range(epochs)
+    )
+    asked = [annotation(WORKERS, 10 * MS, MS)] if requests else []
+    events = []
+    for at in (0, 100 * MS, 200 * MS, 300 * MS):
+        shown = [*asked, op("aten::mm", 50 * MS, 20 * MS)]
+        events += [step(at // (100 * MS), at, 100 * MS), *({**one, "ts": one["ts"] + at} for one in shown)]
+    return facts_of(events, run=run_with(1), workers=Workers((LoaderRecord(0, "Clips", 1),), records))
+
+
+MILLION = 1_000_000
+
+
+def test_epochs_longer_than_the_recording_are_told_by_the_workers_accounts():
+    facts = long_epochs(first_ms=252, period_ms=1000)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.25)
+    assert found.evidence == {"workers": 1, "starts": 3, "first_batch_ns": 252 * MILLION, "batch_ns": 2 * MILLION,
+                              "epoch_ns": 1000 * MILLION}  # fmt: skip
+    assert len(found.rows) == 4
+    assert "252 ms until the first batch" in found.message
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "period_ms", "epochs", "requests", "reported"),
+    [
+        (32, 1000, 3, True, True),
+        (31, 1000, 3, True, False),
+        (252, 1000, 2, True, False),
+        (252, 1000, 3, False, False),
+    ],
+)
+def test_short_starts_few_epochs_and_loaders_of_other_phases_are_silent(
+    first_ms: float, period_ms: float, epochs: int, requests: bool, reported: bool
+):
+    assert bool(find(long_epochs(first_ms, period_ms, epochs, requests))) is reported

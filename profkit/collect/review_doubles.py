@@ -1,0 +1,71 @@
+"""Where a program's data may become float64, read off its syntax tree.
+
+NumPy computes in float64 unless told otherwise, and ``torch.from_numpy`` and its like keep the type. The line lies
+before the loop as a rule, where nothing is recorded. What says a type other than float64 is left out; whether the rest
+makes float64 indeed, only the recording can tell.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+_TAKES_A_TYPE = frozenset(("from_numpy", "as_tensor", "tensor", "asarray"))
+_CONVERTS = frozenset(("float", "half", "bfloat16", "long", "int", "bool", "to", "type", "type_as", "short"))
+_DOUBLES = frozenset(("float64", "double"))
+_OTHER_TYPES = frozenset(("float32", "float16", "bfloat16", "half", "int64", "long", "int32", "bool", "uint8", "float"))
+
+
+def double_makers(tree: ast.Module) -> list[int]:
+    """The lines that may make float64 tensors, the likeliest first: the one that sets the type of all new tensors,
+    those that name the type, those that take that of the data, and conversions of what was there."""
+    everywhere: list[int] = []
+    named: list[int] = []
+    taken: list[int] = []
+    converted: list[int] = []
+    for call, is_converted in _calls(tree, False):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        types = {part.attr for part in ast.walk(call) if isinstance(part, ast.Attribute)}
+        if name == "set_default_dtype" and types & _DOUBLES:
+            everywhere.append(call.lineno)
+        elif name == "double" or (name in ("to", "type") and types & _DOUBLES):
+            converted.append(call.lineno)
+        elif is_converted or not _is_torchs(call):
+            continue
+        elif any(keyword.arg == "dtype" and _attribute(keyword.value) in _DOUBLES for keyword in call.keywords):
+            named.append(call.lineno)
+        elif name in _TAKES_A_TYPE and not types & _OTHER_TYPES and not _has_type(call) and not _is_literal(call):
+            taken.append(call.lineno)
+    return list(dict.fromkeys(everywhere + sorted(named) + sorted(taken) + sorted(converted)))
+
+
+def _calls(node: ast.AST, is_converted: bool) -> Iterator[tuple[ast.Call, bool]]:
+    """All calls, and whether what they give is converted to another type at once."""
+    if isinstance(node, ast.Call):
+        yield node, is_converted
+    for child in ast.iter_child_nodes(node):
+        converts = isinstance(node, ast.Attribute) and node.attr in _CONVERTS
+        chained = isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)) and child is _first_part(node)
+        yield from _calls(child, converts or (is_converted and chained))
+
+
+def _first_part(node: ast.Call | ast.Attribute | ast.Subscript) -> ast.expr:
+    return node.func if isinstance(node, ast.Call) else node.value
+
+
+def _is_torchs(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "torch"
+
+
+def _attribute(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _has_type(call: ast.Call) -> bool:
+    return any(keyword.arg == "dtype" for keyword in call.keywords)
+
+
+def _is_literal(call: ast.Call) -> bool:
+    """Numbers of Python become float32."""
+    first = next(iter(call.args), None)
+    return first is None or isinstance(first, (ast.Constant, ast.List, ast.Tuple, ast.ListComp))

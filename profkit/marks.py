@@ -1,0 +1,17 @@
+"""The names of what profkit leaves in a trace, and of the profiler's own steps."""
+
+from __future__ import annotations
+
+LINE_MARK = "profkit.line#"
+"""Prefix of the events that the line tracer leaves in the trace; a call site's index follows."""
+PAUSE_MARK = "profkit.pause"
+"""An event around profkit's own work between two steps: never part of a step."""
+GC_MARK = "profkit.gc#"
+"""Prefix of the events around Python's garbage collections; the generation follows, and `GC_AUTOMATIC` where Python
+began the collection by itself."""
+GC_AUTOMATIC = ".automatic"
+"""Suffix of those that the program did not ask for with ``gc.collect()``."""
+SAVE_MARK = "profkit.save"
+"""An event around each writing of a file by ``torch.save``."""
+STEP_MARK = "ProfilerStep#"
+"""torch.profiler's own prefix for steps; its TensorBoard tab looks for it."""

@@ -1,0 +1,117 @@
+"""Where objects come to refer to each other: the statement that closes the circle, and none where there is none."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from profkit.collect.review import review_sources
+
+
+def closing_lines(tmp_path: Path, source: str) -> list[tuple[str, int]]:
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(source))
+    remarks = [remark for remark in review_sources([str(file)]) if remark.kind == "cycle-closed"]
+    return [(remark.site.function, remark.site.line) for remark in remarks]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "self.me = self",
+        "self.parts['all'] = [self, value]",
+        "self.metric = self.compute",
+        "self.metrics = {'loss': lambda: self.loss.item()}",
+        "self.child = Child(self)",
+        "self.children.append(Child(1, parent=self))",
+        "self.run = functools.partial(self.compute, 1)",
+        "module.register_forward_hook(self.compute); self.module = module",
+        "value.owner, self.value = self, value",
+        "self.rows = [Row(self, i) for i in range(3)]",
+    ],
+)
+def test_an_object_that_comes_to_hold_itself_is_remarked(tmp_path: Path, statement: str) -> None:
+    source = f"""
+    class Report:
+        def __init__(self, value, module):
+            {statement}
+
+        def compute(self):
+            return 1
+    """
+    assert closing_lines(tmp_path, source) == [("Report.__init__", 4)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "self.value = value",
+        "self.loss = self.compute()",
+        "self.first = self.second",
+        "self.parent = weakref.ref(self)",
+        "self.handler = weakref.WeakMethod(self.compute)",
+        "self.table = [lambda self: self.loss]",
+        "self.sorted = sorted(value, key=lambda row: row.size)",
+        "self.norm = normalise(self, value)",
+        "value.append(self)",
+    ],
+)
+def test_what_holds_no_circle_is_not_remarked(tmp_path: Path, statement: str) -> None:
+    source = f"""
+    class Report:
+        def __init__(self, value):
+            {statement}
+
+        def compute(self):
+            return 1
+    """
+    assert closing_lines(tmp_path, source) == []
+
+
+def test_the_second_of_two_references_closes_the_circle(tmp_path: Path) -> None:
+    source = """
+    class Node:
+        def __init__(self, value, parent):
+            self.value, self.parent = value, parent
+            if parent is not None:
+                parent.children.append(self)
+
+    def grow(value):
+        root = Node(value, None)
+        leaf = Node(value * 2, root)
+        root.leaf = leaf
+        return leaf
+    """
+    assert sorted(closing_lines(tmp_path, source)) == [("Node.__init__", 6), ("grow", 11)]
+
+
+def test_an_inner_function_that_calls_itself_holds_itself(tmp_path: Path) -> None:
+    source = """
+    def search(scores):
+        def visit(i):
+            return scores[i] if i > 3 else visit(i + 1)
+
+        def leaf(i):
+            return scores[i]
+
+        return visit(0) + leaf(1)
+    """
+    assert closing_lines(tmp_path, source) == [("search", 3)]
+
+
+def test_an_error_that_is_kept_holds_the_frames_it_passed(tmp_path: Path) -> None:
+    source = """
+    class Runner:
+        def run(self, batch):
+            try:
+                return self.model(batch)
+            except ValueError as error:
+                self.last = error
+    """
+    assert closing_lines(tmp_path, source) == [("Runner.run", 7)]
+
+
+def test_names_of_a_module_are_no_garbage(tmp_path: Path) -> None:
+    assert closing_lines(tmp_path, "a = []\na.append(a)\n") == []

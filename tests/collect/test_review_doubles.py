@@ -1,0 +1,64 @@
+"""Where data may become float64: the likeliest line first."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from profkit.collect.review import review_sources
+
+
+def lines_of(tmp_path: Path, source: str) -> list[int]:
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(source))
+    return [remark.site.line for remark in review_sources([str(file)]) if remark.kind == "doubles-made"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "torch.from_numpy(table)",
+        "torch.as_tensor(table, device=device)",
+        "torch.tensor(table.values)",
+        "torch.zeros(4, dtype=torch.float64)",
+        "torch.linspace(0, 1, 9, dtype=torch.double)",
+        "torch.from_numpy(table).reshape(-1, 4)",
+        "x.double()",
+        "x.to(torch.float64)",
+        "torch.set_default_dtype(torch.float64)",
+    ],
+)
+def test_a_line_that_may_make_doubles_is_remarked(tmp_path: Path, expression: str) -> None:
+    assert lines_of(tmp_path, f"import torch\ny = {expression}\n") == [2]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "torch.from_numpy(table).float()",
+        "torch.from_numpy(table)[1:].to(x.dtype)",
+        "torch.from_numpy(table.astype(np.float32))",
+        "torch.from_numpy(labels.astype(np.int64))",
+        "torch.tensor([1.0, 2.0])",
+        "torch.tensor(0.5)",
+        "torch.as_tensor(table, dtype=torch.float32)",
+        "torch.zeros(4)",
+        "numpy.asarray(table)",
+    ],
+)
+def test_what_makes_none_is_not_remarked(tmp_path: Path, expression: str) -> None:
+    assert lines_of(tmp_path, f"import torch\ny = {expression}\n") == []
+
+
+def test_what_takes_the_type_of_the_data_comes_before_conversions_of_what_is_there(tmp_path: Path) -> None:
+    source = """
+    def load(table):
+        model.double()
+        return torch.from_numpy(table), torch.ones(3, dtype=torch.float64)
+    """
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(source))
+    found = [remark for remark in review_sources([str(file)]) if remark.kind == "doubles-made"]
+    assert [(remark.site.function, remark.site.line) for remark in found] == [("load", 4), ("load", 3)]
