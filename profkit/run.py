@@ -166,10 +166,14 @@ class Compiled:
     elapsed_ns: int = 0
 
 
+PROFKIT_FAILED = "profkit failed: "
+"""How the note begins that says why a recording was given up."""
 EVALUATION_WITH_GRAD = "evaluation-with-grad"
 """A model in evaluation mode is called in a loop with autograd on."""
 THREADS_SET = "threads-set"
 """The number of threads of an operator is set."""
+LOADER_MADE = "loader-made"
+"""A DataLoader is made."""
 CYCLE_CLOSED = "cycle-closed"
 """Objects come to refer to each other."""
 DOUBLES_MADE = "doubles-made"

@@ -100,7 +100,7 @@ def _given_to_compiler() -> Iterator[bool]:
             if "_torchdynamo_orig_callable" in attributes and "_torchdynamo_disable" not in attributes:
                 yield True
         elif issubclass(type(thing), nn.Module) and (
-            "_orig_mod" in thing._modules or thing.__dict__.get("_compiled_call_impl") is not None
+            "_orig_mod" in _parts(thing) or thing.__dict__.get("_compiled_call_impl") is not None
         ):
             yield True
 
@@ -109,4 +109,10 @@ def _find_modules() -> tuple[set[int], set[int]]:
     """All modules, and those that are part of no other, by identity; looks through the collector's list once."""
     modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
     known = {id(module) for module in modules}
-    return known, known - {id(part) for module in modules for part in module._modules.values() if part is not None}
+    return known, known - {id(part) for module in modules for part in _parts(module).values() if part is not None}
+
+
+def _parts(module: nn.Module) -> dict[str, nn.Module | None]:
+    """Its submodules by name; none of one that is being made, and has not come to `nn.Module.__init__` yet."""
+    parts: dict[str, nn.Module | None] = vars(module).get("_modules") or {}
+    return parts

@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from profkit.errors import RunDirectoryError
-from profkit.run import RUN_FILE, load_run, save
+from profkit.run import PROFKIT_FAILED, RUN_FILE, load_run, save
 
 _CHILD = "profkit.collect.script"
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1")
@@ -94,9 +94,11 @@ def _complete(directory: Path, status: int) -> None:
     run = load_run(directory)
     if run.exit_status is not None:
         return
+    was_given_up = any(note.startswith(PROFKIT_FAILED) for note in run.notes)
     note = "the program ended without Python's own exit (os._exit or a signal): what it recorded last is missing"
+    notes = run.notes if was_given_up else (*run.notes, note)
     try:
-        save(directory, RUN_FILE, replace(run, exit_status=status, notes=(*run.notes, note)))
+        save(directory, RUN_FILE, replace(run, exit_status=status, notes=notes))
         for window in run.windows:
             of_window = load_run(directory.with_name(window))
             if of_window.exit_status is None:

@@ -18,7 +18,7 @@ from profkit.collect.schedule import EXPLICIT, Plan
 from profkit.collect.stopping import Stopper
 from profkit.collect.subject import Subject
 from profkit.collect.windows import WindowRequests, complete, note_window, window_directory
-from profkit.run import create_directory, default_directory, directory_of_rank
+from profkit.run import PROFKIT_FAILED, create_directory, default_directory, directory_of_rank
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -243,7 +243,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             _say(f"{'not recording' if recorder is None else 'recording abandoned'}: {describe(error)}")
             if recorder is not None:
                 recorder.abandon()
-                recorder.notes.append(f"profkit failed: {describe(error)}")
+                recorder.notes.append(PROFKIT_FAILED + describe(error))
                 recorder.write()
 
 

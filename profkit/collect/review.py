@@ -1,10 +1,10 @@
 """What the program's source says and a recording of a few steps cannot show, read off its syntax tree.
 
-Where the number of threads is set, where objects come to refer to each other (`review_cycles`), where data may become
-float64 (`review_doubles`), and an evaluation that runs with autograd on. That comes once an epoch, long after the
-recorded steps. Only what cannot be meant otherwise is remarked: a model is put into evaluation mode and then called in
-a loop; up to where it is put back, nothing is differentiated, and neither the call nor any visible caller switches
-autograd off.
+Where the number of threads is set, where DataLoaders are made, where objects come to refer to each other
+(`review_cycles`), where data may become float64 (`review_doubles`), and an evaluation that runs with autograd on. That
+comes once an epoch, long after the recorded steps. Only what cannot be meant otherwise is remarked: a model is put into
+evaluation mode and then called in a loop; up to where it is put back, nothing is differentiated, and neither the call
+nor any visible caller switches autograd off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from dataclasses import dataclass
 
 from profkit.collect.review_cycles import closed_cycles
 from profkit.collect.review_doubles import double_makers
-from profkit.run import CYCLE_CLOSED, DOUBLES_MADE, EVALUATION_WITH_GRAD, THREADS_SET, CallSite, Remark
+from profkit.run import (
+    CYCLE_CLOSED,
+    DOUBLES_MADE,
+    EVALUATION_WITH_GRAD,
+    LOADER_MADE,
+    THREADS_SET,
+    CallSite,
+    Remark,
+)
 
 _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
@@ -60,6 +68,7 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
             for line in _evaluations(calls)
         ],
         THREADS_SET: [(file, name, call.line) for file, name, calls in scopes for call in calls if _sets_threads(call)],
+        LOADER_MADE: [(file, name, call.line) for file, name, calls in scopes for call in calls if _makes_loader(call)],
         CYCLE_CLOSED: [
             (file, name, line)
             for file, tree in trees.items()
@@ -80,6 +89,10 @@ def _site(file: str, name: str, line: int) -> CallSite:
 def _sets_threads(call: _Call) -> bool:
     """Whether it is ``torch.set_num_threads(...)``."""
     return not call.method and call.target.rpartition(".")[2] == "set_num_threads"
+
+
+def _makes_loader(call: _Call) -> bool:
+    return not call.method and call.target.rpartition(".")[2] == "DataLoader"
 
 
 def _parse(file: str) -> ast.Module | None:

@@ -35,10 +35,18 @@ _VIEWS = """
     split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold unsafe_chunk
     unsafe_split unsqueeze view view_as _reshape_alias"""
 
+_DECOMPOSITIONS = """
+    cholesky cholesky_inverse cholesky_solve linalg_cholesky linalg_cholesky_ex linalg_det linalg_eig linalg_eigh
+    linalg_eigvals linalg_eigvalsh linalg_inv linalg_inv_ex linalg_ldl_factor linalg_lstsq linalg_lu linalg_lu_factor
+    linalg_pinv linalg_qr linalg_slogdet linalg_solve linalg_solve_ex linalg_solve_triangular linalg_svd linalg_svdvals
+    logdet lstsq pinverse qr slogdet svd triangular_solve"""
+
 ELEMENTWISE = frozenset((_ARITHMETIC + _FUNCTIONS + _ACTIVATIONS).split())
 """Each element of the result comes from the elements at its place; ``to`` where it changes the type."""
 MATRIX = frozenset(_PRODUCTS.split())
 """Products of matrices and convolutions: their time is arithmetic, not memory."""
+DECOMPOSITION = frozenset(_DECOMPOSITIONS.split())
+"""Factorisations, inverses and solutions of linear systems."""
 VIEW = frozenset(_VIEWS.split())
 """They move no data, as a rule (``reshape``, ``flatten`` and ``contiguous`` sometimes do)."""
 

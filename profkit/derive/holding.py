@@ -50,8 +50,8 @@ class GrowingName(Struct, frozen=True):
 
 
 def growing_names(facts: Facts) -> tuple[GrowingName, ...]:
-    """The names whose tensors and bytes grow in every sampled step, while their graphs do not, and whose growth the
-    allocator confirms.
+    """The names whose tensors and bytes grow in every sampled step, or in every one from some step on, while their
+    graphs do not, and whose growth the allocator confirms.
 
     The tensors grow steadily: no step adds more than three times what another adds. Their sizes may vary.
     """
@@ -93,8 +93,9 @@ def _growth_of(path: str, held: list[LiveHolder | None]) -> GrowingName | None:
     last = held[-1]
     if last is None:
         return None
+    held = since_growing(held, "tensors")
     tensors, graphs, size = (_growth(held, column) for column in ("tensors", "graph_tensors", "bytes"))
-    if not is_steady(tensors) or size.min() <= 0 or graphs.max() > 0:
+    if len(held) < MIN_SAMPLES or not is_steady(tensors) or size.min() <= 0 or graphs.max() > 0:
         return None
     used = np.diff(np.array([_used_bytes(holder) for holder in held], dtype=np.int64))
     return GrowingName(
@@ -106,6 +107,12 @@ def _growth_of(path: str, held: list[LiveHolder | None]) -> GrowingName | None:
         more_used_bytes=int(np.median(used)),
         wasted_bytes=last.bytes - _used_bytes(last),
     )
+
+
+def since_growing(held: list[LiveHolder | None], column: str) -> list[LiveHolder | None]:
+    """The samples from the last one on before the name begins to hold more: it may do so after some steps only."""
+    begun = np.flatnonzero(_growth(held, column))
+    return held[int(begun[0]) :] if begun.size else held[-1:]
 
 
 def _growth(held: list[LiveHolder | None], column: str) -> Int64s:

@@ -9,14 +9,16 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
-from profkit.derive.holding import held_by_name, is_steady
+from profkit.derive.holding import held_by_name, is_steady, since_growing
 from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.findings import Location
-from profkit.run import CallSite
+from profkit.run import LOADER_MADE, CallSite
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
 
 Floats = NDArray[np.float64]
+_FEW_LOADERS = 3
+"""One each for training, validation and test."""
 
 
 def group_by_site(facts: Facts, rows: Rows, forward: bool = False) -> Iterator[tuple[int, Rows]]:
@@ -46,6 +48,13 @@ def named_operators(facts: Facts, *names: str) -> Bools:
     """Operators with one of these names."""
     mask: Bools = facts.trace.named(*names) & (facts.trace.events.category == Category.OPERATOR)
     return mask
+
+
+def loaders_made(facts: Facts) -> tuple[Location, ...]:
+    """Where the program's source makes its DataLoaders: what one is given is changed there. None where there are so
+    many that nobody knows which."""
+    made = tuple(Location.of(remark.site) for remark in facts.run.remarks if remark.kind == LOADER_MADE)
+    return made if len(made) <= _FEW_LOADERS else ()
 
 
 def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
@@ -228,6 +237,7 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     found = []
     for path, held in held_by_name(facts):
         last = held[-1]
+        held = since_growing(held, "graph_nodes")  # noqa: PLW2901  # what came before says nothing
         nodes, tensors, size = (np.diff([getattr(holder, name, 0) for holder in held])
                                 for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
         if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):

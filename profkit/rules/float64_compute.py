@@ -3,7 +3,8 @@
 What it detects
 Operators (matrix products and convolutions of any size, others from 4,096 elements on) with an input tensor of type
 `double`, where float32 would make the step at least 1 % shorter. Zero-dimensional doubles, as optimizers keep them, and
-the conversion of data that arrives as float64 do not count.
+the conversion of data that arrives as float64 do not count; nor do doubles that the step itself casts to in order to
+solve or decompose a matrix.
 
 Why is this bad?
 NumPy's default is float64, PyTorch's is float32. A tensor made from an array keeps the array's type, and from then on
@@ -35,7 +36,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import MATRIX, VIEW, base_name, operators_of
+from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.located import in_located_step, marks_before, model_call
 from profkit.derive.operators import parse_dims, parse_types
 from profkit.derive.places import call_site
@@ -93,11 +94,13 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     rows = called[_matters(facts, called) & facts.once(_holds_doubles)[called] & ~casts]
     if not rows.size or share_of_steps(facts, rows) < 0.5:
         return
+    made = called[casts & _makes_doubles(facts, called)]
+    if _are_needed(facts, called, rows, made):
+        return
     edit = _compute_in_floats(facts, rows, _kept_shares(facts, rows))
     if replay(facts, edit).fraction < _MIN_FRACTION:
         return
     count = round(per_step(facts, rows))
-    made = called[casts & _makes_doubles(facts, called)]
     places = _where_doubles_enter(facts, made, np.concatenate([made, rows]))
     yield Suspicion(
         message=f"{format_count(count, 'operator')} a step work on float64 (double) tensors.",
@@ -110,6 +113,19 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
         evidence={"operators_per_step": count},
         trial=_run_in_both(facts, rows),
     )
+
+
+def _are_needed(facts: Facts, called: Rows, rows: Rows, made: Rows) -> bool:
+    """Whether the step itself casts to doubles, before any operator on them, and then solves or decomposes a matrix:
+    that loses half the digits of an ill-conditioned one, so the program asks for more of them."""
+    doubles = called[facts.once(_holds_doubles)[called]]
+    if not made.size or not operators_of(facts.trace, DECOMPOSITION)[doubles].any():
+        return False
+    start_ns = facts.trace.events.start_ns
+    step = facts.steps.index_of(start_ns[rows])
+    first_made = np.full(len(facts.steps), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(first_made, facts.steps.index_of(start_ns[made]), start_ns[made])
+    return bool((start_ns[rows] > first_made[step]).all())
 
 
 def _compute_in_floats(facts: Facts, rows: Rows, kept: Floats) -> Edit:

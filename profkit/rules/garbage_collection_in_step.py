@@ -38,7 +38,7 @@ from profkit.derive.steps import compiling
 from profkit.findings import Kind
 from profkit.marks import GC_AUTOMATIC, GC_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
+from profkit.rules.evidence import group_by_site, per_step, picked_one_by_one, share_of_steps, spent_ns
 from profkit.savings.edits import remove
 from profkit.savings.simulate import replay
 from profkit.trace.events import Bools, Category, Rows, distinct
@@ -72,13 +72,20 @@ def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _collections(facts: Facts) -> Rows:
-    """The collections on the main thread in the measured steps, without those during profkit's own work and the
-    compiler's, whose many objects begin them."""
+    """The collections on the main thread in the measured steps, without those during profkit's own work, the
+    compiler's, whose many objects begin them, and the picking of samples one by one."""
     events = facts.trace.events
     marked = np.isin(events.name_code, facts.trace.codes_where(lambda name: name.startswith(GC_MARK)))
     here: Bools = marked & (events.category == Category.HOST_MARK) & (events.lane == facts.steps.main_lane)
-    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
+    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace) | _picking(facts))
     return facts.measured_rows(here & ~aside)
+
+
+def _picking(facts: Facts) -> Bools:
+    """Requests for batches that are made of samples picked one by one: their objects begin collections, and go where
+    the picking goes (`per-sample-fetch`)."""
+    requests = np.flatnonzero(facts.tree.outermost(facts.loading))
+    return facts.trace.mask_of(requests[picked_one_by_one(facts, requests)] if requests.size else requests)
 
 
 def _frequent(facts: Facts, rows: Rows) -> Rows:

@@ -47,7 +47,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.workers import LoaderAccount, busiest_loader
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import begins_an_iterator, named_operators, picked_one_by_one, share_of_steps
+from profkit.rules.evidence import begins_an_iterator, loaders_made, named_operators, picked_one_by_one, share_of_steps
 from profkit.savings.edits import remove, shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Category, Rows
@@ -112,6 +112,7 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=edit,
         confidence=0.9 if facts.device.present else 0.8,
+        also=loaders_made(facts),
         evidence={
             "wait_ns_per_step": int(loading.wait_ns),
             "step_with_data_ready_ns": int(loading.rest_ns),

@@ -35,7 +35,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import PICKS, named_operators, picked_one_by_one, share_of_steps, spent_ns
+from profkit.rules.evidence import PICKS, loaders_made, named_operators, picked_one_by_one, share_of_steps, spent_ns
 from profkit.savings.edits import shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -80,6 +80,7 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
         rows=fetches.rows,
         edit=edit,
         confidence=0.9,
+        also=loaders_made(facts),
         evidence={
             "picks_per_batch": picks,
             "fetching_ns_per_batch": int(np.median(fetches.spent_ns)),

@@ -44,7 +44,7 @@ from profkit.derive.workers import restarts_of
 from profkit.findings import Kind
 from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import begins_an_iterator, share_of_steps, spent_ns
+from profkit.rules.evidence import begins_an_iterator, loaders_made, share_of_steps, spent_ns
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.simulate import replay
 from profkit.trace.events import NONE, Bools, Category, Rows
@@ -101,6 +101,7 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=edit,
         confidence=0.9,
+        also=loaders_made(facts),
         evidence={"workers": max(started), "starting_ns": int(starting), "first_batch_ns": int(waiting),
                   "ending_ns": int(ending)},
     )  # fmt: skip
@@ -126,6 +127,7 @@ def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=shrink_spans(start_ns, end_ns, kept_ns, _UNCERTAINTY),
         confidence=0.8,
+        also=loaders_made(facts),
         count=restarts.count,
         evidence={"workers": restarts.workers, "starts": restarts.count, "first_batch_ns": restarts.first_ns,
                   "batch_ns": restarts.batch_ns, "epoch_ns": restarts.period_ns},

@@ -52,6 +52,15 @@ def test_each_call_of_the_outermost_module_is_told_once(listening: Install) -> N
     assert told == ["call"] * 3
 
 
+def test_a_module_that_is_being_made_has_no_parts_yet(listening: Install) -> None:
+    half_made = nn.Conv2d.__new__(nn.Conv2d)
+    model = nn.Sequential(nn.Linear(4, 2))
+    _, told = listening()
+    model(torch.ones(1, 4))
+    assert told == ["call"]
+    assert not vars(half_made)
+
+
 def test_of_several_models_the_one_called_first_counts(listening: Install) -> None:
     teacher, student = nn.Linear(4, 4), nn.Linear(4, 4)
     _, told = listening()

@@ -107,3 +107,10 @@ def test_the_lines_that_set_the_number_of_threads_are_remarked(tmp_path: Path) -
     (remark,) = review_sources([str(file)])
     assert (remark.kind, remark.site.line, remark.site.function) == ("threads-set", 2, "<module>")
     assert remark.site.source == "torch.set_num_threads(16)"
+
+
+def test_the_lines_that_make_data_loaders_are_remarked(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("def main():\n    train = DataLoader(data, 8)\n    test = torch.utils.data.DataLoader(data, 8)\n")
+    found = [(remark.kind, remark.site.line, remark.site.function) for remark in review_sources([str(file)])]
+    assert found == [("loader-made", 2, "main"), ("loader-made", 3, "main")]

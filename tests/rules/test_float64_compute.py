@@ -156,6 +156,21 @@ def test_doubles_inside_an_optimizer_are_its_own_business():
     assert find(facts) == []
 
 
+@pytest.mark.parametrize(
+    ("cast_at", "solver", "reported"),
+    [(5, "aten::linalg_cholesky", False), (5, "aten::relu", True), (15, "aten::linalg_cholesky", True),
+     (None, "aten::linalg_cholesky", True)],
+)  # fmt: skip
+def test_doubles_that_the_step_asks_for_to_solve_a_matrix_are_silent(cast_at: int | None, solver: str, reported: bool):
+    shape, to_double = {"dims": [[64, 64]], "types": ["double"]}, ["", "7", "", "", "False", "False", ""]
+
+    def events(at: float) -> list[Json]:
+        cast = op("aten::to", at + (cast_at or 0), 2, dims=[[64, 64]], types=["float"], concrete=to_double)
+        return [*([cast] if cast_at else []), linear(at + 10, 4), op(solver, at + 20, 40, **shape)]
+
+    assert bool(find(facts_of(steps_of(events)))) is reported
+
+
 @pytest.mark.parametrize(("duration", "reported"), [(2.0, True), (1.9, False)])
 def test_it_fires_from_one_per_cent_of_the_step(duration: float, reported: bool):
     assert bool(find(facts_of(steps_of(lambda at: [linear(at, duration)])))) is reported

@@ -14,7 +14,7 @@ from profkit.rules.garbage_collection_in_step import garbage_collection_in_step
 from profkit.run import CallSite, Run
 from profkit.savings.simulate import predict_saving
 from profkit.trace.events import Category
-from tests.traces import facts_of, mark, op, pause, rows_named, step, trace_of
+from tests.traces import annotation, facts_of, mark, op, pause, rows_named, step, trace_of
 
 Json = dict[str, Any]
 ASKED, AUTOMATIC = "profkit.gc#2", "profkit.gc#2.automatic"
@@ -155,3 +155,13 @@ def test_collections_while_the_compiler_works_are_the_compilers():
     within = [op("_compile.compile_inner (dynamo_timed)", 390, 300), op(AUTOMATIC, 400, 250)]
     assert find(facts_about(*[within] * 4)) == []
     assert len(find(facts_about(*[[*within, op(AUTOMATIC, 700, 250)]] * 4))) == 1
+
+
+def test_collections_that_the_picking_of_samples_begins_are_left_to_its_own_rule():
+    picks = [op("aten::select", 400 + 5 * i, 2) for i in range(64)]
+    collections = [op("profkit.gc#0.automatic", 403 + 50 * i, 1.5) for i in range(6)]
+    alone = [[*collections]] * 4
+    loading = [[annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 399, 400), *picks,
+                *collections]] * 4  # fmt: skip
+    assert find(facts_about(*loading)) == []
+    assert bool(find(facts_about(*[[*part, op("profkit.gc#0.automatic", 900, 80)] for part in alone])))

@@ -101,6 +101,11 @@ def test_names_that_do_not_grow_steadily_are_silent(tensors):
     assert find(living(held(tensors=tensors))) == []
 
 
+@pytest.mark.parametrize(("tensors", "reported"), [((1, 1, 2, 3, 4), True), ((1, 1, 1, 2, 3), False)])
+def test_growth_that_begins_after_some_steps_is_told_by_four_samples(tensors, reported):
+    assert bool(find(living(held(tensors=tensors)))) is reported
+
+
 def test_sizes_that_vary_or_rise_in_one_tensor_are_no_longer_list():
     lengths = [LiveHolder("batch", APPEND, 0, 0, SIZE * n, 1) for n in range(1, 6)]
     assert find(living(lengths)) == []

@@ -9,6 +9,7 @@ import pytest
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.input_bound import input_bound
 from profkit.rules.per_sample_fetch import per_sample_fetch
+from profkit.run import LOADER_MADE, CallSite, Remark, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
@@ -44,6 +45,13 @@ def test_the_time_of_the_copying_is_kept():
         "picks_per_batch": 64, "fetching_ns_per_batch": 400_000, "stacking_ns_per_batch": 20_000,
     }  # fmt: skip
     assert predict_saving(facts, found.edit).fraction == 0.38
+
+
+@pytest.mark.parametrize(("made", "told"), [(1, [20]), (3, [20, 21, 22]), (4, [])])
+def test_the_lines_that_make_the_loaders_are_told_as_well(made: int, told: list[int]):
+    remarks = tuple(Remark(LOADER_MADE, CallSite("train.py", 20 + i, "main")) for i in range(made))
+    (found,) = find(facts_about(*[request()] * 4, run=Run(remarks=remarks)))
+    assert [place.line for place in found.also] == told
 
 
 @pytest.mark.parametrize("name", ["aten::index", "aten::index_select", "aten::slice", "aten::narrow"])
