@@ -194,17 +194,19 @@ def is_worth_mending(finding: Finding) -> bool:
 
 
 def rank(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Worst first: by severity, faults before opportunities, then by the time and the bytes given back."""
+    """Worst first: by severity, faults before opportunities, then by the time and the bytes given back; what names a
+    line before what names none."""
     return tuple(sorted(findings, key=_rank_key))
 
 
-def _rank_key(finding: Finding) -> tuple[int, bool, float, int, float, str]:
+def _rank_key(finding: Finding) -> tuple[int, bool, float, int, bool, float, str]:
     saving = finding.saving
     return (
         finding.severity.rank,
         finding.kind is Kind.OPPORTUNITY,
         -(saving.fraction if saving else 0.0),
         -(saving.bytes if saving else 0),
+        finding.location is None,
         -finding.confidence,
         finding.rule,
     )

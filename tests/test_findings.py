@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from profkit.findings import Diagnosis, Finding, Kind, RunSummary, Saving, Severity, Timing, rank, severity_of
+from profkit.findings import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing, rank, severity_of
 
 
 def saving(fraction: float) -> Saving:
@@ -47,6 +49,12 @@ def test_findings_are_ranked_by_severity_then_faults_first_then_by_saving() -> N
         finding("greater-fault", Severity.HIGH, fraction=0.2),
     ])  # fmt: skip
     assert [f.rule for f in ranked] == ["greater-fault", "lesser-fault", "big-opportunity", "a-small-fault"]
+
+
+def test_of_findings_without_a_saving_those_that_name_a_line_come_first() -> None:
+    nameless = replace(finding("a", Severity.LOW), location=None, saving=None, confidence=0.9)
+    named = replace(finding("b", Severity.LOW), location=Location("train.py", 3, "main"), saving=None, confidence=0.5)
+    assert rank([nameless, named]) == (named, nameless)
 
 
 def test_the_worst_severity_is_that_of_faults_alone() -> None:

@@ -197,6 +197,6 @@ def _evaluations(calls: list[_Call]) -> Iterator[int]:
         if any(call.method in _DIFFERENTIATES for call in during):
             continue
         runs = (call for call in during if call.target == begin.target and call.method in ("", "forward"))
-        first = next((call for call in runs if call.in_loop), None)
+        first = next((call for call in runs if call.in_loop or len(during) < len(after)), None)
         if first is not None and not first.guarded:
             yield first.line

@@ -51,6 +51,8 @@ _MIN_BYTES = 64 << 10
 """At several bytes a nanosecond, copying less than this in all takes microseconds."""
 _UNCERTAINTY = 0.15
 """A call has a fixed cost besides its copy, and larger copies leave the cache."""
+_PICKING = frozenset(("index", "index_select", "gather", "take", "take_along_dim"))
+"""A store from which samples are drawn is read in part, and need not be one tensor that grows."""
 _JOINING = frozenset(("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack", "row_stack"))
 
 
@@ -110,22 +112,40 @@ class _InputSizes:
 
 
 def _growing_runs(facts: Facts, rows: Rows, inputs: _InputSizes) -> Iterator[Rows]:
-    """Stretches of calls whose result is each time larger and an input of the next call, long enough to be a loop."""
-    total = np.array([sum(inputs.of(row)) for row in rows])
-    carried = [
-        total[i] < total[i + 1] and int(total[i]) in inputs.of(rows[i + 1]) for i in range(len(rows) - 1)
-    ]  # fmt: skip
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
-    for part in np.split(np.arange(len(rows)), np.flatnonzero(~np.array(carried, dtype=bool)) + 1):
-        if len(part) >= _MIN_CALLS or len(distinct(step[part])) >= _MIN_STEPS:
-            yield rows[part]
+    """Calls of one line whose result is each time larger and an input of a later call, long enough to be a loop. A line
+    may let several tensors grow by turns, as a comprehension does."""
+    runs: list[list[int]] = []
+    waiting: dict[int, list[int]] = {}
+    """By the elements gathered so far the runs that go on where a call takes so many, the oldest first."""
+    for row in rows.tolist():
+        taken = inputs.of(row)
+        total = sum(taken)
+        before = next((size for size in taken if size < total and waiting.get(size)), None)
+        number = waiting[before].pop(0) if before is not None else len(runs)
+        runs += [[]] if number == len(runs) else []
+        runs[number].append(row)
+        waiting.setdefault(total, []).append(number)
+    step = facts.steps.index_of(facts.trace.events.start_ns)
+    for run in map(np.array, runs):
+        if len(run) >= _MIN_CALLS or len(distinct(step[run])) >= _MIN_STEPS:
+            yield run
+
+
+def _picks_a_part(sizes: tuple[int, ...], gathered: int) -> bool:
+    """Whether few elements are picked out of what is gathered; the indices of a lookup may be gathered themselves."""
+    return max(sizes) == gathered and 2 * (sum(sizes) - gathered) <= gathered
 
 
 def _is_used(facts: Facts, called: Rows, run: Rows, inputs: _InputSizes) -> bool:
-    """Whether, between most calls, an operator takes a tensor of the size gathered so far, other than a view of it."""
+    """Whether, between most calls, an operator takes a tensor of the size gathered so far, other than a view of it and
+    what picks a part."""
     between = called[(called > run[0]) & (called < run[-1])]
     between = between[~operators_of(facts.trace, VIEW, _JOINING)[between]]
+    picking = operators_of(facts.trace, _PICKING)
     before = np.searchsorted(run, between) - 1
     gathered = [sum(inputs.of(row)) for row in run]
-    used = {int(i) for i, row in zip(before, between, strict=True) if gathered[i] in inputs.of(row)}
+    used = {
+        int(i) for i, row in zip(before, between, strict=True)
+        if gathered[i] in inputs.of(row) and not (picking[row] and _picks_a_part(inputs.of(row), gathered[i]))
+    }  # fmt: skip
     return len(used) >= 0.5 * (len(run) - 1)

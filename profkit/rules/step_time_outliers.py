@@ -83,7 +83,7 @@ def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
         return
     period = _period(slow.unprofiled)
     cause, rows = _cause(facts, slow)
-    often = f", every {period}th one" if period else ""
+    often = f", one in {period}" if period else ""
     what = f" What differs in them: {cause}." if cause else " Nothing that was recorded tells why."
     yield Suspicion(
         message=f"{format_count(len(slow.ratios), 'step')} took {slow.ratios.min():.1f} to {slow.ratios.max():.1f} "

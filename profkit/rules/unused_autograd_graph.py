@@ -79,7 +79,7 @@ def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
         location = Location.of(remark.site)
         if remark.kind == EVALUATION_WITH_GRAD and location not in known:
             yield Suspicion(
-                message="The source puts the model into evaluation mode and calls it in a loop with autograd on: each "
+                message="The source puts the model into evaluation mode and calls it with autograd on: each "
                 "call then keeps its results for a backward pass that does not come. The recorded steps have none "
                 "of it.",
                 fix="Run the evaluation under `with torch.inference_mode():`.",

@@ -35,6 +35,17 @@ def test_a_model_called_in_a_loop_in_evaluation_mode_is_remarked_with_its_line(t
     assert (remark.site.function, remark.site.source) == ("evaluate", "total += model(x).sum()")
 
 
+@pytest.mark.parametrize(("after", "lines"), [("model.train()", [4]), ("return score", [])])
+def test_a_single_call_counts_where_the_model_is_put_back(tmp_path: Path, after: str, lines: list[int]) -> None:
+    source = f"""
+    def score(model, x, y):
+        model.eval()
+        score = loss(model(x), y)
+        {after}
+    """
+    assert [line for line, _ in lines_of(tmp_path, source)] == lines
+
+
 def test_an_epoch_at_module_level_is_seen_between_eval_and_train(tmp_path: Path) -> None:
     source = """
     for epoch in range(2):

@@ -61,6 +61,40 @@ def test_one_piece_a_step_counts_where_the_result_goes_on_growing_over_the_steps
     assert found.evidence["longest_run"] == 4
 
 
+def test_tensors_that_grow_by_turns_on_one_line_are_each_a_run():
+    """A comprehension over the columns of a store: two of one size, one of another."""
+
+    def add(at: float) -> list[Json]:
+        step_number = int(at // 100)
+        columns = [(30_000, 2000), (500, 100), (30_000, 2000)]
+        return [cat(at + 10 + 10 * i, size + piece * step_number, piece) for i, (size, piece) in enumerate(columns)]
+
+    facts = facts_of(steps_of(add))
+    (found,) = find(facts)
+    assert found.rows.size == 12
+    assert found.evidence["longest_run"] == 4
+
+
+@pytest.mark.parametrize(
+    ("dims", "reported"),
+    [
+        ([[30_000], [[64]]], True),
+        ([[30_000], [[20_000]]], False),
+        ([[50_000], [[30_000]]], False),
+    ],
+    ids=["few are picked", "most are picked", "it is what picks"],
+)
+def test_a_store_from_which_few_samples_are_drawn_is_reported(dims: list[Any], reported: bool):
+    def add(at: float) -> list[Json]:
+        size = 30_000 + 2000 * int(at // 100)
+        taken = [[size if one == 30_000 else one for one in dims[0]],
+                 [[size if one == 30_000 else one for one in shape] for shape in dims[1]]]  # fmt: skip
+        index = op("aten::index", at + 30, 5, dims=taken, types=["float", "TensorList"])
+        return [cat(at + 10, size - 2000, 2000), index]
+
+    assert bool(find(facts_of(steps_of(add)))) is reported
+
+
 def grown_since(elements: list[int]) -> list[Json]:
     """A located step with shapes, then steps without, in which only the allocator tells how large the result is."""
     events = [step(0, 0, 100), mark(0, 5, 20), cat(10, 20_480, 10_240), memory(11, 4 * 30_720, 1)]
