@@ -26,6 +26,7 @@ CPU_RULES = {
     "oversized-storage",
     "per-sample-fetch",
     "recompilation",
+    "reference-cycle",
     "retained-graph",
     "single-tensor-optimizer",
     "slow-tensor-construction",
@@ -34,6 +35,7 @@ CPU_RULES = {
     "unfused-pointwise",
     "unrolled-recurrence",
     "unused-autograd-graph",
+    "workers-respawned",
 }
 
 
