@@ -30,6 +30,8 @@ from profkit.run import (
 _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
 _MOST_SOURCE = 200
+_Scope = tuple[str, ast.AST, frozenset[str]]
+_CALLS = {THREADS_SET: "set_num_threads", LOADER_MADE: "DataLoader"}
 _MOST_REMARKS = 100
 """Of one kind."""
 _GUARDS = frozenset(("inference_mode", "no_grad", "set_grad_enabled"))
@@ -58,7 +60,8 @@ def user_sources(is_user: Callable[[str], bool]) -> list[str]:
 def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
     """Remarks on the given files; what cannot be read or is no Python is passed over."""
     trees = {file: tree for file in files if (tree := _parse(file)) is not None}
-    scopes = [(file, name, _calls(node)) for file, tree in trees.items() for name, node, _ in _scopes(tree)]
+    all_scopes = {file: list(_scopes(tree)) for file, tree in trees.items()}
+    scopes = [(file, name, _calls(node)) for file, inside in all_scopes.items() for name, node, _ in inside]
     silenced = {call.target.rpartition(".")[2] for *_, calls in scopes for call in calls if call.guarded}
     found = {
         EVALUATION_WITH_GRAD: [
@@ -67,16 +70,20 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
             if name.rpartition(".")[2] not in silenced
             for line in _evaluations(calls)
         ],
-        THREADS_SET: [(file, name, call.line) for file, name, calls in scopes for call in calls if _sets_threads(call)],
-        LOADER_MADE: [(file, name, call.line) for file, name, calls in scopes for call in calls if _makes_loader(call)],
+        **{
+            kind: [(file, name, call.line) for file, name, calls in scopes for call in calls if _is_of(call, called)]
+            for kind, called in _CALLS.items()
+        },
         CYCLE_CLOSED: [
             (file, name, line)
-            for file, tree in trees.items()
-            for name, node, methods in _scopes(tree)
+            for file, inside in all_scopes.items()
+            for name, node, methods in inside
             for line in closed_cycles(node, methods)
         ],
         DOUBLES_MADE: [
-            (file, _name_at(tree, line), line) for file, tree in trees.items() for line in double_makers(tree)
+            (file, _name_at(all_scopes[file], line), line)
+            for file, tree in trees.items()
+            for line in double_makers(tree)
         ],
     }
     return tuple(Remark(kind, _site(*place)) for kind, places in found.items() for place in places[:_MOST_REMARKS])
@@ -86,13 +93,9 @@ def _site(file: str, name: str, line: int) -> CallSite:
     return CallSite(file, line, name, linecache.getline(file, line).strip()[:_MOST_SOURCE])
 
 
-def _sets_threads(call: _Call) -> bool:
-    """Whether it is ``torch.set_num_threads(...)``."""
-    return not call.method and call.target.rpartition(".")[2] == "set_num_threads"
-
-
-def _makes_loader(call: _Call) -> bool:
-    return not call.method and call.target.rpartition(".")[2] == "DataLoader"
+def _is_of(call: _Call, name: str) -> bool:
+    """Whether it is ``name(...)`` or ``module.name(...)``."""
+    return not call.method and call.target.rpartition(".")[2] == name
 
 
 def _parse(file: str) -> ast.Module | None:
@@ -105,10 +108,10 @@ def _parse(file: str) -> ast.Module | None:
         return None
 
 
-def _scopes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, frozenset[str]]]:
+def _scopes(tree: ast.Module) -> Iterator[_Scope]:
     """The module and its functions and methods, with their names as a traceback gives them, and for a method the names
     of all methods of its class."""
-    waiting: list[tuple[str, ast.AST, frozenset[str]]] = [("<module>", tree, frozenset())]
+    waiting: list[_Scope] = [("<module>", tree, frozenset())]
     while waiting:
         name, node, siblings = waiting.pop(0)
         children = list(_definitions(node))
@@ -121,9 +124,9 @@ def _scopes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, frozenset[str]]]:
         waiting += [(prefix + child.name, child, siblings) for child in children]
 
 
-def _name_at(tree: ast.Module, line: int) -> str:
+def _name_at(scopes: Iterable[_Scope], line: int) -> str:
     """The name of the innermost function around a line."""
-    around = [(node.lineno, name) for name, node, _ in _scopes(tree)
+    around = [(node.lineno, name) for name, node, _ in scopes
               if isinstance(node, _FUNCTIONS) and node.lineno <= line <= (node.end_lineno or node.lineno)]  # fmt: skip
     return max(around, default=(0, "<module>"))[1]
 

@@ -32,9 +32,9 @@ def double_makers(tree: ast.Module) -> list[int]:
             converted.append(call.lineno)
         elif is_converted or not _is_torchs(call):
             continue
-        elif any(keyword.arg == "dtype" and _attribute(keyword.value) in _DOUBLES for keyword in call.keywords):
+        elif (asked := _type_asked_for(call)) in _DOUBLES:
             named.append(call.lineno)
-        elif name in _TAKES_A_TYPE and not types & _OTHER_TYPES and not _has_type(call) and not _is_literal(call):
+        elif name in _TAKES_A_TYPE and asked is None and not types & _OTHER_TYPES and not _is_literal(call):
             taken.append(call.lineno)
     return list(dict.fromkeys(everywhere + sorted(named) + sorted(taken) + sorted(converted)))
 
@@ -57,12 +57,9 @@ def _is_torchs(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "torch"
 
 
-def _attribute(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _has_type(call: ast.Call) -> bool:
-    return any(keyword.arg == "dtype" for keyword in call.keywords)
+def _type_asked_for(call: ast.Call) -> str | None:
+    """``float64`` of ``dtype=torch.float64``, empty where it is something else, None where no type is given."""
+    return next((getattr(keyword.value, "attr", "") for keyword in call.keywords if keyword.arg == "dtype"), None)
 
 
 def _is_literal(call: ast.Call) -> bool:

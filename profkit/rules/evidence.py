@@ -53,8 +53,18 @@ def named_operators(facts: Facts, *names: str) -> Bools:
 def loaders_made(facts: Facts) -> tuple[Location, ...]:
     """Where the program's source makes its DataLoaders: what one is given is changed there. None where there are so
     many that nobody knows which."""
-    made = tuple(Location.of(remark.site) for remark in facts.run.remarks if remark.kind == LOADER_MADE)
+    made = remarked(facts, LOADER_MADE)
     return made if len(made) <= _FEW_LOADERS else ()
+
+
+def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
+    """The lines of which the program's source says this (see `profkit.run.Remark`)."""
+    return tuple(Location.of(remark.site) for remark in facts.run.remarks if remark.kind == kind)
+
+
+def asked_of_workers(facts: Facts) -> Bools:
+    """Requests for batches that worker processes prepare, and whatever else names their iterator."""
+    return facts.trace.with_codes(facts.trace.codes_where(lambda name: "MultiProcessing" in name))
 
 
 def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
@@ -235,9 +245,8 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     sequences that happen to rise do not count.
     """
     found = []
-    for path, held in held_by_name(facts):
-        last = held[-1]
-        held = since_growing(held, "graph_nodes")  # noqa: PLW2901  # what came before says nothing
+    for path, samples in held_by_name(facts):
+        last, held = samples[-1], since_growing(samples, "graph_nodes")
         nodes, tensors, size = (np.diff([getattr(holder, name, 0) for holder in held])
                                 for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
         if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):

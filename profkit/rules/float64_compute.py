@@ -38,7 +38,7 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.located import in_located_step, marks_before, model_call
-from profkit.derive.operators import parse_dims, parse_types
+from profkit.derive.operators import has_type, parse_dims, parse_types
 from profkit.derive.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, Trial, rule
@@ -48,6 +48,7 @@ from profkit.rules.evidence import (
     named_operators,
     per_step,
     program_operators,
+    remarked,
     share_of_steps,
 )
 from profkit.rules.pricing import run_in_both, scale_with_backward
@@ -74,8 +75,6 @@ _DEFAULT_FIX = (
     "The program makes float64 the type of all new tensors: leave out `torch.set_default_dtype(torch.float64)`, and "
     "convert only what needs the digits with `.double()`."
 )
-_DOUBLE_INPUT = '"double"'
-"""The same in a list of the types of inputs."""
 _MIN_FRACTION = 0.01
 """Less than one per cent of the step is a detail (an index, a mask, a metric), not a type that runs through it."""
 _KEPT = 0.5
@@ -186,15 +185,11 @@ def _matters(facts: Facts, rows: Rows) -> Bools:
 def _holds_doubles(facts: Facts) -> Bools:
     """Operators with a `double` input of at least one dimension; told once per distinct pair of shapes and types."""
     events, trace = facts.trace.events, facts.trace
-    codes = events.types_code
-    named = [code for code in distinct(codes[codes >= 0]).tolist() if _DOUBLE_INPUT in trace.text_of(code)]
-    rows = np.flatnonzero(np.isin(codes, named) & (events.category == Category.OPERATOR))
-    first, inverse = distinct_rows(events.dims_code[rows], codes[rows])
-    verdicts = np.array(
-        [_has_double_tensor(trace.text_of(events.dims_code[row]), trace.text_of(codes[row])) for row in rows[first]],
-        dtype=bool,
-    )
-    return trace.mask_of(rows[verdicts[inverse]])
+    rows = np.flatnonzero(has_type(trace, "double") & (events.category == Category.OPERATOR))
+    dims, types = events.dims_code[rows], events.types_code[rows]
+    first, inverse = distinct_rows(dims, types)
+    verdicts = [_has_double_tensor(trace.text_of(dims[i]), trace.text_of(types[i])) for i in first]
+    return trace.mask_of(rows[np.array(verdicts, dtype=bool)[inverse]])
 
 
 def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location, ...]:
@@ -209,8 +204,7 @@ def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location
         sites = (int(facts.trace.events.site[mark]) for mark in marks_before(facts, first))
         makers = (site for site in sites if (place := call_site(facts, site)) and _MAKES_TENSORS.search(place.source))
         making, calling = next(makers, NONE), model_call(facts, first)
-    earlier = [remark.site for remark in facts.run.remarks if remark.kind == DOUBLES_MADE]
-    before = tuple(map(Location.of, earlier[:1])) if making == NONE and not made.size else ()
+    before = remarked(facts, DOUBLES_MADE)[:1] if making == NONE and not made.size else ()
     within = locations_of(facts, [making, calling, *facts.lines.site[np.sort(rows)].tolist()])
     return tuple(dict.fromkeys((*before, *within)))
 

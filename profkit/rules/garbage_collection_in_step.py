@@ -66,18 +66,18 @@ def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
         asked = _frequent(facts, at_line)
         if _is_worth(facts, asked, _WORTH_REMOVING):
             yield _asked_for(facts, asked)
-    frequent = _frequent(facts, rows[own])
+    frequent = _frequent(facts, rows[own & ~facts.tree.under(_picking(facts))[rows]])
     if _is_worth(facts, frequent, _WORTH_TUNING):
         yield _automatic(facts, frequent)
 
 
 def _collections(facts: Facts) -> Rows:
-    """The collections on the main thread in the measured steps, without those during profkit's own work, the
-    compiler's, whose many objects begin them, and the picking of samples one by one."""
+    """The collections on the main thread in the measured steps, without those during profkit's own work and the
+    compiler's, whose many objects begin them."""
     events = facts.trace.events
     marked = np.isin(events.name_code, facts.trace.codes_where(lambda name: name.startswith(GC_MARK)))
     here: Bools = marked & (events.category == Category.HOST_MARK) & (events.lane == facts.steps.main_lane)
-    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace) | _picking(facts))
+    aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
     return facts.measured_rows(here & ~aside)
 
 

@@ -115,20 +115,22 @@ def _growing_runs(facts: Facts, rows: Rows, inputs: _InputSizes) -> Iterator[Row
     """Calls of one line whose result is each time larger and an input of a later call, long enough to be a loop. A line
     may let several tensors grow by turns, as a comprehension does."""
     runs: list[list[int]] = []
-    waiting: dict[int, list[int]] = {}
+    waiting: dict[int, list[list[int]]] = {}
     """By the elements gathered so far the runs that go on where a call takes so many, the oldest first."""
     for row in rows.tolist():
         taken = inputs.of(row)
         total = sum(taken)
         before = next((size for size in taken if size < total and waiting.get(size)), None)
-        number = waiting[before].pop(0) if before is not None else len(runs)
-        runs += [[]] if number == len(runs) else []
-        runs[number].append(row)
-        waiting.setdefault(total, []).append(number)
-    step = facts.steps.index_of(facts.trace.events.start_ns)
-    for run in map(np.array, runs):
-        if len(run) >= _MIN_CALLS or len(distinct(step[run])) >= _MIN_STEPS:
-            yield run
+        if before is None:
+            runs.append(run := [])
+        else:
+            run = waiting[before].pop(0)
+        run.append(row)
+        waiting.setdefault(total, []).append(run)
+    for found in map(np.array, runs):
+        step = facts.steps.index_of(facts.trace.events.start_ns[found])
+        if len(found) >= _MIN_CALLS or len(distinct(step)) >= _MIN_STEPS:
+            yield found
 
 
 def _picks_a_part(sizes: tuple[int, ...], gathered: int) -> bool:

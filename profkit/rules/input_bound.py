@@ -47,7 +47,14 @@ from profkit.derive.facts import Facts
 from profkit.derive.workers import LoaderAccount, busiest_loader
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import begins_an_iterator, loaders_made, named_operators, picked_one_by_one, share_of_steps
+from profkit.rules.evidence import (
+    asked_of_workers,
+    begins_an_iterator,
+    loaders_made,
+    named_operators,
+    picked_one_by_one,
+    share_of_steps,
+)
 from profkit.savings.edits import remove, shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Category, Rows
@@ -130,9 +137,7 @@ def _requests(facts: Facts) -> Rows:
     rows = every[facts.measured[every]]
     if not rows.size:
         raise CannotLook("the recorded steps ask no DataLoader for batches")
-    with_workers = np.isin(
-        facts.trace.events.name_code[rows], facts.trace.codes_where(lambda name: "MultiProcessing" in name)
-    )
+    with_workers = asked_of_workers(facts)[rows]
     first = begins_an_iterator(facts, every)
     last = np.concatenate([first[1:], np.zeros(min(len(first), 1), dtype=bool)])
     turning = np.isin(rows, every[first | last])

@@ -42,7 +42,7 @@ from profkit.derive.located import in_located_step
 from profkit.findings import Kind, Location
 from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of
+from profkit.rules.evidence import locations_of, remarked
 from profkit.run import CYCLE_CLOSED, CallSite
 from profkit.trace.events import Bools, Category, Int64s, distinct
 from profkit.units import format_bytes
@@ -98,15 +98,15 @@ def _closing(facts: Facts) -> tuple[Location, ...]:
     ran = [facts.callsites[code] for code in _located_sites(facts)]
     functions = {(site.file, _around(site)) for site in ran}
     named = {name for site in ran for name in _NAME.findall(site.source)}
-    closing = [remark.site for remark in facts.run.remarks if remark.kind == CYCLE_CLOSED]
-    chosen = [site for site in closing
-              if (site.file, _around(site)) in functions or _around(site).rpartition(".")[2] in named]  # fmt: skip
-    return tuple(map(Location.of, chosen))
+    return tuple(
+        place for place in remarked(facts, CYCLE_CLOSED)
+        if (place.file, _around(place)) in functions or _around(place).rpartition(".")[2] in named
+    )  # fmt: skip
 
 
-def _around(site: CallSite) -> str:
+def _around(place: CallSite | Location) -> str:
     """The outermost class or function that a line stands in."""
-    outermost = site.function.partition(".<locals>")[0]
+    outermost = place.function.partition(".<locals>")[0]
     return outermost.rpartition(".")[0] or outermost
 
 

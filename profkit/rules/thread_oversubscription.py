@@ -43,7 +43,7 @@ from profkit.derive.workers import loader_accounts
 from profkit.experiment import Experiment
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import backward_of, locations_of, program_operators, sites_by_time, spent_ns
+from profkit.rules.evidence import backward_of, locations_of, program_operators, remarked, sites_by_time, spent_ns
 from profkit.run import THREADS_SET
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
@@ -158,9 +158,8 @@ def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:
 
 def _places(facts: Facts, rows: Rows, found: _Threads) -> tuple[Location, ...]:
     """The line that sets this number, else one that sets any, else where the step computes."""
-    setting = [remark.site for remark in facts.run.remarks if remark.kind == THREADS_SET]
-    setting.sort(key=lambda site: f"({found.threads})" not in site.source)
-    return (*map(Location.of, setting[:1]), *locations_of(facts, sites_by_time(facts, rows)[:2]))
+    setting = sorted(remarked(facts, THREADS_SET), key=lambda place: f"({found.threads})" not in place.source)
+    return (*setting[:1], *locations_of(facts, sites_by_time(facts, rows)[:2]))
 
 
 def _run_on_fewer(facts: Facts, rows: Rows, found: _Threads) -> Trial | None:

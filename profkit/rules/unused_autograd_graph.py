@@ -40,9 +40,9 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
-from profkit.findings import Kind, Location, Severity
+from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import growing_graphs, locations_of
+from profkit.rules.evidence import growing_graphs, locations_of, remarked
 from profkit.run import EVALUATION_WITH_GRAD
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
 from profkit.units import format_bytes, format_count
@@ -75,9 +75,8 @@ def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
     recorded = list(_recorded(facts))
     yield from recorded
     known = {place for found in recorded for place in (found.location, *found.also)}
-    for remark in facts.run.remarks:
-        location = Location.of(remark.site)
-        if remark.kind == EVALUATION_WITH_GRAD and location not in known:
+    for location in remarked(facts, EVALUATION_WITH_GRAD):
+        if location not in known:
             yield Suspicion(
                 message="The source puts the model into evaluation mode and calls it with autograd on: each "
                 "call then keeps its results for a backward pass that does not come. The recorded steps have none "

@@ -40,7 +40,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import busiest_site, locations_of
+from profkit.rules.evidence import asked_of_workers, busiest_site, locations_of
 from profkit.trace.events import Rows
 from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
 from profkit.units import format_bytes, format_count
@@ -186,8 +186,7 @@ def _suspect(facts: Facts, growth: _Growth) -> Suspicion:
 
 def _requests(facts: Facts) -> Rows:
     """The main thread's requests for batches from workers."""
-    codes = facts.trace.codes_where(lambda name: "MultiProcessing" in name)
-    asked = facts.loading & np.isin(facts.trace.events.name_code, codes)
+    asked = facts.loading & asked_of_workers(facts)
     return facts.measured_rows(facts.tree.outermost(asked & (facts.trace.events.lane == facts.steps.main_lane)))
 
 

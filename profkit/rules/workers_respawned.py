@@ -44,10 +44,10 @@ from profkit.derive.workers import restarts_of
 from profkit.findings import Kind
 from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import begins_an_iterator, loaders_made, share_of_steps, spent_ns
+from profkit.rules.evidence import asked_of_workers, begins_an_iterator, loaders_made, share_of_steps, spent_ns
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.simulate import replay
-from profkit.trace.events import NONE, Bools, Category, Rows
+from profkit.trace.events import NONE, Category, Rows
 from profkit.units import format_count, format_time
 
 _LEAST_START_NS = 1_000_000
@@ -112,7 +112,7 @@ def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
 
     The measured steps stand for the epoch: each gives back the share that the starts are of it.
     """
-    rows = facts.measured_rows(facts.tree.outermost(facts.loading & _by_workers(facts)))
+    rows = facts.measured_rows(facts.tree.outermost(facts.loading & asked_of_workers(facts)))
     restarts = max(restarts_of(facts), key=lambda one: one.lost_ns / max(one.period_ns, 1), default=None)
     share = 0.0 if restarts is None else restarts.lost_ns / max(restarts.period_ns, restarts.lost_ns, 1)
     if restarts is None or not rows.size or share < _WORTH:
@@ -134,14 +134,10 @@ def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
     )  # fmt: skip
 
 
-def _by_workers(facts: Facts) -> Bools:
-    return facts.trace.with_codes(facts.trace.codes_where(lambda name: "MultiProcessing" in name))
-
-
 def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
     """The iterators that began within the recording and started workers."""
     events = facts.trace.events
-    asked = facts.loading & _by_workers(facts) & (events.lane == facts.steps.main_lane)
+    asked = facts.loading & asked_of_workers(facts) & (events.lane == facts.steps.main_lane)
     every = np.flatnonzero(facts.tree.outermost(asked))
     before, *iterators = np.split(every, np.flatnonzero(begins_an_iterator(facts, every)))
     usual_length = Counter(map(len, iterators[:-1])).most_common(1)

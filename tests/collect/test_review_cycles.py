@@ -9,6 +9,15 @@ import pytest
 
 from profkit.collect.review import review_sources
 
+REPORT = """
+class Report:
+    def __init__(self, value, module):
+        {}
+
+    def compute(self):
+        return 1
+"""
+
 
 def closing_lines(tmp_path: Path, source: str) -> list[tuple[str, int]]:
     file = tmp_path / "program.py"
@@ -33,15 +42,7 @@ def closing_lines(tmp_path: Path, source: str) -> list[tuple[str, int]]:
     ],
 )
 def test_an_object_that_comes_to_hold_itself_is_remarked(tmp_path: Path, statement: str) -> None:
-    source = f"""
-    class Report:
-        def __init__(self, value, module):
-            {statement}
-
-        def compute(self):
-            return 1
-    """
-    assert closing_lines(tmp_path, source) == [("Report.__init__", 4)]
+    assert closing_lines(tmp_path, REPORT.format(statement)) == [("Report.__init__", 4)]
 
 
 @pytest.mark.parametrize(
@@ -59,15 +60,7 @@ def test_an_object_that_comes_to_hold_itself_is_remarked(tmp_path: Path, stateme
     ],
 )
 def test_what_holds_no_circle_is_not_remarked(tmp_path: Path, statement: str) -> None:
-    source = f"""
-    class Report:
-        def __init__(self, value):
-            {statement}
-
-        def compute(self):
-            return 1
-    """
-    assert closing_lines(tmp_path, source) == []
+    assert closing_lines(tmp_path, REPORT.format(statement)) == []
 
 
 def test_the_second_of_two_references_closes_the_circle(tmp_path: Path) -> None:

@@ -165,3 +165,10 @@ def test_collections_that_the_picking_of_samples_begins_are_left_to_its_own_rule
                 *collections]] * 4  # fmt: skip
     assert find(facts_about(*loading)) == []
     assert bool(find(facts_about(*[[*part, op("profkit.gc#0.automatic", 900, 80)] for part in alone])))
+
+
+def test_a_call_that_asks_for_a_collection_amid_the_picking_is_reported_all_the_same():
+    picks = [op("aten::select", 400 + 5 * i, 2) for i in range(64)]
+    request = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 399, 600)
+    (found,) = find(facts_about(*[[request, *picks, op(ASKED, 750, 200)]] * 4))
+    assert found.evidence == {"collecting_ns_per_step": 200_000}
