@@ -123,8 +123,8 @@ def test_an_exception_amid_the_recorded_steps_leaves_the_whole_ones(tmp_path: Pa
 
 
 def test_a_full_disk_costs_the_recording_only(tmp_path: Path, forks: Forks) -> None:
-    """No file of the program's process may be larger than four pages: the trace's is."""
-    # Python would leave byte code cut off at the limit: it does not look how much was written.
+    """No file of the program's process may be larger than four pages: the trace's is. Python does not look how much it
+    wrote of byte code, and would leave that cut off."""
     limit = "sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))"
     outcome = run(tmp_path, forks, f"{limit}\ntrain({RECORDED})\n")
     assert outcome.stdout.startswith(f"trained {RECORDED} ")
@@ -136,11 +136,9 @@ def test_a_full_disk_costs_the_recording_only(tmp_path: Path, forks: Forks) -> N
 def test_a_disk_that_is_full_for_the_reports_too_is_one_line(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TRAINING + f"train({RECORDED})\n")
-    limited = ["bash", "-c", f"ulimit -f 4; exec {sys.executable} -m profkit diagnose --output run program.py"]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # as above
-    result = subprocess.run(
-        limited, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120, env=environment
-    )
+    limit = "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 4"  # as above
+    limited = ["bash", "-c", f"{limit}; exec {sys.executable} -m profkit diagnose --output run program.py"]
+    result = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert result.stdout.startswith(f"trained {RECORDED} ")
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
