@@ -8,7 +8,6 @@ while its own code runs, so that a traceback of the program shows no frame of pr
 from __future__ import annotations
 
 import _thread
-import gc
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, regist
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.hooks import RemovableHandle
 
+from profkit.collect.accumulation import Accumulation, living_optimizers
 from profkit.collect.engine import in_backward_pass
 from profkit.collect.forwards import ForwardCalls
 from profkit.collect.guard import Guard, uncompiled
@@ -161,7 +161,8 @@ class StepSignals:
         self._listener, self._workers = listener, workers
         self._optimizer = OptimizerSteps(lambda: self.give("optimizer"), guard)
         self._loader = LoaderBatches(self._on_batch, lambda: self.give("epoch"), guard)
-        self._forwards = ForwardCalls(lambda: self.give("forward"), guard)
+        self._forwards = ForwardCalls(self._on_forward, guard)
+        self._accumulation = Accumulation()
         self._batches_count: bool | None = None
         self._chosen: str | None = None
 
@@ -239,14 +240,15 @@ class StepSignals:
 
     def _on_batch(self, asked_before: int) -> None:
         if asked_before >= 1 and self._batches_count is None:
-            self._batches_count = self._chosen == "dataloader" or not _optimizer_exists()
+            self._batches_count = self._chosen == "dataloader" or not living_optimizers()
         if self._batches_count:
             self.give("dataloader")
 
-
-def _optimizer_exists() -> bool:
-    """Whether any optimizer is alive; looks through the garbage collector's list once."""
-    return any(issubclass(type(thing), Optimizer) for thing in gc.get_objects())
+    def _on_forward(self) -> None:
+        """A call whose gradients wait for an optimizer ends no step, until one that ended by a call is recorded."""
+        may_wait = self._chosen is None and self.name in (None, "forward") and not self._listener.is_committed()
+        if not (may_wait and self._accumulation.goes_on()):
+            self.give("forward")
 
 
 def _describe_optimizer(optimizer: Optimizer) -> OptimizerUse:

@@ -150,3 +150,24 @@ def test_an_inference_loop_has_steps_once_the_opening_is_over(tmp_path: Path, mo
                 break
     assert load_run(tmp_path).step_signal == "forward"
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
+
+
+def test_where_gradients_accumulate_the_optimizer_ends_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the program grew so much in its first passes that the opening was over before the first step was."""
+    monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
+    monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with profile(tmp_path, wait=1, warmup=1, active=2):
+        while not modules._global_forward_hooks:
+            torch.ones(1, 8).neg()
+        for _ in range(6):
+            optimizer.zero_grad()
+            for _ in range(20):
+                model(torch.ones(1, 8)).sum().backward()
+            optimizer.step()
+    run = load_run(tmp_path)
+    assert run.step_signal == "optimizer"
+    assert len(run.reference_step_ns) >= 2

@@ -159,7 +159,7 @@ def test_a_step_that_fails_ends_no_step(listener: Listener) -> None:
 def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profkit.collect.steps._optimizer_exists", lambda: False)
+    monkeypatch.setattr("profkit.collect.steps.living_optimizers", list)
     with listener.on() as signals:
         assert [batch.tolist() for batch in DataLoader(Numbers(), batch_size=2)] == [[0, 1], [2, 3], [4, 5]]
     assert listener.ends == [True, False, False]  # three batches, and the question whether there is a fourth
@@ -177,7 +177,7 @@ def test_where_an_optimizer_is_alive_batches_end_no_steps(listener: Listener) ->
 
 
 def test_only_the_loader_that_was_asked_first_ends_steps(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.steps._optimizer_exists", lambda: False)
+    monkeypatch.setattr("profkit.collect.steps.living_optimizers", list)
     with listener.on():
         for _ in zip(DataLoader(Numbers(4)), DataLoader(Numbers(4)), strict=True):
             pass
