@@ -6,6 +6,7 @@ import gc
 import time
 import weakref
 
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import Optimizer
 
 PATIENCE_S = 30.0
@@ -15,12 +16,16 @@ _MOST_LOOKS = 3
 
 
 class Accumulation:
-    """Whether any optimizer that was alive when first asked holds gradients. After `PATIENCE_S` none is waited for."""
+    """Whether an optimizer's gradients are still those of the call before: what is added up, nothing has taken yet.
+
+    No gradient is kept alive for it. After `PATIENCE_S` none is waited for.
+    """
 
     def __init__(self) -> None:
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._looks = 0
         self._end: float | None = None
+        self._before: StorageWeakRef | None = None
 
     def goes_on(self) -> bool:
         now = time.monotonic()
@@ -30,7 +35,9 @@ class Accumulation:
         if not self._optimizers and self._looks < _MOST_LOOKS:
             self._looks += 1
             self._optimizers = [weakref.ref(one) for one in living_optimizers()]
-        return any(_holds_gradients(optimizer) for one in self._optimizers if (optimizer := one()) is not None)
+        held = next((found for one in self._optimizers if (found := _find_gradient(one()))), None)
+        before, self._before = self._before, held
+        return held is not None and before is not None and bool(held == before)
 
 
 def living_optimizers() -> list[Optimizer]:
@@ -38,6 +45,11 @@ def living_optimizers() -> list[Optimizer]:
     return [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
 
 
-def _holds_gradients(optimizer: Optimizer) -> bool:
-    groups = vars(optimizer).get("param_groups") or ()  # one that is being made has none yet
-    return any(parameter.grad is not None for group in groups for parameter in group["params"])
+def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:
+    """The memory of the first gradient that the optimizer would take; None where there is none."""
+    groups = vars(optimizer).get("param_groups", ()) if optimizer else ()  # one that is being made has no groups yet
+    for group in groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                return StorageWeakRef(parameter.grad.untyped_storage())  # type: ignore[no-untyped-call]  # torch's
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import SGD
 
 from profkit.collect import accumulation
@@ -30,25 +31,56 @@ def test_an_optimizer_is_found_while_it_lives() -> None:
     assert any(one is optimizer for one in accumulation.living_optimizers())
 
 
-def test_gradients_that_an_optimizer_will_take_are_waited_for(alive: list[SGD]) -> None:
+def test_gradients_that_stay_from_call_to_call_are_waited_for(alive: list[SGD]) -> None:
     alive.append(make_optimizer(has_gradient=True))
-    assert Accumulation().goes_on()
+    waiting = Accumulation()
+    assert [waiting.goes_on() for _ in range(3)] == [False, True, True]
+
+
+def test_gradients_that_were_made_anew_are_of_a_step_that_ended(alive: list[SGD]) -> None:
+    optimizer = make_optimizer(has_gradient=True)
+    alive.append(optimizer)
+    waiting = Accumulation()
+    for _ in range(3):
+        assert not waiting.goes_on()
+        optimizer.zero_grad()
+        optimizer.param_groups[0]["params"][0].grad = torch.ones(3)
+
+
+def test_no_gradient_is_kept_alive(alive: list[SGD]) -> None:
+    optimizer = make_optimizer(has_gradient=True)
+    alive.append(optimizer)
+    waiting = Accumulation()
+    waiting.goes_on()
+    seen = StorageWeakRef(optimizer.param_groups[0]["params"][0].grad.untyped_storage())
+    optimizer.zero_grad()
+    assert seen.expired()
 
 
 def test_without_gradients_nothing_is_waited_for(alive: list[SGD]) -> None:
     alive.append(make_optimizer(has_gradient=False))
-    assert not Accumulation().goes_on()
+    waiting = Accumulation()
+    assert [waiting.goes_on() for _ in range(2)] == [False, False]
+
+
+def test_sparse_gradients_are_passed_by(alive: list[SGD]) -> None:
+    sparse, dense = nn.Embedding(5, 2, sparse=True), nn.Linear(2, 1)
+    dense(sparse(torch.tensor([1]))).sum().backward()
+    alive.append(SGD([*sparse.parameters(), *dense.parameters()], lr=0.1))
+    waiting = Accumulation()
+    assert [waiting.goes_on() for _ in range(2)] == [False, True]
 
 
 def test_an_optimizer_that_is_being_made_holds_none(alive: list[SGD]) -> None:
     alive.append(SGD.__new__(SGD))
-    assert not Accumulation().goes_on()
+    waiting = Accumulation()
+    assert [waiting.goes_on() for _ in range(2)] == [False, False]
 
 
 def test_an_optimizer_that_is_gone_is_not_waited_for(alive: list[SGD]) -> None:
     alive.append(make_optimizer(has_gradient=True))
     waiting = Accumulation()
-    assert waiting.goes_on()
+    assert [waiting.goes_on() for _ in range(2)] == [False, True]
     alive.clear()
     assert not waiting.goes_on()
 
@@ -59,8 +91,8 @@ def test_an_optimizer_that_comes_later_is_looked_for_a_few_times(alive: list[SGD
     for _ in range(accumulation._MOST_LOOKS):
         assert not too_late.goes_on()
     alive.append(make_optimizer(has_gradient=True))
-    assert waiting.goes_on()
-    assert not too_late.goes_on()
+    assert [waiting.goes_on() for _ in range(2)] == [False, True]
+    assert [too_late.goes_on() for _ in range(2)] == [False, False]
 
 
 def test_patience_ends(alive: list[SGD], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +100,7 @@ def test_patience_ends(alive: list[SGD], monkeypatch: pytest.MonkeyPatch) -> Non
     waiting = Accumulation()
     now = 100.0
     monkeypatch.setattr(accumulation.time, "monotonic", lambda: now)
-    assert waiting.goes_on()
+    waiting.goes_on()
     now += accumulation.PATIENCE_S
     assert waiting.goes_on()
     now += 0.1
