@@ -18,7 +18,7 @@ _MOST_LOOKS = 3
 class Accumulation:
     """Whether an optimizer's gradients are still those of the call before: what is added up, nothing has taken yet.
 
-    No gradient is kept alive for it. After `PATIENCE_S` none is waited for.
+    The first ones that are seen may be. No gradient is kept alive for it. After `PATIENCE_S` none is waited for.
     """
 
     def __init__(self) -> None:
@@ -36,8 +36,10 @@ class Accumulation:
             self._looks += 1
             self._optimizers = [weakref.ref(one) for one in living_optimizers()]
         held = next((found for one in self._optimizers if (found := _find_gradient(one()))), None)
+        if held is None:
+            return False
         before, self._before = self._before, held
-        return held is not None and before is not None and bool(held == before)
+        return before is None or bool(held == before)
 
 
 def living_optimizers() -> list[Optimizer]:
