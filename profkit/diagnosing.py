@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from msgspec import structs
 
 from profkit import run as run_directory
@@ -36,6 +35,7 @@ from profkit.run import Run
 from profkit.savings.edits import combine
 from profkit.savings.simulate import measured_saving, predict_saving, step_time_ns
 from profkit.trace.reading import read_trace
+from profkit.trace.values import median
 from profkit.trace.workers import read_workers
 
 _MOST_EXPERIMENTS = 8
@@ -176,7 +176,7 @@ def _is_counted(run: Run) -> bool:
 
 def _time(facts: Facts) -> Timing:
     steps, reference = facts.steps, facts.run.reference_step_ns
-    unprofiled = int(np.median(reference)) if reference else None
+    unprofiled = int(median(reference)) if reference else None
     mean_ns = max(float(steps.duration_ns[steps.measured].mean()), 1.0)
     scale = step_time_ns(facts) / mean_ns
     return Timing(

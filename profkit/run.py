@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from profkit.errors import RunDirectoryError, UnreadableInput
 
@@ -39,8 +40,7 @@ _MAX_SIDE_FILE_BYTES = 64 << 20
 _Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True, slots=True)
-class CallSite:
+class CallSite(Struct, frozen=True):
     """One line of the user's code."""
 
     file: str
@@ -49,8 +49,7 @@ class CallSite:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveHolder:
+class LiveHolder(Struct, frozen=True):
     """A name of the user's program and the tensors it reached at the end of a step.
 
     ``graph_tensors`` counts the tensors that carry an autograd graph, ``graph_nodes`` the backward nodes reachable
@@ -69,16 +68,14 @@ class LiveHolder:
     is_bounded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LiveSample:
+class LiveSample(Struct, frozen=True):
     """What the user's names held at the end of one recorded step."""
 
     step: int
     holders: tuple[LiveHolder, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSample:
+class LoadSample(Struct, frozen=True):
     """One reading of the machine. Memory in bytes, shares 0..1, ``gpu_*`` None where there is no GPU. ``switches`` is
     how often threads of the process had gone to sleep by then (``getrusage``), None where the system does not say."""
 
@@ -90,8 +87,7 @@ class LoadSample:
     switches: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The machine as the program may use it: CPUs in its affinity mask and cgroup, PyTorch's threads, memory, the
     processor's name, empty where the system does not tell, and whether it multiplies bfloat16 by instructions."""
 
@@ -102,8 +98,7 @@ class Host:
     bfloat16: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """What a device does at most: bytes a second between its memory and its arithmetic, and floating-point operations
     a second in products of matrices, by the type's name (``float64``, ``float32``, ``tf32``, ``bfloat16``…)."""
 
@@ -112,8 +107,7 @@ class Rates:
     products: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderUse:
+class LoaderUse(Struct, frozen=True):
     """A DataLoader that was iterated while steps were recorded."""
 
     workers: int
@@ -122,8 +116,7 @@ class LoaderUse:
     persistent_workers: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerUse:
+class OptimizerUse(Struct, frozen=True):
     """An optimizer that stepped while steps were recorded: its class's name, ``foreach`` and ``fused`` as the program
     gave them (None: PyTorch chooses), and how many parameters it holds."""
 
@@ -133,8 +126,7 @@ class OptimizerUse:
     parameters: int
 
 
-@dataclass(frozen=True, slots=True)
-class GraphBreak:
+class GraphBreak(Struct, frozen=True):
     """Where PyTorch's compiler had to stop tracing: its reason, the lines that led there, the outermost first, of which
     the last ``library_frames`` are no code of the user's, and how often."""
 
@@ -144,8 +136,7 @@ class GraphBreak:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
+class Compilation(Struct, frozen=True):
     """One compilation of a function. ``frame`` is the compiler's number of the function, ``site`` its first line, None
     where the compiler gave up before it looked and where a backward pass compiled its part later, ``reason`` what did
     not fit any of the earlier compilations, and ``failure`` why there is none."""
@@ -157,8 +148,7 @@ class Compilation:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had lived."""
 
     breaks: tuple[GraphBreak, ...] = ()
@@ -180,8 +170,7 @@ DOUBLES_MADE = "doubles-made"
 """Data become a tensor, or a tensor is converted, and what comes of it may be float64."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """What the program's source says of a line, recorded or not."""
 
     kind: str

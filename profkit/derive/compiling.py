@@ -8,7 +8,8 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.steps import compiling
-from profkit.trace.events import NONE, Int64s, Rows, distinct
+from profkit.trace.events import NONE, Int64s, Rows
+from profkit.trace.values import distinct
 from profkit.units import format_count, format_time
 
 COMPILED_REGION = "Torch-Compiled Region"

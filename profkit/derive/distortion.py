@@ -22,6 +22,7 @@ from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
 from profkit.run import Run
 from profkit.trace.events import Bools, Category, Int64s, Trace
+from profkit.trace.values import median
 
 
 def find_overhead(trace: Trace, tree: Tree, steps: Steps, lanes: Bools, run: Run) -> Intervals:
@@ -34,7 +35,7 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, lanes: Bools, run: Run
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
     if not run.reference_step_ns or not rows.size:
         return union(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    excess_ns = (steps.median_ns - float(np.median(run.reference_step_ns))) * steps.measured_count
+    excess_ns = (steps.median_ns - median(run.reference_step_ns)) * steps.measured_count
     pages = _new_pages(trace, tree, in_steps, min(excess_ns, _page_faults_ns(run) * steps.measured_count))
     start_ns, end_ns, weight = _stretches(events.start_ns[rows], tree.end_ns[rows], events.lane[rows].astype(np.int64))
     each_ns = _water_level(end_ns - start_ns, weight, excess_ns - pages.total_ns)
@@ -46,7 +47,7 @@ def _page_faults_ns(run: Run) -> float:
     """What the pages took that a measured step was given beyond those of a step without the profiler."""
     if not (run.page_fault_ns and run.reference_step_faults and run.measured_step_faults):
         return 0.0
-    more = float(np.mean(run.measured_step_faults)) - float(np.median(run.reference_step_faults))
+    more = float(np.mean(run.measured_step_faults)) - median(run.reference_step_faults)
     return max(0.0, more) * run.page_fault_ns
 
 

@@ -22,7 +22,8 @@ from profkit.derive.tree import Tree, build_tree
 from profkit.derive.updates import Updates, find_updates
 from profkit.derive.waits import Waits, find_waits
 from profkit.run import CallSite, LiveSample, LoadSample, Run
-from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace, distinct
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
+from profkit.trace.values import distinct
 from profkit.trace.workers import Workers
 
 Derived = TypeVar("Derived")

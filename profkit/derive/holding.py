@@ -14,6 +14,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.run import CallSite, LiveHolder
 from profkit.trace.events import NONE, Int64s
+from profkit.trace.values import median
 
 MIN_SAMPLES = 4
 """Fewer steps show three changes or less: growth cannot be told from fluctuation."""
@@ -86,7 +87,7 @@ def live_growth_per_step(facts: Facts) -> int:
     does not grow every time."""
     ends = facts.memory.live_at_step_end_bytes[facts.steps.measured] if facts.memory.present else np.zeros(0, np.int64)
     growth = np.diff(ends)
-    return int(np.median(growth)) if len(growth) and growth.min() > 0 else 0
+    return int(median(growth)) if len(growth) and growth.min() > 0 else 0
 
 
 def _growth_of(path: str, held: list[LiveHolder | None]) -> GrowingName | None:
@@ -102,9 +103,9 @@ def _growth_of(path: str, held: list[LiveHolder | None]) -> GrowingName | None:
         path=path,
         site=last.site,
         is_bounded=last.is_bounded,
-        more_tensors=int(np.median(tensors)),
-        more_bytes=int(np.median(size)),
-        more_used_bytes=int(np.median(used)),
+        more_tensors=int(median(tensors)),
+        more_bytes=int(median(size)),
+        more_used_bytes=int(median(used)),
         wasted_bytes=last.bytes - _used_bytes(last),
     )
 

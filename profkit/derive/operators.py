@@ -14,7 +14,8 @@ from msgspec import Struct
 from profkit.derive.lines import Lines
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct_rows
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.values import distinct_rows
 
 _ITEM_BYTES = {
     "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "float": 4, "c10::Half": 2,

@@ -6,6 +6,7 @@ import numpy as np
 
 from profkit.derive.intervals import stretches
 from profkit.trace.events import Int32s, Int64s
+from profkit.trace.values import median
 
 _MIN_REPEATS = 3
 _MIN_COVERAGE = 0.6
@@ -27,7 +28,7 @@ def find_period(codes: Int32s, start_ns: Int64s, span_ns: int) -> Int64s | None:
         if len(at) > len(codes) // 2 + 1:
             continue
         gaps = np.diff(at)
-        period = int(np.median(gaps))
+        period = int(median(gaps))
         regular = float((gaps == period).mean()) >= _MIN_REGULAR
         covers = period * len(at) >= _MIN_COVERAGE * len(codes)
         lasts = start_ns[at[-1]] - start_ns[at[0]] >= _MIN_COVERAGE * span_ns * (1 - 1 / len(at))

@@ -16,7 +16,8 @@ from profkit.derive.intervals import stretches
 from profkit.derive.repetition import find_period
 from profkit.derive.tree import Tree
 from profkit.marks import STEP_MARK
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.values import distinct, median
 
 _OPTIMIZER = "Optimizer.step#"
 _LOADER = "enumerate(DataLoader)#"
@@ -56,7 +57,7 @@ class Steps(Struct, frozen=True):
 
     @property
     def median_ns(self) -> int:
-        return int(np.median(self.duration_ns[self.measured]))
+        return int(median(self.duration_ns[self.measured]))
 
     @property
     def measured_count(self) -> int:
@@ -212,7 +213,7 @@ def _is_inner_loop(starts: Int64s) -> bool:
 
     Where the recording ended before the loop around it came around, that one is not seen.
     """
-    return len(starts) > _MANY and float(np.median(np.diff(starts))) < _LEAST_STEP_NS
+    return len(starts) > _MANY and median(np.diff(starts)) < _LEAST_STEP_NS
 
 
 def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows:
@@ -255,7 +256,7 @@ def _measured(duration_ns: Int64s, located: Bools, compiled: Bools) -> Bools:
     if 2 * (measured & ~compiled).sum() > measured.sum():
         measured &= ~compiled
     chosen = np.flatnonzero(measured)
-    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_FACTOR * np.median(duration_ns[chosen[1:]]):
+    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_FACTOR * median(duration_ns[chosen[1:]]):
         measured[chosen[0]] = False
     return measured
 

@@ -12,7 +12,8 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators import LARGEST_TENSOR, TEXTS, item_bytes, parse_dims, parse_types
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace, distinct_rows
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.values import distinct_rows
 
 _PREDICATES = frozenset(("eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not",
                          "logical_or", "logical_xor", "lt", "ne"))  # fmt: skip

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from profkit.derive.crossing import LEAST, find_crossing, one_timeline
 from profkit.derive.intervals import stretches
-from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace, distinct
+from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
+from profkit.trace.values import distinct
 
 _HOST = (
     Category.OPERATOR,

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
+from profkit.trace.values import median
 from profkit.trace.workers import HeldObjects, WorkerRecord
 
 _LEAST_EPOCHS = 3
@@ -109,8 +110,8 @@ def restarts_of(facts: Facts) -> Iterator[Restarts]:
         asked_ns = [epoch[0].asked_ns for epoch in epochs]
         first_ns = [min(one.begun_ns + one.sums[0].elapsed_ns for one in epoch) - epoch[0].asked_ns for epoch in epochs]
         yield Restarts(
-            loader, records[0].workers, len(epochs), int(np.median(np.diff(asked_ns))), int(np.median(first_ns)),
-            int(np.median([_batch_ns(one) for one in records])),
+            loader, records[0].workers, len(epochs), int(median(np.diff(asked_ns))), int(median(first_ns)),
+            int(median([_batch_ns(one) for one in records])),
         )  # fmt: skip
 
 

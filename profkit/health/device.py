@@ -7,6 +7,7 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.intervals import union
 from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.values import among
 from profkit.units import format_count, format_time
 
 _LAUNCH_CALLS = ("LaunchKernel", "GraphLaunch", "ExtModuleLaunch")
@@ -98,7 +99,7 @@ def find_fruitless_launches(facts: Facts) -> tuple[Rows, Bools]:
     linked = events.correlation[facts.launches.work]
     if not (linked > 0).any():
         return calls[:0], np.zeros(0, dtype=bool)
-    return calls, ~np.isin(events.correlation[calls], linked)
+    return calls, ~among(events.correlation[calls], linked)
 
 
 def _launches(facts: Facts) -> Rows:

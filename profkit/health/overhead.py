@@ -7,7 +7,8 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.intervals import union
 from profkit.health.window import window_ns
-from profkit.trace.events import Category, distinct
+from profkit.trace.events import Category
+from profkit.trace.values import distinct, median
 from profkit.units import format_share
 
 _NOTABLE_SLOWDOWN = 0.25
@@ -20,7 +21,7 @@ def check_slowdown(facts: Facts) -> str | None:
     reference = facts.run.reference_step_ns
     if not reference:
         return None
-    overhead = facts.steps.median_ns / float(np.median(reference)) - 1
+    overhead = facts.steps.median_ns / median(reference) - 1
     if overhead < _NOTABLE_SLOWDOWN:
         return None
     return f"recording made the steps {format_share(overhead)} slower: times of many small operators are overstated"

@@ -36,7 +36,8 @@ from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.trace.events import Category, Int64s, Rows, distinct
+from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.values import distinct
 from profkit.units import format_bytes
 
 _LARGE_BYTES = 256 << 20

@@ -49,7 +49,8 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
-from profkit.trace.events import NONE, Bools, Category, Rows, distinct, distinct_rows
+from profkit.trace.events import NONE, Bools, Category, Rows
+from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count
 
 _LAYERS = frozenset(("addmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",

@@ -55,7 +55,8 @@ from profkit.rules.evidence import (
 from profkit.rules.pricing import call_ns, computing_ns, scale_operators
 from profkit.savings.edits import combine, unblock
 from profkit.savings.simulate import replay, step_time_ns
-from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
+from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.values import among, distinct, distinct_rows
 from profkit.units import format_bytes, format_count, format_share
 
 _SEARCHES = ("aten::nonzero", "aten::masked_select")
@@ -236,7 +237,7 @@ def _takers(facts: Facts, rows: Rows) -> Rows:
     events, lines = facts.trace.events, facts.lines
     called = facts.operators.rows
     called = called[~(lines.backward | facts.updates.inside | facts.tree.under(facts.loading))[called]]
-    same = called[np.isin(called, rows) | np.isin(called, facts.repeats.row[rows])]
+    same = called[among(called, rows) | among(called, facts.repeats.row[rows])]
     same = same[events.dims_code[same] >= 0]
     step = facts.steps.index_of(events.start_ns)
     mask = np.zeros(len(events), dtype=bool)
@@ -244,7 +245,7 @@ def _takers(facts: Facts, rows: Rows) -> Rows:
     for size in distinct(found.picked[found.picked > 0])[-_MOST_SIZES:]:
         picking = same[found.picked == size]
         before = picking[(np.searchsorted(picking, called) - 1).clip(min=0)]
-        later = called[(before < called) & (step[before] == step[called]) & ~np.isin(called, same)]
+        later = called[(before < called) & (step[before] == step[called]) & ~among(called, same)]
         lengths = {_length(facts, row) for row in picking.tolist()}
         mask[later[_take(facts, later, int(size), {int(size) // n for n in lengths if n})]] = True
     return called[facts.measured[called] & (mask | mask[facts.repeats.row] & (facts.repeats.row >= 0))[called]]

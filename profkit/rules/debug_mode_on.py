@@ -44,7 +44,8 @@ from profkit.findings import Kind
 from profkit.rules.base import Suspicion, rule
 from profkit.rules.evidence import locations_of, named_operators, works_under
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
-from profkit.trace.events import Bools, Category, Rows, distinct
+from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.values import distinct, median
 from profkit.units import format_count
 
 _ENGINE = "autograd::engine::evaluate_function"
@@ -143,12 +144,12 @@ def _stack_formatting(facts: Facts) -> Edit:
     rows = called[tree.stop[called] > called + 1]
     lead_ns = events.start_ns[rows + 1] - events.start_ns[rows]
     recording = _records_a_node(facts)
-    usual_ns = int(np.median(lead_ns[~recording[rows]])) if (~recording[rows]).any() else 0
+    usual_ns = int(median(lead_ns[~recording[rows]])) if (~recording[rows]).any() else 0
     formatting = recording[rows] & (lead_ns > _UNUSUAL * usual_ns)
     if not formatting.any():
         return remove(rows[:0], uncertainty=_UNCERTAINTY)
     rows, lead_ns = rows[formatting], lead_ns[formatting]
-    median_ns = int(np.median(lead_ns))
+    median_ns = int(median(lead_ns))
     silent = called[(tree.stop[called] == called + 1) & recording[called]]
     silent = silent[events.duration_ns[silent] >= max(median_ns // 2, usual_ns)]
     taken_ns = np.concatenate([np.minimum(lead_ns, int(_UNUSUAL * median_ns)), np.full(len(silent), median_ns)])

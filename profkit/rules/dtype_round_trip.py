@@ -47,7 +47,8 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import combine
-from profkit.trace.events import NONE, Bools, Int64s, Rows, distinct_rows
+from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.values import distinct_rows
 from profkit.units import format_bytes, format_count
 
 _MIN_ELEMENTS = 4096

@@ -14,7 +14,8 @@ from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.findings import Location
 from profkit.run import LOADER_MADE, CallSite
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.values import distinct, median
 
 Floats = NDArray[np.float64]
 _FEW_LOADERS = 3
@@ -250,6 +251,6 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
         nodes, tensors, size = (np.diff([getattr(holder, name, 0) for holder in held])
                                 for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
         if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):
-            more = [int(np.median(column)) for column in (nodes, tensors, size)]
+            more = [int(median(column)) for column in (nodes, tensors, size)]
             found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))
     return tuple(found)

@@ -57,7 +57,8 @@ from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import is_convolution, work_of
 from profkit.savings.simulate import replay
-from profkit.trace.events import NONE, Bools, Category, Rows, distinct, distinct_rows
+from profkit.trace.events import NONE, Bools, Category, Rows
+from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count
 
 _MIN_ELEMENTS = 4096

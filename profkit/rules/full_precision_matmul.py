@@ -45,7 +45,8 @@ from profkit.run import Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import Work, is_convolution, work_of
-from profkit.trace.events import Bools, Category, Rows, distinct, distinct_rows
+from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count
 
 _MIN_OPERATIONS = 4e6
@@ -168,7 +169,7 @@ def _without_tf32(facts: Facts, rows: Rows) -> Rows:
     owner = np.where(launches.call >= 0, launches.call, launches.operator)
     owner = owner[(owner >= 0) & (wide & ~narrow)[launches.work]]
     carrier = facts.tree.nearest_ancestor(trace.mask_of(rows), include_self=True, of=owner)
-    rows = rows[np.isin(rows, carrier)]
+    rows = rows[trace.mask_of(carrier[carrier >= 0])[rows]]
     convolution = np.isin(trace.events.name_code[rows], trace.codes_where(is_convolution))
     allowed = np.where(convolution, flags.get("cudnn_tf32") is True, flags.get("matmul_precision") in _TF32)
     kept: Rows = rows[~allowed]

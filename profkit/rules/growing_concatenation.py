@@ -40,7 +40,8 @@ from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
 from profkit.rules.pricing import scale_operators
-from profkit.trace.events import Rows, distinct
+from profkit.trace.events import Rows
+from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8

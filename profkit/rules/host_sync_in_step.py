@@ -45,7 +45,8 @@ from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reaso
 from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns
 from profkit.savings.edits import remove, unblock
 from profkit.savings.simulate import replay
-from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, distinct
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows
+from profkit.trace.values import distinct
 from profkit.units import format_count, format_share, format_time
 
 _READS = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")

@@ -58,6 +58,7 @@ from profkit.rules.evidence import (
 from profkit.savings.edits import remove, shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Category, Rows
+from profkit.trace.values import among
 from profkit.units import format_count, format_share, format_time
 
 _WORTH = 0.03
@@ -140,7 +141,7 @@ def _requests(facts: Facts) -> Rows:
     with_workers = asked_of_workers(facts)[rows]
     first = begins_an_iterator(facts, every)
     last = np.concatenate([first[1:], np.zeros(min(len(first), 1), dtype=bool)])
-    turning = np.isin(rows, every[first | last])
+    turning = among(rows, every[first | last])
     kept: Rows = rows[~(with_workers & turning)]
     return kept
 

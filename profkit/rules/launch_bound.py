@@ -38,7 +38,8 @@ from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, per_step
 from profkit.savings.edits import shrink_spans
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.values import among, distinct, median
 from profkit.units import format_count, format_share, format_time
 
 _IDLE_SHARE = 0.3
@@ -135,7 +136,7 @@ def _idle_while_launching(facts: Facts, launching: Intervals) -> Intervals:
     start_ns, end_ns = facts.steps.window_ns
     gaps = facts.device.occupied.gaps(start_ns, end_ns)
     waits = facts.waits
-    held: Bools = ~waits.own & ~np.isin(waits.rows, facts.launches.call)
+    held: Bools = ~waits.own & ~among(waits.rows, facts.launches.call)
     waiting = union(facts.trace.events.start_ns[waits.rows[held]], facts.tree.end_ns[waits.rows[held]])
     drained = waiting.covered_within(gaps.start_ns, gaps.start_ns + 1) > 0
     return intersection(Intervals(gaps.start_ns[~drained], gaps.end_ns[~drained]), launching)
@@ -149,11 +150,11 @@ def _measured_time(facts: Facts) -> Intervals:
 def _busiest_forward_site(facts: Facts, kernels: _Kernels) -> int:
     """The line whose operators, with their backward, launch most; `NONE` where no line is known."""
     launches = facts.launches
-    operators = launches.operator[np.isin(launches.work, kernels.work) & (launches.operator >= 0)]
+    operators = launches.operator[among(launches.work, kernels.work) & (launches.operator >= 0)]
     sites = facts.lines.forward_site[operators]
     sites = sites[sites >= 0]
     return int(np.bincount(sites).argmax()) if sites.size else NONE
 
 
 def _median(values: Int64s) -> float:
-    return float(np.median(values)) if len(values) else 0.0
+    return median(values) if len(values) else 0.0

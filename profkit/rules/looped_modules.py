@@ -43,7 +43,8 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
 from profkit.rules.evidence import backward_of, length_ns, locations_of, named_operators, program_operators, spent_ns
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Category, Int64s, Rows, distinct
+from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.values import among, distinct
 
 _MIN_CALLS = 4
 """Two or three towers of one shape are an architecture (a Siamese network, two critics); from four on it is a loop."""
@@ -117,7 +118,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
             calls = around[known & (events.site[around] == site)]
             for run in _equal_runs(facts, mine, calls, mark):
                 if products[run].any():
-                    yield _Loop(int(site), distinct(calls[np.isin(mine, run)]), run, _is_joined(facts, run, calls))
+                    yield _Loop(int(site), distinct(calls[among(mine, run)]), run, _is_joined(facts, run, calls))
         around = np.where(known, mark[around], -1)
 
 
@@ -228,7 +229,7 @@ def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     everything = facts.measured_rows(facts.tree.outermost(facts.lines.backward))
     accumulating = facts.trace.codes_where(lambda name: "AccumulateGrad" in name)
     follows = np.isin(facts.trace.events.name_code[everything], accumulating)
-    mine = np.isin(everything, backward_of(facts, rows))
+    mine = among(everything, backward_of(facts, rows))
     leader = np.maximum.accumulate(np.where(follows, 0, np.arange(len(everything))))
     return everything[mine[leader]], everything
 

@@ -38,7 +38,8 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
 from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import NONE, Bools, Int64s, Rows, distinct
+from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_BYTES = 64 << 10
@@ -72,7 +73,7 @@ def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
     for _, rows in group_by_site(facts, found.rows[chosen]):
         if share_of_steps(facts, rows) < 0.5:
             continue
-        mine = chosen & np.isin(found.rows, rows)
+        mine = chosen & among(found.rows, rows)
         steps = max(facts.steps.measured_count, 1)
         large = int(found.large_bytes[mine].sum()) // steps
         small = int(found.small_bytes[mine].sum()) // steps

@@ -39,6 +39,7 @@ from profkit.rules.evidence import PICKS, loaders_made, named_operators, picked_
 from profkit.savings.edits import shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import median
 from profkit.units import format_count, format_time
 
 _WORTH = 0.03
@@ -70,11 +71,11 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
     edit = shrink(fetches.rows, fetches.stacking_ns, _UNCERTAINTY)
     if share_of_steps(facts, fetches.rows) < _MOST_STEPS or replay(facts, edit).fraction < _WORTH:
         return
-    picks = round(float(np.median(fetches.picks)))
+    picks = round(median(fetches.picks))
     yield Suspicion(
         message=f"Each batch is made of {format_count(picks, 'pick')} out of tensors in memory, one by one, and takes "
-        f"{format_time(float(np.median(fetches.spent_ns)))}, of which copying them together takes "
-        f"{format_time(float(np.median(fetches.stacking_ns)))}.",
+        f"{format_time(median(fetches.spent_ns))}, of which copying them together takes "
+        f"{format_time(median(fetches.stacking_ns))}.",
         fix="Pick each batch at once: loop over `torch.randperm(n).split(batch_size)` and index the tensors with it, "
         "or give the dataset a `__getitems__(indices)` that does so.",
         rows=fetches.rows,
@@ -83,8 +84,8 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
         also=loaders_made(facts),
         evidence={
             "picks_per_batch": picks,
-            "fetching_ns_per_batch": int(np.median(fetches.spent_ns)),
-            "stacking_ns_per_batch": int(np.median(fetches.stacking_ns)),
+            "fetching_ns_per_batch": int(median(fetches.spent_ns)),
+            "stacking_ns_per_batch": int(median(fetches.stacking_ns)),
         },
     )
 

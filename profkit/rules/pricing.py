@@ -15,15 +15,16 @@ from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.savings.simulate import replay
 from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.values import quantile
 
-_CHEAPEST = 5
-"""The percentile of all operators' times that is taken for the cost of a call."""
+_CHEAPEST = 0.05
+"""The quantile of all operators' times that is taken for the cost of a call."""
 
 
 def call_ns(facts: Facts) -> float:
     """What calling an operator costs, whatever it does: what the program's cheapest take."""
     called = facts.operators.rows[facts.measured[facts.operators.rows]]
-    return float(np.percentile(spent_ns(facts, called), _CHEAPEST)) if called.size else 0.0
+    return quantile(spent_ns(facts, called), _CHEAPEST) if called.size else 0.0
 
 
 def share_with_backward(facts: Facts, rows: Rows) -> float:

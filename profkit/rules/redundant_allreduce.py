@@ -42,7 +42,8 @@ from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import busiest_site, locations_of, per_step, share_of_steps, spent_ns, works_under
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
-from profkit.trace.events import Bools, Category, Int64s, Rows, distinct
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import among, distinct
 from profkit.units import format_count
 
 _FORWARD = "DistributedDataParallel.forward"
@@ -127,7 +128,7 @@ def _find_passes(facts: Facts, reduces: Rows, forwards: Int64s) -> _Passes:
     steps = np.sort(updates.start_ns[facts.trace.events.lane[updates.rows] == facts.steps.main_lane])
     bounds = np.sort(np.concatenate([forwards, steps]))
     at = distinct(np.searchsorted(bounds, start_ns[reduces], side="right"))
-    at = at[(at > 0) & np.isin(bounds[at - 1], forwards)]
+    at = at[(at > 0) & among(bounds[at - 1], forwards)]
     begin, end = bounds[at - 1], np.append(bounds, np.iinfo(np.int64).max)[at]
     window = np.searchsorted(steps, begin, side="right")
     storing = np.flatnonzero(_storing(facts))

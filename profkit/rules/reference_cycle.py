@@ -44,7 +44,8 @@ from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, remarked
 from profkit.run import CYCLE_CLOSED, CallSite
-from profkit.trace.events import Bools, Category, Int64s, distinct
+from profkit.trace.events import Bools, Category, Int64s
+from profkit.trace.values import distinct, median
 from profkit.units import format_bytes
 
 _NAME = re.compile(r"\w+")
@@ -71,11 +72,11 @@ def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
     size = memory.size_bytes[garbage.index]
     left_bytes = np.bincount(garbage.made_in, weights=size, minlength=len(steps)).astype(np.int64)
     left_bytes = left_bytes[left_bytes > 0]
-    if len(left_bytes) < _MIN_STEPS or np.median(left_bytes) < notable_growth_bytes(facts):
+    if len(left_bytes) < _MIN_STEPS or median(left_bytes) < notable_growth_bytes(facts):
         return
     with_cycles, without = _peaks(facts, garbage)
     places = tuple(dict.fromkeys((*_closing(facts), *locations_of(facts, _sites_by_size(facts, garbage)))))
-    per_step = int(np.median(left_bytes))
+    per_step = int(median(left_bytes))
     yield Suspicion(
         message=f"Each step leaves {format_bytes(per_step)} in tensors that only the garbage collector frees, because "
         f"the objects that hold them refer to each other; up to {format_bytes(with_cycles - without)} waited for it.",

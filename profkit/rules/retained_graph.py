@@ -45,6 +45,7 @@ from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import GrowingGraph, growing_graphs, locations_of
 from profkit.run import CallSite
+from profkit.trace.values import median
 from profkit.units import format_bytes, format_count
 
 _ALSO = 3
@@ -137,7 +138,7 @@ def _growth_bytes(facts: Facts, graph: GrowingGraph) -> int:
     measured = np.flatnonzero(facts.steps.measured)
     growth = graph.more_bytes
     if facts.memory.present and len(measured) > 1:
-        growth = int(np.median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
+        growth = int(median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
     return max(growth, graph.more_nodes * _NODE_BYTES)
 
 

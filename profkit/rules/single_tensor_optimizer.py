@@ -42,7 +42,8 @@ from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import group_by_site, share_of_steps, spent_ns, works_under
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
-from profkit.trace.events import Rows, distinct
+from profkit.trace.events import Rows
+from profkit.trace.values import distinct, quantile
 from profkit.units import format_count, format_time
 
 _FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
@@ -164,7 +165,7 @@ def _update_together(facts: Facts, updates: _Updates, work: Rows) -> Edit:
     kept_passes = _kept_passes(facts, updates)
     # What remains of an operator besides its call: the moving of data where it can be fused, else all of it on a CPU,
     # where `foreach` runs the same operators in a loop of C++.
-    remains = spent if kept_passes == 1.0 and not work.size else (spent - np.percentile(spent, 5)).clip(min=0)
+    remains = spent if kept_passes == 1.0 and not work.size else (spent - quantile(spent, 0.05)).clip(min=0)
     owner = facts.tree.nearest_ancestor(facts.trace.mask_of(updates.steps), of=updates.operators)
     moving = np.bincount(owner, weights=remains, minlength=len(facts.trace.events))[updates.steps]
     calling = spent_ns(facts, updates.steps) - moving

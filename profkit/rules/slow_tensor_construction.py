@@ -38,6 +38,7 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, named_operators, per_step, share_of_steps
 from profkit.savings.edits import shrink_spans
 from profkit.trace.events import Int64s, Rows
+from profkit.trace.values import among
 from profkit.units import format_count, format_time
 
 _MIN_ELEMENTS = 1024
@@ -71,7 +72,7 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
     for _, rows in group_by_site(facts, found.rows):
         if share_of_steps(facts, rows) < 0.5:
             continue
-        start = found.start_ns[np.isin(found.rows, rows)]
+        start = found.start_ns[among(found.rows, rows)]
         end = facts.trace.events.start_ns[rows]
         steps = max(facts.steps.measured_count, 1)
         elements = int(facts.operators.elements[rows].sum()) // steps

@@ -45,6 +45,7 @@ from profkit.findings import Kind, Severity
 from profkit.marks import GC_MARK, SAVE_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.values import median
 from profkit.units import format_count, format_share
 
 Floats = NDArray[np.float64]
@@ -112,7 +113,7 @@ def _find_slow(facts: Facts) -> _Slow | None:
     if len(without) + len(recorded) < _LEAST_STEPS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed, too few to tell a slow one")
     ratios = np.concatenate([_in_medians(without), _in_medians(recorded)])
-    deviation = max(float(np.median(np.abs(ratios - 1))), 1e-3)
+    deviation = max(median(np.abs(ratios - 1)), 1e-3)
     slow = (_TO_DEVIATION * (ratios - 1) / deviation > _LEAST_SCORE) & (ratios >= _LEAST_RATIO)
     share = float((ratios[slow] - 1).sum() / ratios.sum())
     if slow.sum() < _LEAST_SLOW or share < _LEAST_SHARE:
@@ -122,7 +123,7 @@ def _find_slow(facts: Facts) -> _Slow | None:
 
 
 def _in_medians(durations: Floats) -> Floats:
-    return durations / max(float(np.median(durations)), 1.0) if len(durations) else durations
+    return durations / max(median(durations), 1.0) if len(durations) else durations
 
 
 def _period(at: Rows) -> int:
@@ -137,7 +138,7 @@ def _cause(facts: Facts, slow: _Slow) -> tuple[str, Rows]:
     excess_ns = facts.steps.duration_ns - facts.steps.median_ns
     for name, wanted in _candidates(facts) if slow.recorded.size else ():
         taken_ns, rows = _per_step(facts, wanted)
-        usual_ns = float(np.median(taken_ns[facts.steps.measured]))
+        usual_ns = median(taken_ns[facts.steps.measured])
         if (taken_ns[slow.recorded] - usual_ns).sum() >= _EXPLAINS * excess_ns[slow.recorded].sum():
             step = facts.steps.index_of(facts.trace.events.start_ns[rows])
             return name, rows[np.isin(step, slow.recorded)]
@@ -173,6 +174,6 @@ def _page_faults(facts: Facts, at: Rows) -> str:
     took_ns = np.asarray(run.reference_step_ns[_BESIDE_RECORDING:], dtype=np.float64)
     if not at.size or not run.page_fault_ns or len(faults) != len(took_ns):
         return ""
-    more_ns = (faults[at] - np.median(faults)).sum() * run.page_fault_ns
-    explained = more_ns >= _EXPLAINS * (took_ns[at] - np.median(took_ns)).sum()
+    more_ns = (faults[at] - median(faults)).sum() * run.page_fault_ns
+    explained = more_ns >= _EXPLAINS * (took_ns[at] - median(took_ns)).sum()
     return "the system gives them new memory, page by page" if explained else ""

@@ -47,7 +47,8 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
+from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.values import distinct, distinct_rows, median
 from profkit.units import format_count, format_time
 
 _MIN_ACCESSES = 64
@@ -137,7 +138,7 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
         return None
     body = slice(repeats[0], repeats[-1] + 1)
     taken = min(int(accesses[: body.stop].sum()), len(repeats))
-    rounds = int(np.median(count[count >= _MIN_RUN / 2]))
+    rounds = int(median(count[count >= _MIN_RUN / 2]))
     return _Loop(rows[body], rounds, taken) if taken >= _MIN_RUN else None
 
 
@@ -185,7 +186,7 @@ def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s
 def _vectorise(facts: Facts, loops: list[_Loop]) -> Edit:
     """Each loop takes the time of one round, on the host, on the device and in the backward pass."""
     start, end, rounds = _stretches(facts, loops)
-    kept = 1 / float(np.median(rounds))
+    kept = 1 / median(rounds)
     rows = np.concatenate([loop.rows for loop in loops])
     scaled = [rows, backward_of(facts, rows)] if facts.device.present else [backward_of(facts, rows)]
     parts = [scale_operators(facts, one, np.full(len(one), kept), _UNCERTAINTY, launch_kept=kept) for one in scaled]

@@ -49,6 +49,7 @@ from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
 from profkit.savings.simulate import replay, step_time_ns
 from profkit.trace.events import Category, Rows
+from profkit.trace.values import median
 from profkit.units import format_count, format_share
 
 _SLEEP_NS = 10_000
@@ -132,7 +133,7 @@ def _sleeping(facts: Facts, cpus: int) -> tuple[float, float]:
     time_ns, switches, used = np.array([(s.time_ns, s.switches, s.cpu_share * cpus) for s in read], dtype=np.float64).T
     apart_ns = np.diff(time_ns).clip(min=1)
     rate = np.diff(switches) / apart_ns * 1e9
-    busy = rate >= np.median(rate)
+    busy = rate >= median(rate)
     sleeps = float(np.average(rate[busy], weights=apart_ns[busy]))
     cpu = float(np.average(used[1:][busy], weights=apart_ns[busy]))
     return sleeps, min(1.0, sleeps * _SLEEP_NS / 1e9 / max(cpu, 0.01))

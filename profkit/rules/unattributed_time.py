@@ -37,6 +37,7 @@ from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import length_ns, locations_of, named_operators
 from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import among
 from profkit.units import format_share, format_time
 
 _LEAST_STRETCH_NS = 200_000
@@ -106,7 +107,7 @@ def _fills_a_tensor(facts: Facts, free: Intervals) -> Bools:
     slow-tensor-construction."""
     made = facts.tree.end_ns[named_operators(facts, "aten::empty")]
     handed_over = facts.trace.events.start_ns[named_operators(facts, "aten::to")]
-    filling: Bools = np.isin(free.start_ns, made) & np.isin(free.end_ns, handed_over)
+    filling: Bools = among(free.start_ns, made) & among(free.end_ns, handed_over)
     return filling
 
 

@@ -53,7 +53,8 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Int64s, Rows, distinct, distinct_rows
+from profkit.trace.events import Int64s, Rows
+from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_bytes
 
 _MIN_OPERATORS = 3

@@ -51,7 +51,8 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.trace.events import Bools, Int64s, Rows, distinct, distinct_rows
+from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.values import distinct, distinct_rows
 
 _MIN_CALLS = 8
 """A stack of cells, a few steps of refinement or of message passing are shorter; sequences are longer."""

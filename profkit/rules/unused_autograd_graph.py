@@ -44,7 +44,8 @@ from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import growing_graphs, locations_of, remarked
 from profkit.run import EVALUATION_WITH_GRAD
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, distinct
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_count
 
 _MIN_NODES = 10
@@ -152,7 +153,7 @@ def _passed_over(facts: Facts, makers: Rows) -> _Unused:
     """In each step the longest run of nodes that no backward pass runs, though one follows in that step."""
     events = facts.trace.events
     backward = np.flatnonzero(facts.lines.backward & (events.sequence >= 0))
-    run_by_backward = np.isin(events.sequence[makers], events.sequence[backward])
+    run_by_backward = among(events.sequence[makers], events.sequence[backward])
     step = facts.steps.index_of(events.start_ns[makers])
     # A forward pass at the end of a step may have its backward in one that was not recorded: look at what follows.
     last_backward = np.full(len(facts.steps), NONE, dtype=np.int64)

@@ -48,6 +48,7 @@ from profkit.rules.evidence import asked_of_workers, begins_an_iterator, loaders
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.simulate import replay
 from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.values import median
 from profkit.units import format_count, format_time
 
 _LEAST_START_NS = 1_000_000
@@ -89,10 +90,10 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     edit = _keep_the_workers(epochs)
     if replay(facts, edit).fraction < _WORTH:
         return
-    starting = float(np.median([epoch.end_ns - epoch.start_ns for epoch in epochs]))
-    waiting = float(np.median(spent_ns(facts, rows)))
+    starting = median([epoch.end_ns - epoch.start_ns for epoch in epochs])
+    waiting = median(spent_ns(facts, rows))
     ended = np.array([epoch.last for epoch in epochs if epoch.last >= 0], dtype=np.int64)
-    ending = float(np.median(spent_ns(facts, ended))) if ended.size else 0.0
+    ending = median(spent_ns(facts, ended)) if ended.size else 0.0
     yield Suspicion(
         message=f"Each epoch starts {format_count(max(started), 'worker')} anew: "
         f"{format_time(starting)} to start them, {format_time(waiting)} until the first batch and "
@@ -151,8 +152,8 @@ def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
         if end_ns - start_ns < _LEAST_START_NS or len(rows) < 2:
             continue
         first_ns, middle = int(spent_ns(facts, rows[:1])[0]), rows[1:-1]
-        batch_ns = workers * int(np.median(np.diff(events.start_ns[middle]))) if len(middle) > 1 else first_ns
-        wait_ns = int(np.median(spent_ns(facts, middle))) if middle.size else 0
+        batch_ns = workers * int(median(np.diff(events.start_ns[middle]))) if len(middle) > 1 else first_ns
+        wait_ns = int(median(spent_ns(facts, middle))) if middle.size else 0
         yield _Epoch(int(rows[0]), int(rows[-1]) if ends else NONE, start_ns, end_ns, min(batch_ns, first_ns), wait_ns)
 
 

@@ -41,7 +41,8 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, named_operators, per_step, program_operators, share_of_steps, spent_ns
 from profkit.rules.pricing import call_ns, launches_anything, scale_operators
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import Bools, Category, Int64s, Rows, distinct_rows
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import among, distinct_rows
 from profkit.units import format_bytes, format_count
 
 _CLEARING = "Optimizer.zero_grad#"
@@ -102,7 +103,7 @@ def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
     after = np.searchsorted(events.start_ns[fills], events.start_ns[adds]) - 1
     by_range = facts.tree.under(_clearing_ranges(facts))[fills]
     for _, rows in group_by_site(facts, fills):
-        mine = np.isin(fills, rows)
+        mine = among(fills, rows)
         own = adds[(after >= 0) & mine[after]] if len(fills) else adds[:0]
         tensors = int(_tensors_in(facts, rows).sum())
         is_certain = bool(by_range[mine].all())

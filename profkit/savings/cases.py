@@ -9,7 +9,8 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators import parse_dims, parse_types
 from profkit.experiment import RUNNABLE, RUNNABLE_ON_IMAGES, Case
-from profkit.trace.events import Rows, distinct_rows
+from profkit.trace.events import Rows
+from profkit.trace.values import distinct_rows
 
 _MOST_CASES = 6
 """Each takes a fraction of a second to measure."""

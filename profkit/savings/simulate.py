@@ -18,6 +18,7 @@ from profkit.findings import Saving
 from profkit.savings.edits import Edit
 from profkit.savings.streams import Streams, monotonic_launches, replay_streams
 from profkit.trace.events import Bools, Category, Int64s
+from profkit.trace.values import among, median
 
 
 class Replay(Struct, frozen=True):
@@ -64,13 +65,13 @@ def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty:
 def _spread_of_steps(facts: Facts) -> float:
     """The median absolute deviation of the steps' durations from their median, as a share of it."""
     durations = facts.steps.duration_ns[facts.steps.measured]
-    return float(np.median(np.abs(durations - np.median(durations))) / max(np.median(durations), 1))
+    return float(median(np.abs(durations - median(durations))) / max(median(durations), 1))
 
 
 def step_time_ns(facts: Facts) -> int:
     """The step time that savings are stated on: unprofiled where measured, else as recorded."""
     reference = facts.run.reference_step_ns
-    return int(np.median(reference)) if reference else facts.steps.median_ns
+    return int(median(reference)) if reference else facts.steps.median_ns
 
 
 def replay(facts: Facts, edit: Edit) -> Replay:
@@ -157,7 +158,7 @@ def _edited_advance(facts: Facts, edit: Edit, streams: Streams, start_ns: int) -
 
 def _ignored_waits(facts: Facts, edit: Edit, streams: Streams) -> Bools:
     """The waits that the edit takes away; without the device's side of the recording nobody knows what they hid."""
-    ignored: Bools = np.isin(streams.waits, edit.waits) & facts.device.present
+    ignored: Bools = among(streams.waits, edit.waits) & facts.device.present
     return ignored
 
 

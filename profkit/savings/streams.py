@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from profkit.derive.crossing import greatest
 from profkit.derive.intervals import Intervals
-from profkit.trace.events import NONE, Bools, Events, Int64s, Rows, distinct
+from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
+from profkit.trace.values import distinct
 
 
 class Streams(Struct, frozen=True):

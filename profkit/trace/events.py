@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
@@ -48,8 +48,7 @@ DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 """Categories that occupy a device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(Struct, frozen=True):
     """One row of the timeline: a thread of a host process, or a stream (``thread``) of a device (``process``)."""
 
     process: str
@@ -96,8 +95,7 @@ class Events:
         return Events(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """What a trace says about how it was made; None where it does not say. ``kind`` is empty for PyTorch's own."""
 
     kind: str = ""
@@ -157,52 +155,6 @@ class Trace:
 
     def with_health(self, *notes: str) -> Trace:
         return replace(self, health=(*self.health, *notes))
-
-
-_TABLE_SHARE = 8
-"""A table of all possible values may have that many entries for each that there is."""
-_LONG = 1000
-
-
-def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """The distinct values in rising order: on the short arrays of the rules several times faster than `numpy.unique`,
-    whose first call also imports masked arrays; on long ones of few values a table is faster still."""
-    if len(values) >= _LONG and values.dtype.kind == "i":
-        least, greatest = int(values.min()), int(values.max())
-        if greatest - least < _TABLE_SHARE * len(values):
-            seen = np.zeros(greatest - least + 1, dtype=bool)
-            seen[values - least] = True
-            return (np.flatnonzero(seen) + least).astype(values.dtype)
-    ordered = np.sort(values, axis=None)
-    first = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
-
-
-def distinct_rows(*columns: NDArray[Any]) -> tuple[Rows, Rows]:
-    """Where each distinct combination of the columns' values first stands, in rising order of the combinations, and
-    for each row the number of its own."""
-    first, inverse = _ranks(columns[0])
-    for column in columns[1:]:
-        known, rank = _ranks(column)
-        first, inverse = _ranks(inverse * np.int64(len(known)) + rank)
-    return first, inverse
-
-
-def _ranks(values: NDArray[Any]) -> tuple[Rows, Rows]:
-    """Where each distinct value first stands, and for each the number of its own."""
-    least = int(values.min(initial=0))
-    span = int(values.max(initial=0)) - least + 1
-    if span > _TABLE_SHARE * len(values):
-        _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-        return first, inverse
-    places = values.astype(np.int64) - least
-    seen = np.full(span, NONE, dtype=np.int64)  # a table of all values is several times as fast as sorting
-    seen[places[::-1]] = np.arange(len(places) - 1, -1, -1)
-    known = np.flatnonzero(seen >= 0)
-    first = seen[known]
-    seen[known] = np.arange(len(known))
-    return first, seen[places]
 
 
 def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:

@@ -17,23 +17,12 @@ from typing import Any
 import numpy as np
 
 from profkit.errors import UnreadableInput
-from profkit.trace.events import (
-    NONE,
-    Bools,
-    Events,
-    Int32s,
-    Int64s,
-    Lane,
-    Recording,
-    Trace,
-    distinct,
-    distinct_rows,
-    timeline_order,
-)
+from profkit.trace.events import NONE, Bools, Events, Int32s, Int64s, Lane, Recording, Trace, timeline_order
 from profkit.trace.kinds import classify
 from profkit.trace.nsys_parts import TABLES, Part, read_parts
 from profkit.trace.nsys_tables import MISSING, Tables
 from profkit.trace.times import DAY_NS, plausible_starts
+from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count
 
 KIND = "an Nsight Systems export"

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec import Struct
 
-from profkit.trace.events import NONE, Int32s, Int64s, distinct, distinct_rows
+from profkit.trace.events import NONE, Int32s, Int64s
 from profkit.trace.nsys_tables import MISSING, MOST_NAME_CHARACTERS, Names, Tables
+from profkit.trace.values import distinct, distinct_rows
 
 _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"

@@ -1,0 +1,87 @@
+"""What values a column holds: the distinct ones, and those in the middle.
+
+`numpy` has all of it, and imports masked arrays for it, for as long as a tenth of a small diagnosis takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from profkit.trace.events import NONE, Bools, Rows
+
+_TABLE_SHARE = 8
+"""A table of all possible values may have that many entries for each that there is."""
+_LONG = 1000
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The distinct values in rising order: on the short arrays of the rules several times faster than `numpy.unique`;
+    on long ones of few values a table is faster still."""
+    if len(values) >= _LONG and values.dtype.kind == "i":
+        least, greatest = int(values.min()), int(values.max())
+        if greatest - least < _TABLE_SHARE * len(values):
+            seen = np.zeros(greatest - least + 1, dtype=bool)
+            seen[values - least] = True
+            return (np.flatnonzero(seen) + least).astype(values.dtype)
+    ordered = np.sort(values, axis=None)
+    first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
+def distinct_rows(*columns: NDArray[Any]) -> tuple[Rows, Rows]:
+    """Where each distinct combination of the columns' values first stands, in rising order of the combinations, and
+    for each row the number of its own."""
+    first, inverse = _ranks(columns[0])
+    for column in columns[1:]:
+        known, rank = _ranks(column)
+        first, inverse = _ranks(inverse * np.int64(len(known)) + rank)
+    return first, inverse
+
+
+def _ranks(values: NDArray[Any]) -> tuple[Rows, Rows]:
+    """Where each distinct value first stands, and for each the number of its own."""
+    least = int(values.min(initial=0))
+    span = int(values.max(initial=0)) - least + 1
+    if span > _TABLE_SHARE * len(values):
+        _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        return first, inverse
+    places = values.astype(np.int64) - least
+    seen = np.full(span, NONE, dtype=np.int64)  # a table of all values is several times as fast as sorting
+    seen[places[::-1]] = np.arange(len(places) - 1, -1, -1)
+    known = np.flatnonzero(seen >= 0)
+    first = seen[known]
+    seen[known] = np.arange(len(known))
+    return first, seen[places]
+
+
+def among(values: NDArray[Any], wanted: NDArray[Any]) -> Bools:
+    """Which of the values are one of the wanted ones."""
+    known = distinct(wanted)
+    if not len(known):
+        return np.zeros(len(values), dtype=bool)
+    found: Bools = known[np.searchsorted(known, values).clip(max=len(known) - 1)] == values
+    return found
+
+
+def median(values: ArrayLike) -> float:
+    """The value in the middle, the mean of both where there are two; there must be values.
+
+    >>> median([3, 1, 4, 1])
+    2.0
+    """
+    return quantile(values, 0.5)
+
+
+def quantile(values: ArrayLike, share: float) -> float:
+    """The value below which that share of the values lies, between two values linearly (definition 7 of Hyndman and
+    Fan, 1996, which `numpy.quantile` follows too); there must be values."""
+    known = np.asarray(values).ravel()
+    place = share * (len(known) - 1)
+    below = int(place)
+    above = min(below + 1, len(known) - 1)
+    ordered = np.partition(known, (below, above))
+    return float(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
