@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+
 from profkit.trace.events import Bools, Category, Trace
 
 _PREFIX = "aten::"
@@ -62,7 +64,15 @@ def base_name(name: str) -> str:
 
 def operators_of(trace: Trace, *families: frozenset[str]) -> Bools:
     """A mask of the operators whose name, in place or not, is in one of the families."""
-    wanted = frozenset[str]().union(*families)
-    named = trace.with_codes(trace.codes_where(lambda name: base_name(name) in wanted))
-    mask: Bools = named & (trace.events.category == Category.OPERATOR)
+    codes = _codes_by_base_name(trace.names)
+    wanted = [code for family in families for name in family for code in codes.get(name, ())]
+    mask: Bools = trace.with_codes(np.array(wanted, dtype=np.int32)) & (trace.events.category == Category.OPERATOR)
     return mask
+
+
+@lru_cache(2)
+def _codes_by_base_name(names: tuple[str, ...]) -> dict[str, list[int]]:
+    codes: dict[str, list[int]] = {}
+    for code, name in enumerate(names):
+        codes.setdefault(base_name(name), []).append(code)
+    return codes

@@ -29,6 +29,7 @@ end, or a tensor allocated beforehand, moves each piece once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -40,8 +41,8 @@ from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
 from profkit.rules.pricing import scale_operators
-from profkit.trace.events import Rows
-from profkit.trace.values import distinct
+from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8
@@ -62,8 +63,10 @@ def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
     """Follow the concatenations of each line from one call to the next."""
     called = program_operators(facts)
     inputs = _InputSizes(facts)
+    using = called[~operators_of(facts.trace, VIEW, _JOINING)[called]]
+    picking = operators_of(facts.trace, _PICKING)[using]
     for _, rows in group_by_site(facts, called[operators_of(facts.trace, _JOINING)[called]]):
-        runs = [run for run in _growing_runs(facts, rows, inputs) if not _is_used(facts, called, run, inputs)]
+        runs = [run for run in _growing_runs(facts, rows, inputs) if not _is_used(run, using, picking, inputs)]
         calls = np.concatenate([*runs, rows[:0]])
         moved_bytes = int(np.maximum(facts.operators.input_bytes[calls], inputs.allocated[calls]).sum())
         if moved_bytes < _MIN_BYTES or share_of_steps(facts, calls) < 0.5:
@@ -94,6 +97,11 @@ class _InputSizes:
         self.allocated = facts.allocated_bytes
         self._known: dict[int, tuple[int, ...]] = {}
 
+    def kinds(self, rows: Rows) -> tuple[Int64s, ...]:
+        """Columns that are alike for operators of the same sizes."""
+        dims, origin = self._trace.events.dims_code, self._origin[rows]
+        return dims[rows].astype(np.int64), np.where(origin >= 0, dims[origin], NONE), self.allocated[rows]
+
     def of(self, row: int) -> tuple[int, ...]:
         if self._trace.events.dims_code[row] < 0 <= self._origin[row]:
             return self._grown(row, int(self._origin[row]))
@@ -108,7 +116,7 @@ class _InputSizes:
         code = int(self._trace.events.dims_code[row])
         if code not in self._known:
             shapes = parse_dims(self._trace.text_of(code))
-            self._known[code] = tuple(int(np.prod(shape, dtype=np.float64)) for shape in shapes if shape) or (0,)
+            self._known[code] = tuple(math.prod(shape) for shape in shapes if shape) or (0,)
         return self._known[code]
 
 
@@ -139,16 +147,21 @@ def _picks_a_part(sizes: tuple[int, ...], gathered: int) -> bool:
     return max(sizes) == gathered and 2 * (sum(sizes) - gathered) <= gathered
 
 
-def _is_used(facts: Facts, called: Rows, run: Rows, inputs: _InputSizes) -> bool:
+def _is_used(run: Rows, using: Rows, picking: Bools, inputs: _InputSizes) -> bool:
     """Whether, between most calls, an operator takes a tensor of the size gathered so far, other than a view of it and
-    what picks a part."""
-    between = called[(called > run[0]) & (called < run[-1])]
-    between = between[~operators_of(facts.trace, VIEW, _JOINING)[between]]
-    picking = operators_of(facts.trace, _PICKING)
-    before = np.searchsorted(run, between) - 1
-    gathered = [sum(inputs.of(row)) for row in run]
+    what picks a part. There are many operators and few kinds of them, and few tensors of those sizes."""
+    between = slice(*np.searchsorted(using, [run[0], run[-1]]))
+    rows, picks = using[between], picking[between]
+    first, kind = distinct_rows(picks, *inputs.kinds(rows))
+    together = set(((np.searchsorted(run, rows) - 1) * len(first) + kind).tolist())
+    calls: dict[int, list[int]] = {}
+    for i, row in enumerate(run):
+        calls.setdefault(sum(inputs.of(row)), []).append(i)
     used = {
-        int(i) for i, row in zip(before, between, strict=True)
-        if gathered[i] in inputs.of(row) and not (picking[row] and _picks_a_part(inputs.of(row), gathered[i]))
-    }  # fmt: skip
+        i
+        for number, (row, is_pick) in enumerate(zip(rows[first], picks[first], strict=True))
+        for size in calls.keys() & set(inputs.of(row))
+        for i in calls[size]
+        if i * len(first) + number in together and not (is_pick and _picks_a_part(inputs.of(row), size))
+    }
     return len(used) >= 0.5 * (len(run) - 1)

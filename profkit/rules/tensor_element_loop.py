@@ -24,6 +24,7 @@ times round: one operator over the whole tensor costs about as much as one over 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -154,11 +155,12 @@ def _count_accesses(facts: Facts, rows: Rows) -> Int64s:
 
 
 def _accesses_of(name: str, dims: str) -> int:
-    shapes = parse_dims(dims)
-    if name == "unbind" and shapes and shapes[0]:
-        return shapes[0][0]
-    few = all(np.prod(indices, dtype=np.float64) <= _FEW_INDICES for indices in shapes[1:])
-    return int(name in _BY_NUMBER or (name in _BY_TENSOR and few))
+    if name in _BY_NUMBER:
+        return 1
+    if name == "unbind":
+        shapes = parse_dims(dims)
+        return shapes[0][0] if shapes and shapes[0] else 0
+    return int(name in _BY_TENSOR and all(math.prod(indices) <= _FEW_INDICES for indices in parse_dims(dims)[1:]))
 
 
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:

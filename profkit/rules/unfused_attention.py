@@ -30,6 +30,7 @@ al., FlashAttention, 2022, algorithms 1 and 4). With `--measure` both forms are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -164,12 +165,12 @@ class _Products:
 
     def keys_of(self, row: int) -> float:
         """Elements of the second factor of the product that makes the table."""
-        return max((np.prod(right, dtype=float) for _, right in self._factors(row)), default=0.0)
+        return max((math.prod(right) for _, right in self._factors(row)), default=0.0)
 
     def values_of(self, row: int, table: Sequence[int]) -> float:
         """Elements of the factor besides the table."""
         others = (one for factors in self._factors(row) for one in factors if not _is_same(one, table))
-        return max((np.prod(one, dtype=float) for one in others), default=0.0)
+        return max((math.prod(one) for one in others), default=0.0)
 
     def attended(self, scores: int, mix: int, table: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
         """The shapes of queries, keys and values, each as batch, length and width."""
@@ -180,7 +181,7 @@ class _Products:
         value = others[0]
         width, keys = key[-2:]
         value = value if value[-2] == keys else [*value[:-2], value[-1], value[-2]]
-        batches = {int(np.prod(shape[:-2], dtype=float)) for shape in (query, key, value)}
+        batches = {math.prod(shape[:-2]) for shape in (query, key, value)}
         if len(batches) != 1 or query[-1] != width or value[-2] != keys:
             return None
         batch = batches.pop()
@@ -196,7 +197,7 @@ class _Products:
 
 def _is_same(shape: Sequence[int], table: Sequence[int]) -> bool:
     """As many elements, and the same two last sizes in either order."""
-    return np.prod(shape, dtype=float) == np.prod(table, dtype=float) and sorted(shape[-2:]) == sorted(table[-2:])
+    return math.prod(shape) == math.prod(table) and sorted(shape[-2:]) == sorted(table[-2:])
 
 
 def _fuse(facts: Facts, attentions: list[_Attention]) -> Edit:

@@ -28,6 +28,7 @@ time step, in C++: then only Python's time and the calls for the input's product
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -174,7 +175,7 @@ def _takes_next_of_sequence(facts: Facts, rows: Rows, cells: Rows) -> Bools:
 def _is_sequence_of(picked: list[tuple[int, ...]], cell: list[tuple[int, ...]]) -> bool:
     if not picked or not cell or not picked[0] or not cell[0] or picked[0][-1] != cell[0][-1]:
         return False
-    return bool(np.prod(picked[0], dtype=np.float64) >= _MIN_CALLS * np.prod(cell[0], dtype=np.float64))
+    return bool(math.prod(picked[0]) >= _MIN_CALLS * math.prod(cell[0]))
 
 
 def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
