@@ -36,10 +36,17 @@ def test_a_recording_that_was_traced_line_by_line_throughout_says_so():
 
 
 def test_recording_that_slowed_the_steps_by_a_quarter_says_how_much():
-    events = [step(0, 0, 125), step(1, 125, 125)]
+    small = [op("aten::mul", at, 10) for at in range(0, 250, 25)]
+    events = [step(0, 0, 125), step(1, 125, 125), *small]
     (note,) = check_recording(facts_of(events, run=Run(reference_step_ns=(100_000,))))
     assert note.startswith("recording made the steps 25 % slower")
     assert check_recording(facts_of(events, run=Run(reference_step_ns=(101_000,)))) == ()
+
+
+def test_recorded_steps_that_were_slower_than_recording_makes_them_say_so():
+    events = [step(0, 0, 125), step(1, 125, 125), op("aten::mul", 10, 50)]
+    (note,) = check_recording(facts_of(events, run=Run(reference_step_ns=(50_000,))))
+    assert note.startswith("the recorded steps took 150 % longer than those without the profiler, whose own")
 
 
 def test_the_recorders_own_notes_come_first():

@@ -24,6 +24,12 @@ def check_slowdown(facts: Facts) -> str | None:
     overhead = facts.steps.median_ns / median(reference) - 1
     if overhead < _NOTABLE_SLOWDOWN:
         return None
+    excess_ns = (facts.steps.median_ns - median(reference)) * facts.steps.measured_count
+    if facts.overhead.total_ns < excess_ns / 2:
+        return (
+            f"the recorded steps took {format_share(overhead)} longer than those without the profiler, whose own work "
+            "cannot account for it: the machine was busy, or these steps were not like the others"
+        )
     return f"recording made the steps {format_share(overhead)} slower: times of many small operators are overstated"
 
 

@@ -27,6 +27,12 @@ def test_an_edge_takes_no_more_than_the_stretch_beside_it():
     assert _overhead(events, 84) == [(17_200, 22_000), (37_200, 40_000), (54_400, 60_000), (97_200, 100_000)]
 
 
+def test_an_edge_takes_no_more_than_such_work_can_take():
+    """The machine was busy: 80 us longer for four edges."""
+    events = [step(0, 0, 100), op("aten::a", 20, 10)]
+    assert _overhead(events, 20) == [(15_000, 20_000), (95_000, 100_000)]
+
+
 def test_time_that_no_event_can_have_cost_stays():
     assert _overhead([step(0, 0, 100), op("aten::a", 2, 98)], 50) == [(0, 2_000)]
 
@@ -63,7 +69,8 @@ def test_pages_that_only_the_recording_needed_are_taken_from_what_allocates():
 def test_pages_cost_no_more_than_the_difference_and_no_more_than_what_allocates_took():
     counted = {"reference_step_faults": (0,), "measured_step_faults": (1000,), "page_fault_ns": 1000}
     assert _with_faults(GROWING, 96, **counted) == [(47_000, 50_000), (89_000, 90_000)]
-    assert _with_faults(GROWING, 1, **counted) == [(0, 20_000), (25_000, 60_000), (61_000, 100_000)]
+    most = [(15_000, 20_000), (25_000, 60_000), (61_000, 90_000), (95_000, 100_000)]
+    assert _with_faults(GROWING, 1, **counted) == most
 
 
 @pytest.mark.parametrize(

@@ -300,12 +300,21 @@ def test_the_spread_of_the_steps_widens_the_range():
 
 
 def test_a_saving_is_on_the_scale_of_the_unprofiled_steps():
-    """Of 100 us 20 us came with the recording: what takes 50 us of the 80 us that are left gives back five eighths."""
-    events = [step(0, 0, 100), op("slow", 30, 50), step(1, 100, 100), op("slow", 130, 50)]
-    facts = facts_of(events, run=Run(reference_step_ns=(80_000, 70_000, 160_000)))
+    """Of 20 us 4 us came with the recording: what takes 10 us of the 16 us that are left gives back five eighths."""
+    events = [step(0, 0, 20), op("slow", 6, 10), step(1, 20, 20), op("slow", 26, 10)]
+    facts = facts_of(events, run=Run(reference_step_ns=(16_000, 14_000, 32_000)))
     saving = predict_saving(facts, remove(_rows(facts, "slow")))
     assert saving.fraction == pytest.approx(5 / 8)
-    assert saving.time_ns_per_step == 50_000
+    assert saving.time_ns_per_step == 10_000
+
+
+def test_steps_that_were_recorded_on_a_busy_machine_keep_the_shares_of_what_they_did():
+    """They took twice as long as those before, of which recording itself can account for 10 us at most."""
+    events = [step(0, 0, 2000), op("slow", 600, 1000)]
+    facts = facts_of(events, run=Run(reference_step_ns=(1_000_000,)))
+    saving = predict_saving(facts, remove(_rows(facts, "slow")))
+    assert saving.fraction == pytest.approx(1000 / 1990, abs=1e-4)
+    assert saving.time_ns_per_step == pytest.approx(1_000_000 * 1000 / 1990, rel=1e-4)
 
 
 def test_what_holds_more_events_was_distorted_more():
