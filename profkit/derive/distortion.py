@@ -5,8 +5,8 @@ PyTorch's profiler does its work for an event before it takes the event's start 
 between the starts and ends of events. How much it is in all is known where steps were also timed without a profiler; it
 is shared out evenly: each start and each end took up to the same time from the stretch beside it, and that time is such
 that all of it adds up to the difference. So a step of a thousand small operators is put right by more than one of ten
-large ones. There is a limit to what such work can take: steps that took longer still were recorded while the machine was
-busy with something else, and the shares of what they did stay what they are.
+large ones. There is a limit to what such work can take: steps that took longer still were recorded while the machine
+was busy with something else, and the shares of what they did stay what they are.
 
 Part of the difference is no such work: what the profiler keeps lies between the program's tensors, so that the C
 library gives large results new memory instead of the last ones', and the system fills it page by page. How many pages
