@@ -16,7 +16,7 @@ from itertools import islice
 from types import FrameType, FunctionType, GeneratorType, MemberDescriptorType, ModuleType, SimpleNamespace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from profkit.collect.frames import source_file
@@ -25,6 +25,8 @@ from profkit.collect.growth import Origin, Parts
 _MAX_NAMED_KEYS = 64
 _SAMPLE = 100
 """Elements looked at from each end of a longer sequence; they stand for all of it."""
+_LARGE_BYTES = 1 << 20
+"""Models have thousands of buffers, of which few are large."""
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, range, slice, type(None), ModuleType))
 _OWNED_BY_MODULE = frozenset(("_parameters", "_buffers", "_modules"))
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, deque, set, frozenset)
@@ -47,8 +49,10 @@ class Reached:
     is_bounded: bool = False
 
     def child(self, part: str, value: object, origin: Origin | None = None) -> Reached:
+        """What ``value`` is to this object. A model is as deep as it is: its modules count as one object."""
         parts = self.parts if self.is_element else (*self.parts, part)
-        return replace(self, value=value, parts=parts, origin=origin or self.origin, depth=self.depth + 1)
+        are_modules = issubclass(type(value), nn.Module) and issubclass(type(self.value), nn.Module)
+        return replace(self, value=value, parts=parts, origin=origin or self.origin, depth=self.depth + (not are_modules))
 
     def element(self, value: object, weight: float) -> Reached:
         return replace(self, value=value, depth=self.depth + 1, weight=self.weight * weight, is_element=True)
@@ -170,7 +174,8 @@ def _items(values: dict[Any, Any], reached: Reached) -> Iterator[Reached]:
 
 
 def _state_of(value: object) -> dict[str, Any]:
-    """Instance attributes and slots; of a module its submodules too, but not its parameters and buffers."""
+    """Instance attributes and slots; of a module its submodules too, and the buffers that may grow, but not its
+    parameters."""
     names: dict[str, Any] = {}
     with suppress(AttributeError):  # a class with slots alone
         names.update(object.__getattribute__(value, "__dict__"))
@@ -180,6 +185,14 @@ def _state_of(value: object) -> dict[str, Any]:
                 with suppress(AttributeError):  # a slot that is not filled
                     names[name] = slot.__get__(value)
     if issubclass(type(value), nn.Module):
-        submodules = names.get("_modules") or {}
-        names = {name: held for name, held in names.items() if name not in _OWNED_BY_MODULE} | submodules
+        owned: dict[str, Any] = {name: held for name, held in (names.get("_buffers") or {}).items() if _may_grow(held)}
+        owned |= names.get("_modules") or {}
+        names = {name: held for name, held in names.items() if name not in _OWNED_BY_MODULE} | owned
     return names
+
+
+def _may_grow(buffer: object) -> bool:
+    """Whether a module's buffer carries a graph, or is so large that it may hold what was added to it."""
+    if not isinstance(buffer, Tensor):  # None, for a buffer that is not set
+        return False
+    return buffer.grad_fn is not None or buffer.nbytes >= _LARGE_BYTES

@@ -121,6 +121,25 @@ def test_a_module_holds_what_it_collects_but_not_its_parameters_and_buffers() ->
     assert {path for path in held if path.startswith("net")} == {"net.0.seen"}
 
 
+def test_of_a_modules_buffers_those_count_that_carry_a_graph_or_are_large() -> None:
+    net = nn.Module()
+    for name, buffer in (("small", one()), ("unset", None), ("large", torch.zeros(1 << 18))):
+        net.register_buffer(name, buffer)
+    net.register_buffer("running", one())
+    net.running = one().requires_grad_() * 2
+    held = count()
+    assert {path for path in held if path.startswith("net")} == {"net.large", "net.running"}
+    assert held["net.running"].graph_tensors == 1
+
+
+def test_what_a_deeply_nested_module_collects_is_reached() -> None:
+    deep = Net()
+    deep(torch.ones(2, 3))
+    for _ in range(9):
+        deep = nn.Sequential(deep)
+    assert count()["deep" + ".0" * 9 + ".seen"].tensors == 1
+
+
 def test_an_optimizers_state_is_not_counted() -> None:
     optimizer = torch.optim.Adam([nn.Parameter(one())])
     for group in optimizer.param_groups:
