@@ -52,7 +52,8 @@ class Reached:
         """What ``value`` is to this object. A model is as deep as it is: its modules count as one object."""
         parts = self.parts if self.is_element else (*self.parts, part)
         are_modules = issubclass(type(value), nn.Module) and issubclass(type(self.value), nn.Module)
-        return replace(self, value=value, parts=parts, origin=origin or self.origin, depth=self.depth + (not are_modules))
+        depth = self.depth if are_modules else self.depth + 1
+        return replace(self, value=value, parts=parts, origin=origin or self.origin, depth=depth)
 
     def element(self, value: object, weight: float) -> Reached:
         return replace(self, value=value, depth=self.depth + 1, weight=self.weight * weight, is_element=True)

@@ -34,7 +34,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, base_name, operators_of
 from profkit.derive.intervals import stretches
 from profkit.derive.operators import parse_dims
-from profkit.findings import Kind
+from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
     backward_of,
@@ -96,7 +96,7 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or share_of_steps(facts, rows) < 0.5:
             continue
         start, end, _ = _stretches(facts, loops)
-        places = locations_of(facts, sites_by_time(facts, rows))
+        places = _places(facts, rows)
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
@@ -111,6 +111,15 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
             also=places[1:],
             evidence={"accesses_per_step": accesses, "operators_per_step": round(len(rows) / steps)},
         )
+
+
+def _places(facts: Facts, rows: Rows) -> tuple[Location, ...]:
+    """The lines of the loop, the costliest first; those of functions that it calls, and that take no elements
+    themselves, stand behind it: they are the same for one element and for all."""
+    places = locations_of(facts, sites_by_time(facts, rows))
+    taking = locations_of(facts, distinct(facts.lines.site[rows[_count_accesses(facts, rows) > 0]]))
+    loop = {(place.file, place.function) for place in taking}
+    return tuple(sorted(places, key=lambda place: (place.file, place.function) not in loop))
 
 
 def _find_loops(facts: Facts) -> Iterator[_Loop]:

@@ -39,7 +39,6 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.places import call_site
 from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import growing_graphs, locations_of, remarked
@@ -56,7 +55,6 @@ _FEW_NODES = 3
 _MIN_PEAK_SHARE = 0.1
 """A teacher of a few layers makes fewer nodes than that: it counts where its graph is a tenth of the memory peak, from
 which on a lower peak is more than information."""
-_FORWARD = ("forward", "__call__")
 
 
 class _Unused(Struct, frozen=True):
@@ -190,28 +188,29 @@ def _longest_run(rows: Rows, wanted: Bools) -> Rows:
 def _calling_sites(facts: Facts, makers: Rows) -> list[int]:
     """The lines that call the model, the one that makes most nodes first, as the located steps show them.
 
-    A line in a module's ``forward`` belongs to the model: the line to change is the one outside the outermost such.
+    A line in a module's ``forward`` belongs to the model: the line to change is the one outside the outermost such. So
+    does one in a ``__call__``, of layers that are no modules, unless that calls a module itself: then it uses a model.
     """
     events = facts.trace.events
     marks = events.category == Category.LINE_MARK
     above = facts.tree.nearest_ancestor(marks)
     inner = above[makers]
     inner = inner[inner >= 0]
-    in_model = np.array([_is_forward(facts, site) for site in range(len(facts.callsites))], dtype=bool)
+    names = [site.function.rpartition(".")[2] for site in facts.callsites]
+    in_module = np.array([name == "forward" for name in names], dtype=bool)
+    in_call = np.array([name == "__call__" for name in names], dtype=bool)
     found, current = inner.copy(), inner.copy()
+    calls_module = np.zeros(len(inner), dtype=bool)
     while (current >= 0).any():
         site = events.site[current]
-        outside = (current >= 0) & (site < len(in_model)) & (above[current] >= 0)
-        outside[outside] = in_model[site[outside]]
+        known = (current >= 0) & (site >= 0) & (site < len(names)) & (above[current] >= 0)
+        outside = known.copy()
+        outside[known] = in_module[site[known]] | (in_call[site[known]] & ~calls_module[known])
+        calls_module[known] |= in_module[site[known]]
         found = np.where(outside, above[current], found)
         current = np.where(current >= 0, above[current], NONE)
     sites, counts = np.unique(events.site[found], return_counts=True)
     return [int(site) for site in sites[np.argsort(-counts, kind="stable")]]
-
-
-def _is_forward(facts: Facts, site: int) -> bool:
-    known = call_site(facts, site)
-    return known is not None and known.function.rpartition(".")[2] in _FORWARD
 
 
 def _needless_bytes(facts: Facts, calls: Rows, unused: _Unused) -> tuple[int, int]:

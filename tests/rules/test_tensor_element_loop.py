@@ -199,6 +199,20 @@ def test_a_body_of_several_lines_is_one_finding_at_the_costliest():
     assert (found.location.line, [place.line for place in found.also]) == (6, [5])
 
 
+def test_a_function_that_the_loop_calls_for_each_element_is_not_the_place():
+    """The loop's line takes the element, and hands it to a function that costs most."""
+    sites = (CallSite("heat.py", 34, "encode"), CallSite("heat.py", 18, "blob"))
+
+    def body(at: float) -> list[Json]:
+        parts = [[mark(0, at + 30 * n, 29), select(at + 30 * n + 1), mark(1, at + 30 * n + 8, 20),
+                  tensor_op("aten::exp", at + 30 * n + 9, 15, [1])] for n in range(64)]  # fmt: skip
+        return [event for part in parts for event in part]
+
+    (found,) = find(facts_of(steps_of(body, 2000), callsites=sites))
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also]) == (34, [18])
+
+
 def test_a_loop_in_fewer_than_half_of_the_steps_is_silent():
     assert find(facts_of(steps_of(lambda at: [] if at else summing(at)))) == []
 

@@ -161,6 +161,19 @@ def test_the_line_is_the_one_that_calls_the_outermost_module():
     assert found.also == ()
 
 
+@pytest.mark.parametrize(("calls_module", "line"), [(True, 70), (False, 82)])
+def test_a_callable_is_part_of_the_model_unless_it_calls_a_module(calls_module, line):
+    """A predictor is a class of the program's own as much as a layer that is a plain callable."""
+    sites = (
+        CallSite("predict.py", 82, "main", "predictor(image)"),
+        CallSite("predict.py", 70, "Predictor.__call__", "votes = self.net(tile)"),
+        CallSite("model.py", 8, "Net.forward", "return self.head(x)"),
+    )
+    (found,) = find(facts_of(located((0, 1, 2) if calls_module else (0, 1)), callsites=sites))
+    assert found.location is not None
+    assert found.location.line == line
+
+
 def test_without_a_module_the_innermost_line_is_named():
     (found,) = find(facts_of(located((0, 4)), callsites=SITES))
     assert found.location is not None
