@@ -183,7 +183,8 @@ class Run:
     the steps that passed with no profiler on, and ``reference_step_faults`` the page faults in each;
     ``measured_step_faults`` those of the measured steps; ``page_fault_ns`` is what one takes. ``window`` counts the
     recordings of one run of the program, from 1; the first names the directories of the others, beside its own.
-    ``was_stopped`` says that profkit ended the program, as asked, once it was recorded."""
+    ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that the
+    optimizer stepped for the first time after it, too late for its own steps to be recorded instead."""
 
     command: tuple[str, ...] = ()
     python: str | None = None
@@ -208,6 +209,7 @@ class Run:
     window: int = 1
     windows: tuple[str, ...] = ()
     was_stopped: bool = False
+    was_outdone: bool = False
     exit_status: int | None = None
     notes: tuple[str, ...] = ()
     schema: str = "profkit.run/1"

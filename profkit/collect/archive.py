@@ -19,7 +19,8 @@ from profkit.units import format_count
 
 
 class Archive:
-    """``notes`` are written with whatever is written next."""
+    """``notes`` are written with whatever is written next. ``replaces`` is the trace of an earlier recording in the
+    directory, in whose place this one comes once a step was measured, and not before."""
 
     def __init__(
         self,
@@ -33,12 +34,16 @@ class Archive:
         sampler: Sampler,
     ) -> None:
         self.notes: list[str] = []
+        self.replaces: Path | None = None
         self._directory, self._files = directory, files
         self._schedule, self._signals, self._tape = schedule, signals, tape
         self._tracer, self._census, self._sampler = tracer, census, sampler
 
     def keep(self, unfinished_step: int | None = None, more_notes: Iterable[str] = ()) -> None:
         """Export the recording; from here on the files hold a whole run, whatever happens to the program."""
+        if self._stands_back:
+            self._tape.drop()
+            return
         trace = self._tape.export(self._directory, unfinished_step)
         if self._schedule.was_cut_short:
             self.notes.append("fewer steps were recorded than planned, because they are long")
@@ -52,6 +57,8 @@ class Archive:
             page_fault_ns=measure_fault_ns(),
         )
         self.write(more_notes)
+        if self.replaces is not None:
+            self.replaces.unlink(missing_ok=True)
 
     def note_what_is_missing(self, opening_was_full: bool | None) -> None:
         """The program ended, or its recording, before a step was recorded. ``opening_was_full`` says how the opening
@@ -72,6 +79,12 @@ class Archive:
 
     def write(self, more_notes: Iterable[str] = ()) -> None:
         """Write the side files as of now."""
+        if self._stands_back:
+            return
         notes = tuple(dict.fromkeys((*self.notes, *self._tracer.notes, *more_notes)))
         self._files.set(**self._schedule.counted, notes=notes)
         self._files.write(self._tracer.callsites, self._census.samples, self._sampler.samples)
+
+    @property
+    def _stands_back(self) -> bool:
+        return self.replaces is not None and not self._schedule.measured

@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 from profkit.collect.guard import Guard, describe, uncompiled
 from profkit.collect.recorder import Progress, Recorder
 from profkit.collect.schedule import EXPLICIT, Plan
+from profkit.collect.second import ANEW, SecondRecording
 from profkit.collect.stopping import Stopper
 from profkit.collect.subject import Subject
-from profkit.collect.windows import WindowRequests, complete, note_window, window_directory
-from profkit.run import PROFKIT_FAILED, create_directory, default_directory, directory_of_rank
+from profkit.collect.windows import WindowRequests, complete, note_outdone, note_window, window_directory
+from profkit.run import PROFKIT_FAILED, create_directory, default_directory, directory_of_rank, find_trace
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -80,6 +81,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
         self._requests = WindowRequests(self._guard, lambda: not self.is_over, self._begin_window)
+        self._second = SecondRecording(self._guard, lambda: not self.is_over, self._begin_anew)
         self._stopper = Stopper()
         self._outer: profile | None = None
         self._was_used = self._is_finished = False
@@ -202,6 +204,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if self._plan.stops:
             self._stopper.request()
         elif self._recorder is not None:
+            if self._recorder.may_be_outdone:
+                self._second.wait()
             self._requests.signal_name = self._recorder.step_signal
             self._requests.look()
 
@@ -216,6 +220,17 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         note_window(self._directory, directory)
         recorder.start()
 
+    def _begin_anew(self, signal: str) -> None:
+        """The optimizer steps after all, and other steps were recorded."""
+        if self._recorder is not None:
+            self._recorder.finish()
+        note_outdone(self._directory)
+        plan, earlier = self._plan.for_window(2, signal), find_trace(self._directory)
+        told = self._on_progress, self._when_over
+        self._recorder = Recorder(self._directory, plan, self._subject, self._guard, *told, earlier)
+        self._recorder.notes.append(ANEW)
+        self._recorder.start()
+
     def _end(self, exit_status: int | None, notes: Iterable[str], was_stopped: bool = False) -> None:
         self._stopper.cancel()
         if self._recorder is not None:
@@ -223,7 +238,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._recorder.finish(exit_status, notes, was_stopped)
             self._recorder = None
             self._is_finished = True
-            complete(self._directories[:-1], exit_status)
+            complete(self._directories, exit_status)
 
     def _end_at_exit(self) -> None:
         """The program never left the context."""
@@ -234,6 +249,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             profile._current = None
         atexit.unregister(self._end_at_exit)
         self._requests.remove()
+        self._second.remove()
 
     def _give_up(self, error: BaseException) -> None:
         """Profkit itself failed: leave the program alone from here on."""

@@ -43,7 +43,7 @@ class Recorder:
     """`start`, then `step` for each step that the program ends itself, then `finish`: all on one thread.
 
     ``over`` says that nothing is left to do but to `finish`, and ``on_over`` is called then; ``notes`` say what went
-    wrong.
+    wrong. ``replaces`` is the trace of an earlier recording in the directory, which stands until a step was measured.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Recorder:
         guard: Guard,
         on_progress: Progress | None = None,
         on_over: Callable[[], None] = lambda: None,
+        replaces: Path | None = None,
     ) -> None:
         self.over = self._busy = False
         self._plan, self._on_progress, self._on_over = plan, on_progress, on_over
@@ -70,7 +71,7 @@ class Recorder:
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         parts = (self._schedule, self._signals, self._tape, self._tracer, self._census, self._sampler)
         self._archive = Archive(directory, self._files, *parts)
-        self.notes = self._archive.notes
+        self._archive.replaces, self.notes = replaces, self._archive.notes
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
         self._watchdog = Watchdog(self._opening, self._bounds, self._tracer, guard, self._cut_off_if_heard)
         self._on_cuda = lambda: guard(self._opening.record_cuda)
@@ -101,7 +102,6 @@ class Recorder:
 
     @property
     def step_signal(self) -> str | None:
-        """What ends the program's steps, where that is known."""
         return self._signals.name
 
     def finish(self, exit_status: int | None = None, notes: Iterable[str] = (), was_stopped: bool = False) -> None:
@@ -148,13 +148,23 @@ class Recorder:
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0
 
+    @property
+    def may_be_outdone(self) -> bool:
+        return self._signals.may_be_outdone
+
+    def outdone(self) -> None:
+        self._conclude()
+        self._leave()
+        self._on_over()
+
     def end_step(self, is_first: bool) -> None:
         self._busy = True
         try:
             self._turn(time.perf_counter_ns(), count_faults(), is_first)
         finally:
             self._busy = False
-        self._tell_if_over()
+        if self.over:
+            self._on_over()
 
     def _turn(self, now_ns: int, faults: int, is_first: bool) -> None:
         """From the end of one step to the beginning of the next."""
@@ -251,7 +261,7 @@ class Recorder:
             self._leave()
             self._on_over()
 
-    def _look(self) -> None:
+    def _look(self) -> None:  # the watchdog is made later
         self._watchdog.look()
 
     def _cut_off_if_heard(self) -> None:
@@ -261,7 +271,8 @@ class Recorder:
                 self._cut_off()
             finally:
                 self._busy = False
-            self._tell_if_over()
+            if self.over:
+                self._on_over()
 
     def _cut_off(self) -> None:
         if self._schedule.phase is Phase.OPENING:
@@ -272,10 +283,6 @@ class Recorder:
             self._tape.opening = None
             self._conclude()
             self._leave()
-
-    def _tell_if_over(self) -> None:
-        if self.over:
-            self._on_over()
 
     def _call_between(self) -> None:
         between, self._between = self._between, None

@@ -45,6 +45,9 @@ class StepListener(Protocol):
     def end_step(self, is_first: bool) -> None:
         """A step ended; ``is_first`` says that a stronger signal was found, and the steps before were none."""
 
+    def outdone(self) -> None:
+        """The optimizer stepped, too late: steps that ended otherwise were recorded already."""
+
 
 class OptimizerSteps:
     """Calls ``on_step`` after each step of the optimizer that stepped first, and describes all that step.
@@ -172,6 +175,11 @@ class StepSignals:
         return self.name == "forward"
 
     @property
+    def may_be_outdone(self) -> bool:
+        """Whether the steps are calls of the model or batches, for want of an optimizer that steps."""
+        return self._chosen is None and self.name in ("forward", "dataloader")
+
+    @property
     def chosen(self) -> str | None:
         """The one signal that counts; None where the best one does."""
         return self._chosen
@@ -234,6 +242,8 @@ class StepSignals:
         elif self._is_better(name) and not self._listener.is_committed():
             self.name = name
             self._listener.end_step(is_first=True)
+        elif name == "optimizer" and self.may_be_outdone:
+            self._listener.outdone()
 
     def _is_better(self, name: str) -> bool:
         return name == self._chosen or _STRENGTH.get(name, 0) > _STRENGTH[self.name]

@@ -60,6 +60,12 @@ class WindowRequests:
                 if signal.getsignal(_SIGNAL) == self._on_signal:
                     signal.signal(_SIGNAL, signal.SIG_DFL)
 
+    def want(self) -> None:
+        """Ask for a window, as the signal does."""
+        self._is_wanted = True
+        if not self._is_busy():
+            self._call.request()
+
     def look(self) -> None:
         """A recording is over: a window may have been asked for meanwhile."""
         if self._is_wanted:
@@ -71,9 +77,7 @@ class WindowRequests:
             self._signals.give(name)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
-        self._is_wanted = True
-        if not self._is_busy():
-            self._call.request()
+        self.want()
 
     def _listen(self) -> None:
         if not self._is_wanted or self._is_listening or self._is_busy():
@@ -94,6 +98,9 @@ class WindowRequests:
 
     def is_committed(self) -> bool:
         return False
+
+    def outdone(self) -> None:
+        """Whatever comes first begins the window."""
 
     def end_step(self, is_first: bool) -> None:  # noqa: ARG002  # of any kind
         self._is_wanted = False
@@ -119,11 +126,16 @@ def note_window(first: Path, window: Path) -> None:
     save(first, RUN_FILE, replace(run, windows=(*run.windows, window.name)))
 
 
+def note_outdone(directory: Path) -> None:
+    """What was recorded there came too early; it is what there is, until something else takes its place."""
+    save(directory, RUN_FILE, replace(load_run(directory), was_outdone=True))
+
+
 def complete(directories: Sequence[Path], exit_status: int | None) -> None:
     """Say in recordings that ended before the program did how it ended."""
     for directory in directories:
         run = load_run(directory)
-        if run.exit_status is None:
+        if run.exit_status is None and exit_status is not None:
             save(directory, RUN_FILE, replace(run, exit_status=exit_status))
 
 

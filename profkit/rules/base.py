@@ -107,8 +107,7 @@ def rule(kind: Kind, *needs: Need) -> Callable[[Check], Rule]:
 
 
 _NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"
-
-
+_OUTDONE = "the optimizer stepped for the first time after the recording: what grows from call to call may end there"
 _NEVER_IN_OTHER_KINDS = {
     Need.SHAPES: "tensor shapes and types",
     Need.MEMORY: "memory events of PyTorch's allocator",
@@ -121,7 +120,9 @@ def reason_for(facts: Facts, need: Need) -> str:
     """Why a rule with that need cannot look."""
     if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
         return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
-    return _NO_STEPS if need is Need.LIVE and facts.run.torch is not None else need.value
+    if need is Need.LIVE and facts.run.torch is not None:
+        return _OUTDONE if facts.run.was_outdone else _NO_STEPS
+    return need.value
 
 
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
@@ -130,7 +131,7 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.DEVICE: lambda: facts.device.present,
         Need.SHAPES: lambda: facts.operators.has_shapes,
         Need.MEMORY: lambda: facts.memory.present,
-        Need.LIVE: lambda: len(facts.live) > 0,
+        Need.LIVE: lambda: len(facts.live) > 0 and not facts.run.was_outdone,
         Need.OPERATORS: lambda: len(facts.operators.rows) > 0,
     }
     return [need for need in needs if not met[need]()]

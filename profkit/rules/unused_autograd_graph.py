@@ -94,7 +94,7 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
     trained = bool(facts.lines.backward.any() or facts.optimizing.any())
     if makers.size and not trained and len(facts.steps) == 1 and facts.run.torch is None:
         raise CannotLook("the recording is one window without a backward pass, and one may have followed it")
-    if makers.size and not trained and facts.run.step_signal == "optimizer":
+    if makers.size and not trained and (facts.run.step_signal == "optimizer" or facts.run.was_outdone):
         raise CannotLook("the program trains, and the recording ends before a backward pass")
     if not makers.size or growing_graphs(facts):  # a graph that is kept may be meant for a later backward pass
         return

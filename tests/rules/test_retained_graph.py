@@ -172,3 +172,12 @@ def test_a_program_whose_steps_were_not_found_is_told_how_to_be_looked_at():
     assert missing_needs(lone, retained_graph.needs) == [Need.LIVE]
     assert "step()" in reason_for(lone, Need.LIVE)
     assert reason_for(facts_of([op("aten::mm", 1, 9)]), Need.LIVE) == Need.LIVE.value
+
+
+def test_what_grew_before_the_optimizer_stepped_for_the_first_time_may_end_there():
+    """As do the log probabilities of the moves of a game."""
+    events, live = steps(), living(held("logps", APPEND, LIST)).live
+    assert missing_needs(facts_of(events, live=live), retained_graph.needs) == []
+    outdone = facts_of(events, live=live, run=Run(torch="2.13", was_outdone=True))
+    assert missing_needs(outdone, retained_graph.needs) == [Need.LIVE]
+    assert "optimizer" in reason_for(outdone, Need.LIVE)

@@ -91,9 +91,11 @@ def test_a_recording_that_trains_somewhere_is_no_evaluation(proof):
     assert find(facts_of([*evaluating(), *proof])) == []
 
 
-def test_a_program_that_trains_is_not_judged_by_a_step_that_was_cut_off_before_its_backward_pass():
+@pytest.mark.parametrize("more", [{"step_signal": "optimizer"}, {"step_signal": "forward", "was_outdone": True}])
+def test_a_program_that_trains_is_not_judged_by_a_recording_that_ends_before_its_backward_pass(more):
+    """In the middle of a step, or of a game, from which the program learns later."""
     with pytest.raises(CannotLook, match="ends before a backward pass"):
-        find(facts_of(evaluating(), run=Run(torch="2.13.0", step_signal="optimizer")))
+        find(facts_of(evaluating(), run=Run(torch="2.13.0", **more)))
 
 
 def test_a_graph_that_is_kept_may_be_used_later():

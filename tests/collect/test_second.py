@@ -1,0 +1,120 @@
+"""A recording of the optimizer's steps in the place of one that came too early."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import DataLoader
+
+from profkit.collect import opening, second
+from profkit.collect.profiler import profile
+from profkit.collect.sampler import Sampler
+from profkit.run import find_trace, load_live, load_run
+from tests.collect.reading import read_events, steps_of
+
+ROUND = 40
+"""Calls of the model before each step of the optimizer: more than are timed after a recording."""
+
+
+@pytest.fixture(autouse=True)
+def the_opening_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
+    monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
+    monkeypatch.setattr("profkit.collect.forwards._was_compiled", lambda: False)  # by other tests of this process
+    monkeypatch.setattr("profkit.collect.forwards._given_to_compiler", tuple)
+
+
+class Player:
+    """Learns from what it played, one step of the optimizer a round."""
+
+    def __init__(self) -> None:
+        self.model = nn.Linear(8, 2)
+        self.optimizer = SGD(self.model.parameters(), lr=0.1)
+
+    def wait_until_calls_are_steps(self) -> None:
+        while not nn.modules.module._global_forward_hooks:
+            torch.ones(1).neg()
+
+    def play(self, calls: int = ROUND) -> torch.Tensor:
+        return torch.stack([self.model(torch.ones(1, 8)).sum() for _ in range(calls)]).sum()
+
+    def learn(self) -> None:
+        self.optimizer.zero_grad()
+        self.play().backward()
+        self.optimizer.step()
+
+
+@pytest.mark.parametrize("calls", [5, 10, ROUND], ids=["amid", "after", "over"])
+def test_the_optimizers_steps_take_the_place_of_calls_of_the_model(tmp_path: Path, calls: int) -> None:
+    """Whether these were still being recorded, only timed any more, or over when it stepped for the first time."""
+    player = Player()
+    with profile(tmp_path, wait=1, warmup=1, active=2):
+        player.wait_until_calls_are_steps()
+        player.play(calls)
+        for _ in range(12):
+            player.learn()
+    run = load_run(tmp_path)
+    assert (run.step_signal, run.window, run.was_outdone) == ("optimizer", 2, False)
+    assert second.ANEW in run.notes
+    assert [path.name for path in tmp_path.glob("*.pt.trace.json.gz")] == [run.trace]
+    events = read_events(tmp_path)
+    assert len(steps_of(events)) == 3
+    assert sum(event.get("name") == "aten::linear" for event in events) == 3 * ROUND
+
+
+def test_what_was_recorded_first_stands_where_no_step_of_the_optimizer_was_measured(tmp_path: Path) -> None:
+    player = Player()
+    with profile(tmp_path, wait=1, warmup=1, active=2):
+        player.wait_until_calls_are_steps()
+        player.play()
+        for _ in range(2):
+            player.learn()
+    run = load_run(tmp_path)
+    assert (run.step_signal, run.window, run.was_outdone) == ("forward", 1, True)
+    assert run.trace is not None
+    assert find_trace(tmp_path) == tmp_path / run.trace
+    assert len(steps_of(read_events(tmp_path))) == 3
+    assert [sample.step for sample in load_live(tmp_path)] == [0, 1, 2, 3]
+    assert json.loads((tmp_path / "run.json").read_text())["trace"] == run.trace
+
+
+def test_a_look_at_the_data_is_not_what_the_program_is_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profkit.collect.steps.living_optimizers", list)  # other tests' may live on
+    loader = DataLoader(torch.ones(60, 8), batch_size=2)  # type: ignore[arg-type]  # a tensor is a dataset
+    with profile(tmp_path, wait=1, warmup=1, active=2):
+        mean = torch.stack([batch.mean() for batch in loader]).mean()
+        player = Player()
+        for _ in range(12):
+            player.learn()
+    assert mean == 1
+    assert load_run(tmp_path).step_signal == "optimizer"
+
+
+def test_an_optimizer_that_steps_long_after_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    player = Player()
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        player.wait_until_calls_are_steps()
+        player.play()
+        assert recording.is_over
+        late = second.time.monotonic() + second.PATIENCE_S + 1
+        monkeypatch.setattr(second, "time", SimpleNamespace(monotonic=lambda: late))
+        for _ in range(12):
+            player.learn()
+    run = load_run(tmp_path)
+    assert (run.step_signal, run.was_outdone) == ("forward", False)
+
+
+def test_a_signal_that_was_asked_for_is_not_outdone(tmp_path: Path) -> None:
+    player = Player()
+    with profile(tmp_path, wait=1, warmup=1, active=2, steps_from="forward"):
+        player.play()
+        for _ in range(12):
+            player.learn()
+    assert load_run(tmp_path).step_signal == "forward"
