@@ -49,8 +49,8 @@ from profkit.units import format_bytes, format_count
 
 _MIN_NODES = 10
 _MIN_SHARE = 1 / 3
-"""In training: so many nodes in a row, and so large a share of all that are made, are a pass of a model and not a
-metric or an output that the loss happens not to use."""
+"""In training: so many nodes in a row, and so large a share of all that their step makes, are a pass of a model and not
+a metric or an output that the loss happens not to use."""
 _FEW_NODES = 3
 _MIN_PEAK_SHARE = 0.1
 """A teacher of a few layers makes fewer nodes than that: it counts where its graph is a tenth of the memory peak, from
@@ -100,7 +100,8 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
         return
     unused = _passed_over(facts, makers) if trained else _whole_steps(facts, makers)
     measured, steps = facts.measured[unused.makers], facts.steps
-    if not measured.any() or measured.sum() < _MIN_SHARE * facts.measured[makers].sum():
+    beside = _in_the_same_steps(facts, makers, unused.makers[measured])
+    if not measured.any() or measured.sum() < _MIN_SHARE * beside.sum():
         return
     size, peak = _needless_bytes(facts, calls, unused)
     if not unused.is_long and size < _MIN_PEAK_SHARE * max(peak, 1):
@@ -123,6 +124,12 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
         count=max(1, count),
         evidence={"nodes_made_per_step": count},
     )
+
+
+def _in_the_same_steps(facts: Facts, rows: Rows, others: Rows) -> Bools:
+    """Which rows lie in a step that holds one of the others: an evaluation may come with every tenth step."""
+    start_ns, index_of = facts.trace.events.start_ns, facts.steps.index_of
+    return among(index_of(start_ns[rows]), index_of(start_ns[others]))
 
 
 def _calls(facts: Facts) -> Rows:

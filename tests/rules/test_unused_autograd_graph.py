@@ -83,7 +83,7 @@ def test_operators_in_inference_mode_have_no_number():
     [
         backward(2600, range(24, 36)),
         [annotation("Optimizer.step#SGD.step", 2600, 50)],
-        [op("NllLossBackward", 2600, 9, sequence=35)],
+        [op("NllLossBackward", 2600 + 10 * k, 9, sequence=35 - k) for k in range(12)],
     ],
     ids=["a backward pass", "an optimizer", "a backward pass of 2021"],
 )
@@ -129,6 +129,22 @@ def test_a_validation_between_two_training_steps_is_reported_by_its_share_of_all
     last = [step(4, 4 * LENGTH, LENGTH), *moved, *ending(4 * LENGTH + 500, 134), *backward(4600, range(130, 134))]
     (found,) = find(facts_of([*events, *last]))
     assert found.count == 6  # 30 in one of five steps
+
+
+@pytest.mark.parametrize(("unused", "reported"), [(15, 0), (16, 1)])
+def test_a_rare_validation_is_compared_with_the_step_that_it_comes_with(unused, reported):
+    """A third of what that step makes, whatever the others do."""
+    rare = training(steps=1, used=32, unused=unused)
+    others = [{**event, "ts": event["ts"] + LENGTH, "args": _later(event)} for event in training(steps=4, used=32)]
+    assert len(find(facts_of([*rare, *others]))) == reported
+
+
+def _later(event: Json) -> Json:
+    """Its arguments, with a sequence number after those of the first step and the steps counted on."""
+    arguments = dict(event.get("args", {}))
+    if "Sequence number" in arguments:
+        arguments["Sequence number"] += 100
+    return arguments
 
 
 def test_a_forward_pass_whose_backward_was_not_recorded_any_more_is_silent():
