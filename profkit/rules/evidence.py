@@ -99,8 +99,10 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     # What an operator calls itself is no pick of the program's.
     called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
     picks = np.bincount(request[called[named_operators(facts, *PICKS)[called]]], minlength=len(events))[requests]
-    operating = np.bincount(request[called], spent_ns(facts, called), len(events))[requests]
-    chosen: Bools = (picks >= _MIN_PICKS) & (operating >= _LEAST_PICKING * spent_ns(facts, requests))
+    # As recorded: of operators this short nobody knows what is left without what recording them took.
+    taken_ns = tree.end_ns - events.start_ns
+    operating = np.bincount(request[called], taken_ns[called], len(events))[requests]
+    chosen: Bools = (picks >= _MIN_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests])
     return chosen
 
 
