@@ -94,7 +94,8 @@ def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         confidence=0.8 if cause or period else 0.4,
         count=len(slow.ratios),
-        severity=Severity.LOW if cause or period else Severity.INFO,
+        # That the system gave new memory is no line of the program's to change.
+        severity=Severity.LOW if rows.size or period else Severity.INFO,
         evidence={
             "slow_steps": len(slow.ratios),
             "slowest_times_median": round(float(slow.ratios.max()), 2),

@@ -29,6 +29,7 @@ def the_opening_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
     monkeypatch.setattr("profkit.collect.forwards._was_compiled", lambda: False)  # by other tests of this process
     monkeypatch.setattr("profkit.collect.forwards._given_to_compiler", tuple)
+    monkeypatch.setattr("profkit.collect.accumulation.living_optimizers", list)
 
 
 class Player:
@@ -58,7 +59,7 @@ def test_the_optimizers_steps_take_the_place_of_calls_of_the_model(tmp_path: Pat
     with profile(tmp_path, wait=1, warmup=1, active=2):
         player.wait_until_calls_are_steps()
         player.play(calls)
-        for _ in range(12):
+        for _ in range(8):
             player.learn()
     run = load_run(tmp_path)
     assert (run.step_signal, run.window, run.was_outdone) == ("optimizer", 2, False)
@@ -91,7 +92,7 @@ def test_a_look_at_the_data_is_not_what_the_program_is_about(tmp_path: Path, mon
     with profile(tmp_path, wait=1, warmup=1, active=2):
         mean = torch.stack([batch.mean() for batch in loader]).mean()
         player = Player()
-        for _ in range(12):
+        for _ in range(8):
             player.learn()
     assert mean == 1
     assert load_run(tmp_path).step_signal == "optimizer"
@@ -105,7 +106,7 @@ def test_an_optimizer_that_steps_long_after_is_left_alone(tmp_path: Path, monkey
         assert recording.is_over
         late = second.time.monotonic() + second.PATIENCE_S + 1
         monkeypatch.setattr(second, "time", SimpleNamespace(monotonic=lambda: late))
-        for _ in range(12):
+        for _ in range(8):
             player.learn()
     run = load_run(tmp_path)
     assert (run.step_signal, run.was_outdone) == ("forward", False)
@@ -115,6 +116,6 @@ def test_a_signal_that_was_asked_for_is_not_outdone(tmp_path: Path) -> None:
     player = Player()
     with profile(tmp_path, wait=1, warmup=1, active=2, steps_from="forward"):
         player.play()
-        for _ in range(12):
+        for _ in range(8):
             player.learn()
     assert load_run(tmp_path).step_signal == "forward"

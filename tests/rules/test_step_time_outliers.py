@@ -108,6 +108,7 @@ def test_new_memory_shows_without_a_recording():
     faults = tuple(40_000 if ms == 50 else 10 for ms in (0, 0, 0, 0, 0, *with_slow(3, 4, 19)))
     (found,) = find(with_slow(3, 4, 19), reference_step_faults=faults, page_fault_ns=1000)
     assert "page by page" in found.message
+    assert found.severity is Severity.INFO
     assert "Nothing that" in find(with_slow(3, 4, 19), reference_step_faults=faults, page_fault_ns=400)[0].message
 
 
