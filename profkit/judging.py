@@ -7,11 +7,9 @@ which has all that was derived by then. The findings stand in the order of the r
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, structs
@@ -19,14 +17,11 @@ from msgspec import Struct, structs
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
 from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, severity_of
+from profkit.forks import Channel, Fork, processes_at_hand
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit
 from profkit.savings.simulate import predict_saving
-from profkit.trace.decoding import processes_at_hand
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 OWN_ERROR = "failed inside profkit, please report it"
 """How the reason begins when a rule did not abstain but broke; the tests look for it."""
@@ -70,35 +65,26 @@ def judge_all(facts: Facts, alone: bool = False) -> tuple[list[Judged], dict[str
 
 def _judge_shared(facts: Facts, rules: Sequence[Rule]) -> dict[int, _Outcome]:
     """By the number of the rule what two processes found; what is missing nobody judged."""
-    from multiprocessing import get_context  # slow to import, and small recordings need no other process
-
-    forks = get_context("fork")
     for derived in (facts.lines, facts.operators, facts.launches, facts.waits, facts.memory, facts.updates):
         assert derived is not None  # both need it: derived before, it is there for both
     numbers, source = os.pipe()
     os.write(source, bytes(range(len(rules))))
     os.close(source)
-    answers, theirs = forks.Pipe(duplex=False)
-    other = forks.Process(target=_judge_elsewhere, args=(facts, rules, numbers, theirs), daemon=True)
     try:
-        other.start()
-        theirs.close()
-        found = {number: _judge_by(facts, rules[number]) for number in _next_numbers(numbers)}
-        with suppress(EOFError, OSError):
-            found |= answers.recv()
+        other = Fork(lambda channel: _judge_elsewhere(facts, rules, numbers, channel))
+        try:
+            found = {number: _judge_by(facts, rules[number]) for number in _next_numbers(numbers)}
+            with suppress(EOFError, OSError):
+                found |= other.channel.receive()
+        finally:
+            other.end()
     finally:
         os.close(numbers)
-        answers.close()
-        if other.pid is not None:
-            other.kill()
-            other.join()
-        other.close()
     return found
 
 
-def _judge_elsewhere(facts: Facts, rules: Sequence[Rule], numbers: int, answers: Connection) -> None:
+def _judge_elsewhere(facts: Facts, rules: Sequence[Rule], numbers: int, answers: Channel) -> None:
     """Send what was found, without the experiments: they hold functions, which cannot be sent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
     found = {}
     for number in _next_numbers(numbers):
         outcome = _judge_by(facts, rules[number])

@@ -46,6 +46,25 @@ def forks() -> Iterator[Forks]:
         yield started
 
 
+@pytest.fixture
+def _leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every process that the test forked is gone when it ends, and somebody asked how it ended."""
+    forked: list[int] = []
+    fork = os.fork
+
+    def remember() -> int:
+        pid = fork()
+        forked.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", remember)
+    yield
+    assert forked
+    for pid in forked:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How the ordinary programs fared, as ``python -m tests.programs`` shows it; the rows come from all workers."""
     reports = [report for state in ("passed", "failed") for report in terminalreporter.stats.get(state, [])]

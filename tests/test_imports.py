@@ -17,8 +17,8 @@ import pytest
 import profkit
 
 PACKAGE = Path(profkit.__file__).parent
-LAYERS = ("errors", "units", "marks", "run", "experiment", "trace", "derive", "findings", "savings", "rules", "health",
-          "catalogue", "judging", "diagnosing", "measuring", "comparing", "verifying", "report", "cli",
+LAYERS = ("errors", "units", "marks", "forks", "run", "experiment", "trace", "derive", "findings", "savings", "rules",
+          "health", "catalogue", "judging", "diagnosing", "measuring", "comparing", "verifying", "report", "cli",
           "integrations")  # fmt: skip
 SIDE_DOORS = {"collect": {"errors", "units", "marks", "run", "experiment"}}
 """What they may import; they themselves are for the command line and the public package only."""
@@ -32,7 +32,7 @@ HEAVY = {
     # torch takes seconds to import, and a recorded trace must be readable where it is not installed.
     "torch": {"collect"},
     # The other reports are plain text and must not pay for it.
-    "rich": {"cli", "report.text"},
+    "rich": {"cli"},
     # These are no dependencies: only who uses one imports the module for it.
     "lightning": {"integrations.lightning"},
     "pytorch_lightning": {"integrations.lightning"},

@@ -12,36 +12,24 @@ goes on alone, in its loose way.
 from __future__ import annotations
 
 import mmap
-import os
-import signal
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from profkit.forks import Channel, Fork
 from profkit.trace.chunks import Chunk, ChunkDecoder, Translation
 from profkit.trace.containers import PIECE_BYTES
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 """What decoding raises for text that is no list of events."""
-PROCESSES = "PROFKIT_PROCESSES"
-"""The environment variable that says how many processes may decode one trace; 1: only the reader's own."""
-_MOST_PROCESSES = 4
-"""The reader unpacks about four times as fast as one process decodes."""
 _PLACES = 3
 """Chunks that a process has at a time: one that it works on, the next, and one that waits to come out."""
 _PLACE_BYTES = 2 * PIECE_BYTES
 _MOST_WAITING = 16
 """Chunks that wait for one before them in the file."""
-_PATIENCE_S = 5.0
-"""A process that does not end by itself is killed after that; none takes longer for a chunk."""
 
 Text = Sequence[bytes | memoryview]
 
@@ -53,22 +41,6 @@ class Undecoded(Exception):
         super().__init__(offset)
         self.offset = offset
         self.texts = texts
-
-
-def processes_at_hand() -> int:
-    """How many processes may decode: those for which there are processors, if this one can be forked at no risk.
-
-    It cannot where it has threads, which a fork would stop in the middle of whatever they hold.
-    """
-    if sys.platform != "linux" or "torch" in sys.modules:
-        return 1
-    try:
-        if len(os.listdir("/proc/self/task")) > 1:
-            return 1
-        allowed = int(os.environ.get(PROCESSES, _MOST_PROCESSES))
-        return max(1, min(allowed, _MOST_PROCESSES, len(os.sched_getaffinity(0))))
-    except (OSError, ValueError):
-        return 1
 
 
 class _Task(Struct):
@@ -106,9 +78,7 @@ class Decoders:
     def __exit__(self, *_: object) -> None:
         self._tasks.clear()
         for other in self._others:
-            other.dismiss()
-        for other in self._others:
-            other.join()
+            other.end()
         self._others.clear()
 
     def decode(self, text: Text, offset: int) -> Iterator[Chunk]:
@@ -161,18 +131,12 @@ class _Other:
     """A process that decodes. Each text that it was given has a place in memory until its chunk came out."""
 
     def __init__(self, translation: Translation) -> None:
-        from multiprocessing import get_context  # slow to import, and small traces need no other process
-
-        forks = get_context("fork")
         self.places_taken = 0
         self._asked: deque[_Task] = deque()
         self._translation = translation
         self._memory = mmap.mmap(-1, _PLACES * _PLACE_BYTES)
         self._next_place = 0
-        self._connection, theirs = forks.Pipe()
-        self._process = forks.Process(target=_serve, args=(theirs, self._connection, self._memory), daemon=True)
-        self._process.start()
-        theirs.close()
+        self._fork = Fork(lambda channel: _serve(channel, self._memory))
 
     def has_room_for(self, text: Text) -> bool:
         return self.places_taken < _PLACES and sum(map(len, text)) + 2 <= _PLACE_BYTES
@@ -187,44 +151,33 @@ class _Other:
         self.places_taken += 1
         self._asked.append(task)
         with suppress(OSError):  # a process that is gone answers nothing
-            self._connection.send((begin, end))
+            self._fork.channel.send((begin, end))
         return task
 
     def answer(self, wait: bool) -> None:
         """Take the chunks that are made by now; at least one with ``wait``."""
         while self._asked:
             try:
-                if not (wait or self._connection.poll()):
+                if not (wait or self._fork.channel.has_more()):
                     return
-                chunk = self._connection.recv()
+                chunk = self._fork.channel.receive()
             except (OSError, EOFError):
                 chunk = None
             task, wait = self._asked.popleft(), False
             task.chunk, task.has_failed = chunk, chunk is None
 
-    def dismiss(self) -> None:
-        """Ask it to end, after what it has begun. That the connection is closed need not tell it: later processes
-        inherited this end of it."""
-        with suppress(OSError):
-            self._connection.send(None)
-        self._connection.close()
-
-    def join(self) -> None:
-        self._process.join(_PATIENCE_S)
-        self._process.kill()
-        self._process.join()
-        self._process.close()
+    def end(self) -> None:
+        self._fork.end()
 
 
-def _serve(requests: Connection, theirs: Connection, memory: mmap.mmap) -> None:
+def _serve(channel: Channel, memory: mmap.mmap) -> None:
     """Decode what stands in the memory as long as somebody asks; the answer is None for what does not decode."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the reader ends this process
-    theirs.close()  # or the reader's end would never be seen to be closed
     decoder, content = ChunkDecoder(), memoryview(memory)
     with suppress(OSError, EOFError):
-        while (place := requests.recv()) is not None:
+        while True:
+            begin, end = channel.receive()
             try:
-                chunk = decoder.decode(content[place[0] : place[1]])
+                chunk = decoder.decode(content[begin:end])
             except UNDECODABLE:
                 chunk = None
-            requests.send(chunk)
+            channel.send(chunk)

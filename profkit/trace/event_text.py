@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
+from profkit.forks import processes_at_hand
 from profkit.trace.chunks import Chunk
 from profkit.trace.columns import ColumnBuilder
-from profkit.trace.decoding import UNDECODABLE, Decoders, Undecoded, processes_at_hand
+from profkit.trace.decoding import UNDECODABLE, Decoders, Undecoded
 from profkit.trace.kineto_schema import Document, Event
 from profkit.trace.window import (
     MOST_HELD_BYTES,
@@ -32,7 +33,7 @@ from profkit.trace.window import (
 _document_decoder = msgspec.json.Decoder(Document, float_hook=str)
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATOR = re.compile(r"\}\s*,\s*\{")
-_ALONE_BYTES = 4 << 20
+_ALONE_BYTES = 2 << 20
 """So much one process reads by itself: less than that is read sooner than others have begun."""
 _MOST_ARRAYS = 16
 """Lists of that name that are tried as the list of the events."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import subprocess
 import sys
-import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from profkit.errors import UnreadableInput
 from profkit.trace import containers, decoding, event_text
 from profkit.trace.chunks import Chunk
 from profkit.trace.columns import ColumnBuilder, TooMuch
-from profkit.trace.decoding import PROCESSES, processes_at_hand
 from profkit.trace.events import Trace
 from profkit.trace.kineto import read_kineto
 from tests.traces import json_of, memory, op, step, thread_name
@@ -90,10 +86,10 @@ def test_others_decoded_most_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(asked) > 10
 
 
+@pytest.mark.usefixtures("_leaves_no_process")
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.json", as_text(events()))
     read(path, 3)
-    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("damage", [
@@ -149,12 +145,12 @@ def refuse() -> int:
     raise BlockingIOError("no more processes")
 
 
+@pytest.mark.usefixtures("_leaves_no_process")
 def test_an_error_of_the_reader_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "trace.json", as_text(events()))
     monkeypatch.setattr(ColumnBuilder, "append", too_much)
     with pytest.raises(UnreadableInput, match="memory limit"):
         read(path, 3)
-    assert not multiprocessing.active_children()
 
 
 @settings(max_examples=settings().max_examples // 6, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -178,41 +174,7 @@ def outcome(path: Path, processes: int) -> Trace | UnreadableInput:
         return error
 
 
-def test_a_process_with_threads_is_not_forked() -> None:
-    go_on = threading.Event()
-    thread = threading.Thread(target=go_on.wait)
-    thread.start()
-    try:
-        assert processes_at_hand() == 1
-    finally:
-        go_on.set()
-        thread.join()
-
-
 def too_much(builder: ColumnBuilder, chunk: Chunk) -> None:
     builder.rows += chunk.rows
     if builder.rows > 500:
         raise TooMuch
-
-
-def in_a_fresh_process(code: str, **variables: str) -> str:
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **variables}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-ASK = "from profkit.trace.decoding import processes_at_hand as f; print(f())"
-
-
-def test_a_process_without_threads_uses_the_processors_that_it_may_run_on() -> None:
-    expected = min(4, len(os.sched_getaffinity(0)))
-    assert in_a_fresh_process(ASK) == str(expected)
-
-
-@pytest.mark.parametrize(("variable", "processes"), [("1", "1"), ("0", "1"), ("many", "1")])
-def test_the_environment_says_how_many(variable: str, processes: str) -> None:
-    assert in_a_fresh_process(ASK, **{PROCESSES: variable}) == processes
-
-
-def test_one_processor_is_for_one_process() -> None:
-    assert in_a_fresh_process(f"import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); {ASK}") == "1"

@@ -1,0 +1,95 @@
+"""A page of plain text: what is written is wrapped, indented and, on a terminal, coloured.
+
+Without colour it holds no escape codes; no line is wider than the page. The standard library's `textwrap` and click do
+it: a library that draws tables takes longer to import than most traces take to diagnose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import TextWrapper
+from typing import Any
+
+from click import style
+
+Style = dict[str, Any]
+"""What `click.style` takes: ``fg``, ``bold`` and so on."""
+BOLD: Style = {"bold": True}
+DIM: Style = {"dim": True}
+ITALIC: Style = {"italic": True}
+TITLE: Style = {"bold": True, "underline": True}
+
+_MIN_WIDTH = 40
+_LABEL_WIDTH = 12
+_GAP = "  "
+_CUT = " ..."
+
+
+class Page:
+    """Lines of text, at most ``width`` columns wide (at least 40)."""
+
+    def __init__(self, width: int, color: bool) -> None:
+        self.width = max(width, _MIN_WIDTH)
+        self._color = color
+        self._lines: list[str] = []
+
+    def __str__(self) -> str:
+        return "".join(f"{line.rstrip()}\n" for line in self._lines)
+
+    @property
+    def room(self) -> int:
+        """Columns beside a label."""
+        return self.width - _LABEL_WIDTH
+
+    def write(self, text: str = "", look: Style | None = None, indent: int = 0) -> None:
+        """A paragraph; an empty line where there is no text."""
+        for line in self._wrap(text, indent) or [""]:
+            self._lines.append(" " * indent + self._styled(line, look))
+
+    def write_title(self, title: str) -> None:
+        self.write()
+        self.write(title, TITLE)
+
+    def write_parts(self, *parts: tuple[str, Style | None]) -> None:
+        """A line of parts that look different; without their looks where it must be wrapped."""
+        text = "".join(part for part, _ in parts)
+        if len(text) > self.width:
+            self.write(text)
+        else:
+            self._lines.append("".join(self._styled(part, look) for part, look in parts))
+
+    def write_row(self, label: str, lines: Iterable[str]) -> None:
+        """The label in a column of its own, the lines beside it; what is wrapped stays beside it."""
+        label = f"   {label}"
+        for text in lines:
+            for line in self._wrap(text, _LABEL_WIDTH) or [""]:
+                self._lines.append(self._styled(f"{label:<{_LABEL_WIDTH}}", DIM) + line)
+                label = ""
+
+    def write_bullet(self, text: str, most_lines: int | None = None) -> None:
+        """Text behind a dash, cut at a word where it would take more lines."""
+        for i, line in enumerate(self._wrap(text, 2, most_lines)):
+            self._lines.append(("  " if i else "- ") + line)
+
+    def write_table(self, rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
+        """Columns as wide as their cells, those in ``right`` flush right; the first column is wrapped where need be."""
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        others = sum(widths[1:]) + len(_GAP) * (len(widths) - 1)
+        widths[0] = min(widths[0], max(self.width - others, _MIN_WIDTH // 4))
+        for first, *cells in rows:
+            padded = (
+                f"{cell:>{w}}" if i in right else f"{cell:<{w}}"
+                for i, (cell, w) in enumerate(zip(cells, widths[1:], strict=True), 1)
+            )
+            head, *more = TextWrapper(widths[0]).wrap(first) or [""]
+            self._lines.append(_GAP.join([f"{head:<{widths[0]}}", *padded]))
+            self._lines.extend(more)
+
+    def _wrap(self, text: str, indent: int, most_lines: int | None = None) -> list[str]:
+        wrapper = TextWrapper(
+            self.width - indent, expand_tabs=False, break_on_hyphens=False, max_lines=most_lines, placeholder=_CUT
+        )
+        return wrapper.wrap(text)
+
+    def _styled(self, text: str, look: Style | None) -> str:
+        return style(text, **look) if self._color and look and text.strip() else text
