@@ -174,6 +174,11 @@ def _is_counted(run: Run) -> bool:
     return run.step_signal is not None and run.window == 1
 
 
+def _describe_steps(facts: Facts) -> str:
+    signal, number = _STEP_SIGNALS.get(facts.run.step_signal or "", facts.steps.source), facts.run.signals_per_step
+    return signal if number == 1 else f"{signal}, {number} to a step"
+
+
 def _time(facts: Facts) -> Timing:
     steps, reference = facts.steps, facts.run.reference_step_ns
     unprofiled = int(median(reference)) if reference else None
@@ -182,7 +187,7 @@ def _time(facts: Facts) -> Timing:
     return Timing(
         steps=steps.measured_count,
         step_time_ns=steps.median_ns,
-        steps_from=_STEP_SIGNALS.get(facts.run.step_signal or "", steps.source),
+        steps_from=_describe_steps(facts),
         unprofiled_step_time_ns=unprofiled,
         profiler_overhead_fraction=steps.median_ns / unprofiled - 1 if unprofiled else None,
         measured_steps=measured_numbers(facts.trace, steps) if _is_counted(facts.run) else None,

@@ -183,7 +183,8 @@ class Run:
     the steps that passed with no profiler on, and ``reference_step_faults`` the page faults in each;
     ``measured_step_faults`` those of the measured steps; ``page_fault_ns`` is what one takes. ``window`` counts the
     recordings of one run of the program, from 1; the first names the directories of the others, beside its own.
-    ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that the
+    ``signals_per_step`` says how often ``step_signal`` comes in a step: an epoch may be one, of many steps of the
+    optimizer. ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that the
     optimizer stepped for the first time after it, too late for its own steps to be recorded instead."""
 
     command: tuple[str, ...] = ()
@@ -199,6 +200,7 @@ class Run:
     loaders: tuple[LoaderUse, ...] = ()
     optimizers: tuple[OptimizerUse, ...] = ()
     step_signal: str | None = None
+    signals_per_step: int = 1
     reference_step_ns: tuple[int, ...] = ()
     reference_step_faults: tuple[int, ...] = ()
     measured_step_faults: tuple[int, ...] = ()

@@ -20,7 +20,7 @@ from profkit.units import format_count
 
 class Archive:
     """``notes`` are written with whatever is written next. ``replaces`` is the trace of an earlier recording in the
-    directory, in whose place this one comes once a step was measured, and not before."""
+    directory, in whose place this one comes once enough of its steps were measured, and not before."""
 
     def __init__(
         self,
@@ -87,4 +87,4 @@ class Archive:
 
     @property
     def _stands_back(self) -> bool:
-        return self.replaces is not None and not self._schedule.measured
+        return self.replaces is not None and not self._schedule.has_enough

@@ -51,6 +51,12 @@ class Guard:
             raise
 
 
+def say(line: str) -> None:
+    """One line on stderr."""
+    with suppress(Exception):  # the program may have closed or replaced it
+        sys.stderr.write(f"profkit: {line}\n")
+
+
 def describe(error: BaseException) -> str:
     """One line; profkit's own errors say all by themselves."""
     text = "an error that cannot be shown"

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
-from profkit.collect.guard import Guard, describe, uncompiled
+from profkit.collect.guard import Guard, describe, say, uncompiled
 from profkit.collect.recorder import Progress, Recorder
 from profkit.collect.schedule import EXPLICIT, Plan
 from profkit.collect.second import ANEW, SecondRecording
@@ -110,7 +110,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             try:
                 self._diagnosis = diagnoser(self._directory)
             except Exception as error:
-                _say(f"no diagnosis: {describe(error)}")
+                say(f"no diagnosis: {describe(error)}")
         return self._diagnosis
 
     @uncompiled
@@ -179,12 +179,12 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     def _begin(self) -> None:
         if self._was_used:
-            _say("not recording: a profile records once, make another one")
+            say("not recording: a profile records once, make another one")
             return
         self._was_used = True
         if profile._current is not None:
             self._outer = profile._current
-            _say("not recording: another profkit.profile is on, which gets this one's steps")
+            say("not recording: another profkit.profile is on, which gets this one's steps")
             return
         recorder = self._make_recorder(self._directory, self._plan)
         profile._current = self
@@ -192,21 +192,25 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._requests.install()
         recorder.start()
 
-    def _make_recorder(self, directory: Path, plan: Plan) -> Recorder:
-        create_directory(directory)
-        subject, guard = self._subject, self._guard
-        self._recorder = Recorder(directory, plan, subject, guard, self._on_progress, self._when_over)
-        self._directories.append(directory)
+    def _make_recorder(self, directory: Path, plan: Plan, replaces: Path | None = None) -> Recorder:
+        if directory not in self._directories:
+            create_directory(directory)
+            self._directories.append(directory)
+        told = self._on_progress, self._when_over
+        self._recorder = Recorder(directory, plan, self._subject, self._guard, *told, replaces)
         return self._recorder
 
     def _when_over(self) -> None:
         """Nothing of the program is recorded or timed any more."""
         if self._plan.stops:
             self._stopper.request()
-        elif self._recorder is not None:
-            if self._recorder.may_be_outdone:
+        elif (recorder := self._recorder) is not None:
+            self._requests.signal_name = recorder.signals.name
+            if (cycle := recorder.cycles.found) is not None:
+                self._record_anew(cycle.plan(self._plan), cycle.note)
+                return
+            if recorder.signals.may_be_outdone:
                 self._second.wait()
-            self._requests.signal_name = self._recorder.step_signal
             self._requests.look()
 
     def _begin_window(self, signal: str) -> None:
@@ -220,16 +224,18 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         note_window(self._directory, directory)
         recorder.start()
 
-    def _begin_anew(self, signal: str) -> None:
+    def _begin_anew(self) -> None:
         """The optimizer steps after all, and other steps were recorded."""
+        self._record_anew(self._plan.for_optimizer(), ANEW, note_outdone)
+
+    def _record_anew(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
+        """In the place of what the directory holds, once enough was measured."""
         if self._recorder is not None:
             self._recorder.finish()
-        note_outdone(self._directory)
-        plan, earlier = self._plan.for_window(2, signal), find_trace(self._directory)
-        told = self._on_progress, self._when_over
-        self._recorder = Recorder(self._directory, plan, self._subject, self._guard, *told, earlier)
-        self._recorder.notes.append(ANEW)
-        self._recorder.start()
+        mark(self._directory)
+        recorder = self._make_recorder(self._directory, plan, find_trace(self._directory))
+        recorder.notes.append(note)
+        recorder.start()
 
     def _end(self, exit_status: int | None, notes: Iterable[str], was_stopped: bool = False) -> None:
         self._stopper.cancel()
@@ -256,16 +262,11 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         recorder, self._recorder = self._recorder, None
         with suppress(Exception):
             self._let_go()
-            _say(f"{'not recording' if recorder is None else 'recording abandoned'}: {describe(error)}")
+            say(f"{'not recording' if recorder is None else 'recording abandoned'}: {describe(error)}")
             if recorder is not None:
                 recorder.abandon()
                 recorder.notes.append(PROFKIT_FAILED + describe(error))
                 recorder.write()
-
-
-def _say(line: str) -> None:
-    with suppress(Exception):  # the program may have closed or replaced its stderr
-        sys.stderr.write(f"profkit: {line}\n")
 
 
 def _around_fork(action: Callable[[Recorder], None]) -> Callable[[], None]:

@@ -15,6 +15,7 @@ from threading import current_thread, get_ident, main_thread
 from profkit.collect import environment
 from profkit.collect.archive import Archive
 from profkit.collect.bounds import Bounds
+from profkit.collect.cycles import CycleWatch
 from profkit.collect.faults import count_faults
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
@@ -43,7 +44,8 @@ class Recorder:
     """`start`, then `step` for each step that the program ends itself, then `finish`: all on one thread.
 
     ``over`` says that nothing is left to do but to `finish`, and ``on_over`` is called then; ``notes`` say what went
-    wrong. ``replaces`` is the trace of an earlier recording in the directory, which stands until a step was measured.
+    wrong. ``replaces`` is the trace of an earlier recording in the directory, which stands until enough of this one
+    was measured. ``cycles`` knows whether steps come in cycles, which want to be recorded anew.
     """
 
     def __init__(
@@ -59,19 +61,20 @@ class Recorder:
         self.over = self._busy = False
         self._plan, self._on_progress, self._on_over = plan, on_progress, on_over
         self._files = SideFiles(directory, subject)
-        self._files.set(window=plan.window)
+        self._files.set(window=plan.window, signals_per_step=plan.every)
         self._schedule = Schedule(plan)
         self._is_user = UserFiles(subject.roots)
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
-        self._signals = StepSignals(self, guard, WorkerWatch(directory, self._is_user, guard))
+        self.signals = StepSignals(self, guard, WorkerWatch(directory, self._is_user, guard))
         self._tape = Tape(lambda: guard(self._yield_to_program))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._look)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
-        parts = (self._schedule, self._signals, self._tape, self._tracer, self._census, self._sampler)
+        parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
         self._archive = Archive(directory, self._files, *parts)
         self._archive.replaces, self.notes = replaces, self._archive.notes
+        self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, _MAX_EVENTS)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
         self._watchdog = Watchdog(self._opening, self._bounds, self._tracer, guard, self._cut_off_if_heard)
         self._on_cuda = lambda: guard(self._opening.record_cuda)
@@ -84,8 +87,9 @@ class Recorder:
             self.notes.append("the program runs a profiler of its own: nothing was recorded")
             self.over = True
             return
-        self._signals.install(has_begun=not self._plan.opening, chosen=self._plan.chosen_signal)
-        if self._plan.opening:
+        plan = self._plan
+        self.signals.install(not plan.opening, plan.chosen_signal, plan.every)
+        if plan.opening:
             if current_thread() is main_thread():  # elsewhere nothing could end it
                 self._opening.begin()
             when_cuda_starts(self._on_cuda)
@@ -97,12 +101,8 @@ class Recorder:
     def step(self, between: Callable[[], None] | None = None) -> None:
         """The program says that a step ended. ``between`` is called before the next one begins."""
         self._between = between
-        self._signals.give(EXPLICIT)
+        self.signals.give(EXPLICIT)
         self._call_between()
-
-    @property
-    def step_signal(self) -> str | None:
-        return self._signals.name
 
     def finish(self, exit_status: int | None = None, notes: Iterable[str] = (), was_stopped: bool = False) -> None:
         """Keep what was recorded, however far it came, and write all files."""
@@ -117,7 +117,7 @@ class Recorder:
     def abandon(self) -> None:
         """Remove everything from the program after an error, whatever state it left behind."""
         self.over = True
-        for remove in (self._signals.remove, self._stop_tracing, self._tape.remove, self._sampler.stop):
+        for remove in (self.signals.remove, self._stop_tracing, self._tape.remove, self._sampler.stop):
             with suppress(Exception):
                 remove()
 
@@ -134,7 +134,7 @@ class Recorder:
         """In the child of a fork: remove everything, and leave the recording to the parent."""
         self.over = True
         self._tracer.pause()
-        self._signals.remove()
+        self.signals.remove()
         self._tape.disown()
 
     def write(self) -> None:
@@ -147,10 +147,6 @@ class Recorder:
 
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0
-
-    @property
-    def may_be_outdone(self) -> bool:
-        return self._signals.may_be_outdone
 
     def outdone(self) -> None:
         self._conclude()
@@ -182,6 +178,8 @@ class Recorder:
         following = schedule.restart(must_wait) if is_first else schedule.advance(now_ns, faults)
         if ended is Phase.LOCATED and following is not Phase.LOCATED:
             following = self._end_located()
+        if ended is Phase.AFTER:
+            following = self.cycles.look(self.signals.name)
         if self._on_progress is not None:
             self._on_progress(ended.value, *self._schedule.progress)
         self._enter(following)
@@ -207,7 +205,7 @@ class Recorder:
 
     def _enter(self, phase: Phase) -> None:
         """Do what the step that begins needs."""
-        if self._schedule.measured or (self._schedule.recorded and not self._signals.is_weak):
+        if self._schedule.measured or (self._schedule.recorded and not self.signals.is_weak):
             self._tape.opening = None
         if phase.recorded:
             recording = self._tape.running or self._begin_recording()
@@ -225,11 +223,11 @@ class Recorder:
         """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
         self._bounds.end()
         self._tape.keep_located()
-        return self._schedule.let_settle(max(int(self._tape.cut_operators_off), self._signals.batches_ahead))
+        return self._schedule.let_settle(max(int(self._tape.cut_operators_off), self.signals.batches_ahead))
 
     def _begin_recording(self) -> Recording:
         if self._tape.located is None:
-            self._signals.forget_uses()
+            self.signals.forget_uses()
         self._bounds.begin(max(self._schedule.reference_step_ns, default=0), self._opening.was_filled_by_events)
         recording = self._tape.start()
         if recording.cuda and (uuid := environment.device_uuid()) is not None:
@@ -277,7 +275,7 @@ class Recorder:
     def _cut_off(self) -> None:
         if self._schedule.phase is Phase.OPENING:
             if self._opening.look_at():
-                self._signals.listen_to_forwards()
+                self.signals.listen_to_forwards()
         elif self._bounds.are_exceeded(self._tracer.has_ended):
             self.notes.append("a step was so long that the recording was ended in the middle of it")
             self._tape.opening = None
@@ -295,6 +293,6 @@ class Recorder:
     def _leave(self) -> None:
         """Remove everything from the program: from here on it runs as if profkit were not there."""
         self.over = True
-        self._signals.remove()
+        self.signals.remove()
         self._tape.remove()
         self._sampler.stop()

@@ -53,7 +53,9 @@ class Plan:
 
     ``steps_from`` is the one signal that ends steps, by its name in `SIGNALS`; None: the best that comes. No step
     before ``at_step`` is recorded. ``stops`` ends the program once it is recorded. ``window`` counts the recordings of
-    one run of the program, from 1.
+    one run of the program, from 1; one that ``is_second`` takes the place of the first. The signal must come ``every``
+    so many times to end a step; how long such steps took that passed unprofiled, and their page faults, may be known
+    before.
     """
 
     wait: int = 3
@@ -67,6 +69,10 @@ class Plan:
     at_step: int = 0
     stops: bool = False
     window: int = 1
+    is_second: bool = False
+    every: int = 1
+    known_step_ns: tuple[int, ...] = ()
+    known_step_faults: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.wait, self.warmup, self.after, self.at_step) < 0 or self.active < 1:
@@ -79,10 +85,26 @@ class Plan:
         """The one signal that ends steps, as the run's file names it; None where the best one does."""
         return None if self.steps_from is None else SIGNALS[self.steps_from]
 
+    @property
+    def finds_cycles(self) -> bool:
+        """Whether nobody chose what a step is: then it may turn out to be several steps of the optimizer."""
+        chosen = None if self.is_second else self.steps_from
+        return chosen is None and self.every == 1 and not (self.at_step or self.stops)
+
     def for_window(self, window: int, signal: str) -> Plan:
         """The plan of a later window, which begins where a step ends that ``signal`` announced."""
         chosen = next(name for name, given in SIGNALS.items() if given == signal)
         return replace(self, opening=False, steps_from=chosen, at_step=0, window=window)
+
+    def for_optimizer(self) -> Plan:
+        """The plan of the recording that takes the place of one that came before the optimizer stepped."""
+        return replace(self.for_window(2, SIGNALS["optimizer"]), is_second=True)
+
+    def for_cycles(self, every: int, cycles: int, step_ns: tuple[int, ...], step_faults: tuple[int, ...]) -> Plan:
+        """The plan of a recording that begins where a step of the optimizer ends, and takes ``every`` so many for one;
+        of ``cycles`` steps, after those that passed already."""
+        plan = replace(self.for_optimizer(), wait=0, warmup=1, active=cycles, after=0)
+        return replace(plan, every=every, known_step_ns=step_ns, known_step_faults=step_faults)
 
 
 class Schedule:
@@ -110,6 +132,11 @@ class Schedule:
         return self._active
 
     @property
+    def has_enough(self) -> bool:
+        """Whether so much was measured that an earlier recording may go: growth is told from all cycles only."""
+        return self._active >= (1 if self._plan.every == 1 else self._plan.active)
+
+    @property
     def is_settling(self) -> bool:
         """Whether the current step passes between the located steps and the measured ones."""
         return self.phase is Phase.REFERENCE and self._located > 0
@@ -118,6 +145,21 @@ class Schedule:
     def was_cut_short(self) -> bool:
         """Whether fewer steps were measured than planned, because they are long."""
         return self.phase in (Phase.AFTER, Phase.DONE) and self._active < self._plan.active
+
+    @property
+    def timed(self) -> int:
+        """Steps that passed behind the recorded ones."""
+        return self._after
+
+    @property
+    def after_ns(self) -> list[int]:
+        """How long these took."""
+        return self.reference_step_ns[len(self.reference_step_ns) - self._after :]
+
+    @property
+    def after_faults(self) -> list[int]:
+        """Their page faults."""
+        return self.reference_step_faults[len(self.reference_step_faults) - self._after :]
 
     @property
     def counted(self) -> dict[str, tuple[int, ...]]:
@@ -153,8 +195,8 @@ class Schedule:
         """
         self._between = min(self._plan.wait, 1) if self._plan.warmup else 0
         self._before = max(self._plan.wait - self._between, self._plan.at_step, int(must_wait))
-        self.reference_step_ns.clear()
-        self.reference_step_faults.clear()
+        self.reference_step_ns[:] = self._plan.known_step_ns
+        self.reference_step_faults[:] = self._plan.known_step_faults
         self.step = self._located = self._settled = self._active = self._after = 0
         self._recorded_ns = self._begun_ns = self._begun_faults = 0
         self.phase = self._next()
@@ -169,6 +211,16 @@ class Schedule:
         """At least that many steps pass between the located ones and the measured ones; returns the current phase."""
         self._between = max(self._between, steps)
         self.phase = self._next()
+        return self.phase
+
+    def go_on_timing(self) -> Phase:
+        """One step more passes behind the recorded ones."""
+        self.phase = Phase.AFTER
+        return self.phase
+
+    def end(self) -> Phase:
+        """No step more is timed."""
+        self.phase = Phase.DONE
         return self.phase
 
     def _count(self, took_ns: int, faults: int) -> None:

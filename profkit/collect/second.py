@@ -23,7 +23,7 @@ ANEW = "the optimizer stepped after other steps had been recorded: these are its
 class SecondRecording:
     """``begin`` is called at most once, at the end of a step of the optimizer; never while ``is_busy``."""
 
-    def __init__(self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None]) -> None:
+    def __init__(self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[], None]) -> None:
         self._begin = begin
         self._end: float | None = None
         self._request = WindowRequests(guard, is_busy, self._begin_in_time)
@@ -38,6 +38,6 @@ class SecondRecording:
     def remove(self) -> None:
         self._request.remove()
 
-    def _begin_in_time(self, signal: str) -> None:
+    def _begin_in_time(self, _signal: str) -> None:
         if self._end is not None and time.monotonic() <= self._end:
-            self._begin(signal)
+            self._begin()

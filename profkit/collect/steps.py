@@ -168,6 +168,7 @@ class StepSignals:
         self._accumulation = Accumulation()
         self._batches_count: bool | None = None
         self._chosen: str | None = None
+        self._every, self._ends = 1, 0
 
     @property
     def is_weak(self) -> bool:
@@ -208,9 +209,10 @@ class StepSignals:
         self._loader.uses.clear()
         self._optimizer.forget_uses()
 
-    def install(self, has_begun: bool, chosen: str | None = None) -> None:
+    def install(self, has_begun: bool, chosen: str | None = None, every: int = 1) -> None:
         """Listen; to nothing but ``chosen``, where that is given. Where a step ``has_begun`` already, the signals end
-        that one: calls of `step` do where nothing is chosen."""
+        that one: calls of `step` do where nothing is chosen. It takes ``every`` so many to end a step."""
+        self._every, self._ends = every, 0
         self._chosen = chosen or (EXPLICIT if has_begun else None)
         self.name = self._chosen if has_begun else None
         self._optimizer.install()
@@ -238,7 +240,9 @@ class StepSignals:
         if in_backward_pass() or self._chosen not in (None, name) or not self._listener.hears():
             return
         if name == self.name:
-            self._listener.end_step(is_first=False)
+            self._ends += 1
+            if self._ends % self._every == 0:
+                self._listener.end_step(is_first=False)
         elif self._is_better(name) and not self._listener.is_committed():
             self.name = name
             self._listener.end_step(is_first=True)

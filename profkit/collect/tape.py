@@ -26,7 +26,7 @@ class Tape:
         self.located: Recording | None = None
         self.running: Recording | None = None
         self.cut_operators_off = False
-        self._opening_events = 0
+        self.located_events = self._opening_events = 0
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
         self._saves = SaveMarks()
@@ -88,7 +88,7 @@ class Tape:
         """Stop what runs and keep it, to be exported with the measured steps."""
         stopped = self.stop()
         if stopped is not None:
-            self._look_through(stopped)
+            self.located_events = self._look_through(stopped)
             self.located = stopped
 
     def _look_through(self, stopped: Recording) -> int:

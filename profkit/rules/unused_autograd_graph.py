@@ -49,8 +49,8 @@ from profkit.units import format_bytes, format_count
 
 _MIN_NODES = 10
 _MIN_SHARE = 1 / 3
-"""In training: so many nodes in a row, and so large a share of all that their step makes, are a pass of a model and not
-a metric or an output that the loss happens not to use."""
+"""In training: so many nodes in a row, and so large a share of all that are made for one step of the optimizer, are a
+pass of a model and not a metric or an output that the loss happens not to use."""
 _FEW_NODES = 3
 _MIN_PEAK_SHARE = 0.1
 """A teacher of a few layers makes fewer nodes than that: it counts where its graph is a tenth of the memory peak, from
@@ -101,7 +101,7 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
     unused = _passed_over(facts, makers) if trained else _whole_steps(facts, makers)
     measured, steps = facts.measured[unused.makers], facts.steps
     beside = _in_the_same_steps(facts, makers, unused.makers[measured])
-    if not measured.any() or measured.sum() < _MIN_SHARE * beside.sum():
+    if not measured.any() or measured.sum() < _MIN_SHARE * beside.sum() / facts.run.signals_per_step:
         return
     size, peak = _needless_bytes(facts, calls, unused)
     if not unused.is_long and size < _MIN_PEAK_SHARE * max(peak, 1):

@@ -1,0 +1,114 @@
+"""Steps of the optimizer that come in cycles, of which one holds much more than the others.
+
+A game is played and then learnt from in many steps; at the end of each epoch the model is evaluated and saved. What
+comes once in so many steps is seldom among the few that are recorded. So the steps after these are timed for some
+seconds more. If some of them take much longer, at equal distances, and this makes up a good part of the time, whole
+cycles are recorded anew, each as one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from profkit.collect.schedule import Phase, Plan, Schedule
+
+MEASURED = 3
+"""Cycles that are measured, after the one that is located: growth is told from four."""
+_PATIENCE_NS = 20 * 10**9
+_MOST_STEPS = 5000
+_LEAST_STEP_NS = 10**6
+"""To be told of the end of a step takes some 10 us: of shorter ones it would be more than a hundredth."""
+_LONG = 3.0
+"""Times the median: what a step takes that holds something else besides. Steps of the like vary by less."""
+_STANDS_OUT = 10.0
+"""Times the median: longer than the machine's hiccups make a step, of a millisecond or more."""
+_ALIKE, _MUCH_ALIKE = 1 / 2, 2 / 3
+"""What comes in a cycle takes about as long each time: the shorter of two, of the longer."""
+_WORTH = 0.2
+"""Share of the time that is not seen otherwise. Less changes little in what the others say."""
+_UNEVEN = 0.05
+"""Of the distance from one to the next: an epoch's last batch may fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """``every`` so many steps; ``step_ns`` and ``step_faults`` are of those cycles that passed unprofiled."""
+
+    every: int
+    step_ns: tuple[int, ...]
+    step_faults: tuple[int, ...]
+
+    @property
+    def note(self) -> str:
+        number = self.every
+        return f"one in {number} steps of the optimizer takes much longer: a step is {number} of them, recorded anew"
+
+    def plan(self, first: Plan) -> Plan:
+        """What to record after the recording that the ``first`` plan was for."""
+        return first.for_cycles(self.every, MEASURED, self.step_ns, self.step_faults)
+
+
+class CycleWatch:
+    """``found`` is the cycle of the steps, once it is known. ``events`` are those of one recorded step."""
+
+    def __init__(self, plan: Plan, schedule: Schedule, events: Callable[[], int], most_events: int) -> None:
+        self.found: Cycle | None = None
+        self._plan, self._schedule, self._events = plan, schedule, events
+        self._most_events = most_events
+        self._usual_ns, self._total_ns = 0.0, 0
+
+    def look(self, signal: str | None) -> Phase:
+        """The phase of the next step, after one that passed behind the recorded ones."""
+        schedule = self._schedule
+        if not self._plan.finds_cycles or signal != "optimizer" or not schedule.timed:
+            return schedule.phase
+        took_ns = schedule.reference_step_ns[-1]
+        self._total_ns += took_ns
+        if schedule.phase is Phase.DONE and not self._usual_ns:
+            self._usual_ns = median(schedule.after_ns)
+        if took_ns > _LONG * (self._usual_ns or median(schedule.after_ns)):
+            all_ns = schedule.after_ns
+            every = find_period(all_ns, longer_than=self._plan.active)
+            if every is not None and self._fits(sum(all_ns[-every:]), every):
+                self.found = _cycle_of(every, all_ns, schedule.after_faults)
+                return schedule.end()
+        if schedule.phase is Phase.DONE and self._may_go_on():
+            return schedule.go_on_timing()
+        return schedule.phase
+
+    def _fits(self, cycle_ns: int, every: int) -> bool:
+        cycles = MEASURED + 1
+        return cycle_ns * cycles <= self._plan.limit_s * 1e9 and self._events() * every * cycles <= self._most_events
+
+    def _may_go_on(self) -> bool:
+        is_cheap = self._usual_ns >= _LEAST_STEP_NS
+        return is_cheap and self._schedule.timed < _MOST_STEPS and self._total_ns < _PATIENCE_NS
+
+
+def find_period(took_ns: Sequence[int], longer_than: int) -> int | None:
+    """After how many steps a long one comes again, where the last is one; None where there is no such rule to it, or
+    the long ones are too little of all to matter.
+
+    Three at equal distances are no chance; two are none where they stand out and resemble each other.
+    """
+    usual = median(took_ns)
+    excess = [took - usual for took in took_ns]
+    last = excess[-1]
+    alike = _ALIKE if last < _STANDS_OUT * usual else _MUCH_ALIKE
+    long = [i for i, more in enumerate(excess) if alike * last <= more <= last / alike]
+    gaps = [later - earlier for earlier, later in pairwise(long)]
+    if last < (_LONG - 1) * usual or len(gaps) < (2 if alike == _ALIKE else 1):
+        return None
+    every = gaps[-1]
+    is_even = all(abs(gap - every) <= _UNEVEN * every for gap in gaps)
+    share = sum(excess[i] for i in long[1:]) / sum(took_ns[long[0] + 1 :])
+    return every if is_even and every > longer_than and share >= _WORTH else None
+
+
+def _cycle_of(every: int, took_ns: Sequence[int], faults: Sequence[int]) -> Cycle:
+    """The whole cycles up to the last step, each with a long one at its end."""
+    ends = range(len(took_ns), every - 1, -every)
+    return Cycle(every, *(tuple(sum(of[end - every : end]) for end in ends)[::-1] for of in (took_ns, faults)))

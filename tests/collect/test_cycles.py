@@ -1,0 +1,209 @@
+"""Steps of the optimizer of which one in so many holds much more than the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim import SGD
+
+from profkit.collect import cycles
+from profkit.collect.cycles import Cycle, find_period
+from profkit.collect.profiler import profile
+from profkit.collect.schedule import Plan
+from profkit.run import Run, load_live, load_run
+from tests.collect.reading import Event, read_events, steps_of
+
+MS = 10**6
+
+
+def steps(every: int, long_ms: float, count: int = 2, usual_ms: float = 5) -> list[int]:
+    """So many cycles, each with a long step at its end."""
+    cycle = [usual_ms] * (every - 1) + [long_ms]
+    return [round(took * MS) for took in cycle * count]
+
+
+@pytest.mark.parametrize(
+    ("took_ns", "every"),
+    [
+        (steps(20, 100), 20),  # it stands out: two are enough
+        (steps(20, 40, 3), 20),  # it does not: three at equal distances are
+        (steps(20, 40, 2), None),
+        (steps(40, 14, 5), None),  # three times the median, and 4 % of all
+        (steps(4, 100, 3), None),  # a recording of four steps holds one
+        (steps(20, 100) + steps(20, 130, 1), 20),  # as long as that now and then
+        (steps(20, 100) + steps(26, 100, 1), None),  # not regular
+        (steps(20, 100, 1) + steps(20, 300, 1), None),  # two that are not alike
+        ([*steps(20, 100), 5 * MS], None),  # known at the end of a long one alone
+        (steps(7, 60, 1) + steps(13, 300, 1) + steps(20, 320, 1), 20),  # a hiccup of another kind between
+        (steps(1, 5, 40), None),
+        ([5 * MS], None),
+    ],
+)
+def test_the_period_is_the_distance_of_long_steps(took_ns: list[int], every: int | None) -> None:
+    assert find_period(took_ns, longer_than=4) == every
+
+
+@given(st.lists(st.integers(1 * MS, 2 * MS), min_size=1, max_size=80))
+def test_steps_that_vary_by_a_factor_of_two_have_no_period(took_ns: list[int]) -> None:
+    assert find_period(took_ns, longer_than=4) is None
+
+
+@given(
+    every=st.integers(5, 60),
+    usual=st.lists(st.integers(3 * MS, 5 * MS), min_size=180, max_size=180),
+    long=st.lists(st.integers(100 * MS, 130 * MS), min_size=3, max_size=3),
+)
+def test_the_period_is_found_whatever_the_others_take(every: int, usual: list[int], long: list[int]) -> None:
+    took_ns = usual[: 3 * every]
+    took_ns[every - 1 :: every] = long
+    if sum(long[1:]) > 0.3 * sum(took_ns[every:]):
+        assert find_period(took_ns, longer_than=4) == every
+
+
+def test_what_was_timed_of_whole_cycles_is_their_reference() -> None:
+    took_ns = [3, *steps(5, 100)]
+    faults = list(range(len(took_ns)))
+    assert cycles._cycle_of(5, took_ns, faults) == Cycle(
+        5, (120 * MS, 120 * MS), (1 + 2 + 3 + 4 + 5, 6 + 7 + 8 + 9 + 10)
+    )
+
+
+class Clock:
+    """Passes as the program says: what the machine does is no test's business."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("profkit.collect.recorder.time", clock)
+    return clock
+
+
+class Learner:
+    """Looks at the data with a sine after every tenth step; a step of the optimizer takes 5 ms, such a look 200."""
+
+    def __init__(self, clock: Clock, step_ms: float = 5, look_ms: float = 200) -> None:
+        self.model = nn.Linear(8, 2)
+        self.optimizer = SGD(self.model.parameters(), lr=0.1)
+        self._clock, self._step_ns, self._look_ns = clock, round(step_ms * MS), round(look_ms * MS)
+
+    def learn(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(torch.ones(1, 8)).sum().backward()
+        self._clock.now_ns += self._step_ns
+        self.optimizer.step()
+
+    def run(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for _ in range(10):
+                self.learn()
+            torch.ones(1).sin()
+            self._clock.now_ns += self._look_ns
+
+
+def count(events: list[Event], name: str) -> int:
+    return sum(event.get("name") == name for event in events)
+
+
+def test_whole_cycles_take_the_place_of_single_steps(tmp_path: Path, clock: Clock) -> None:
+    with profile(tmp_path):
+        Learner(clock).run(12)
+    run = load_run(tmp_path)
+    assert (run.step_signal, run.signals_per_step, run.window) == ("optimizer", 10, 2)
+    assert any(note.startswith("one in 10 steps of the optimizer takes much longer") for note in run.notes)
+    assert [path.name for path in tmp_path.glob("*.pt.trace.json.gz")] == [run.trace]
+    assert set(run.reference_step_ns) == {250 * MS}
+    events = read_events(tmp_path)
+    assert len(steps_of(events)) == 4
+    assert count(events, "aten::sin") == 4
+    assert count(events, "aten::linear") == 40
+
+
+def test_growth_can_be_told_from_the_cycles_alone(tmp_path: Path, clock: Clock) -> None:
+    with profile(tmp_path):
+        Learner(clock).run(12)
+    assert [sample.step for sample in load_live(tmp_path)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rounds", range(2, 8))
+def test_single_steps_stand_where_the_program_ends_before_all_cycles_were_measured(
+    tmp_path: Path, clock: Clock, rounds: int
+) -> None:
+    with profile(tmp_path) as recording:
+        Learner(clock).run(rounds)
+    run = load_run(tmp_path)
+    assert run.signals_per_step == (10 if rounds == 7 else 1)
+    assert len(steps_of(read_events(tmp_path))) == (4 if rounds == 7 else 5)
+    assert recording.directories == (tmp_path,)
+
+
+@pytest.mark.parametrize("options", [{"steps_from": "optimizer"}, {"at_step": 3}])
+def test_what_the_user_chose_is_a_step(tmp_path: Path, clock: Clock, options: dict[str, Any]) -> None:
+    with profile(tmp_path, **options):
+        Learner(clock).run(12)
+    assert load_run(tmp_path).signals_per_step == 1
+
+
+def test_what_the_program_calls_a_step_is_one(tmp_path: Path, clock: Clock) -> None:
+    learner = Learner(clock)
+    with profile(tmp_path) as recording:
+        for number in range(120):
+            learner.learn()
+            clock.now_ns += 200 * MS * (number % 10 == 9)
+            recording.step()
+    assert load_run(tmp_path).signals_per_step == 1
+
+
+def test_a_cycle_too_long_to_be_recorded_is_left_alone(tmp_path: Path, clock: Clock) -> None:
+    with profile(tmp_path, limit_s=0.99):
+        Learner(clock).run(12)
+    assert load_run(tmp_path).signals_per_step == 1
+
+
+def test_a_cycle_of_too_many_events_is_left_alone(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profkit.collect.recorder._MAX_EVENTS", 100)
+    with profile(tmp_path):
+        Learner(clock).run(12)
+    assert load_run(tmp_path).signals_per_step == 1
+
+
+def timed(run: Run) -> int:
+    return len(run.reference_step_ns)
+
+
+def test_steps_are_timed_for_longer_where_they_are_long_enough_not_to_feel_it(tmp_path: Path, clock: Clock) -> None:
+    """What the hook costs is a hundredth of a millisecond."""
+    with profile(tmp_path / "short"):
+        Learner(clock, step_ms=0.9, look_ms=0).run(30)
+    with profile(tmp_path / "long"):
+        Learner(clock, step_ms=1.1, look_ms=0).run(30)
+    assert timed(load_run(tmp_path / "short")) < 40
+    assert timed(load_run(tmp_path / "long")) > 280
+
+
+def test_after_some_seconds_nothing_is_timed_any_more(tmp_path: Path, clock: Clock) -> None:
+    with profile(tmp_path) as recording:
+        Learner(clock, step_ms=500, look_ms=0).run(6)
+        assert recording.is_over
+    assert 40 <= timed(load_run(tmp_path)) <= 50
+
+
+def test_a_cycle_of_three_or_more_begins_where_a_long_step_ended() -> None:
+    """So that each holds one, at its end: nothing of the program is cut in two."""
+    plan = Cycle(10, (250 * MS,), (7,)).plan(Plan(at_step=0))
+    assert (plan.wait, plan.warmup, plan.active, plan.every, plan.window) == (0, 1, cycles.MEASURED, 10, 2)
+    assert (plan.known_step_ns, plan.known_step_faults, plan.finds_cycles) == ((250 * MS,), (7,), False)
