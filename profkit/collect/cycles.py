@@ -1,15 +1,16 @@
-"""Steps of the optimizer that come in cycles, of which one holds much more than the others.
+"""What the steps after the recorded ones say of these: whether they are what the program is about.
 
-A game is played and then learnt from in many steps; at the end of each epoch the model is evaluated and saved. What
-comes once in so many steps is seldom among the few that are recorded. So the steps after these are timed for some
-seconds more. If some of them take much longer, at equal distances, and this makes up a good part of the time, whole
-cycles are recorded anew, each as one step.
+A game is played and then learnt from in many steps of the optimizer; at the end of each epoch the model is evaluated
+and saved. What comes once in so many steps is seldom among the few that are recorded. Other programs begin with short
+steps of another kind. So the steps after the recorded ones are timed, for some seconds. If some of them take much
+longer, at equal distances, and this makes up a good part of the time, whole cycles are recorded anew, each as one step;
+if most of them do, the steps as they are now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
@@ -27,6 +28,8 @@ _STANDS_OUT = 10.0
 """Times the median: longer than the machine's hiccups make a step, of a millisecond or more."""
 _ALIKE, _MUCH_ALIKE = 1 / 2, 2 / 3
 """What comes in a cycle takes about as long each time: the shorter of two, of the longer."""
+_OTHERS = 2.0
+"""Times the longest measured step: the profiler only made that longer, so steps that take so long do something else."""
 _WORTH = 0.2
 """Share of the time that is not seen otherwise. Less changes little in what the others say."""
 _UNEVEN = 0.05
@@ -35,7 +38,8 @@ _UNEVEN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """``every`` so many steps; ``step_ns`` and ``step_faults`` are of those cycles that passed unprofiled."""
+    """``every`` so many steps; ``step_ns`` and ``step_faults`` are of those that passed unprofiled, so many at a time.
+    1: the steps are no longer what they were."""
 
     every: int
     step_ns: tuple[int, ...]
@@ -44,11 +48,14 @@ class Cycle:
     @property
     def note(self) -> str:
         number = self.every
+        if number == 1:
+            return "the steps after those that were recorded first take much longer: these were recorded anew"
         return f"one in {number} steps of the optimizer takes much longer: a step is {number} of them, recorded anew"
 
     def plan(self, first: Plan) -> Plan:
         """What to record after the recording that the ``first`` plan was for."""
-        return first.for_cycles(self.every, MEASURED, self.step_ns, self.step_faults)
+        plan = first.for_cycles(self.every, first.active if self.every == 1 else MEASURED)
+        return replace(plan, known_step_ns=self.step_ns, known_step_faults=self.step_faults)
 
 
 class CycleWatch:
@@ -67,17 +74,28 @@ class CycleWatch:
             return schedule.phase
         took_ns = schedule.reference_step_ns[-1]
         self._total_ns += took_ns
-        if schedule.phase is Phase.DONE and not self._usual_ns:
+        is_first_time = schedule.phase is Phase.DONE and not self._usual_ns
+        if is_first_time:
             self._usual_ns = median(schedule.after_ns)
         if took_ns > _LONG * (self._usual_ns or median(schedule.after_ns)):
-            all_ns = schedule.after_ns
-            every = find_period(all_ns, longer_than=self._plan.active)
-            if every is not None and self._fits(sum(all_ns[-every:]), every):
-                self.found = _cycle_of(every, all_ns, schedule.after_faults)
-                return schedule.end()
-        if schedule.phase is Phase.DONE and self._may_go_on():
-            return schedule.go_on_timing()
-        return schedule.phase
+            self.found = self._find_cycle()
+        elif is_first_time and self._are_others():
+            self.found = Cycle(1, tuple(schedule.after_ns), tuple(schedule.after_faults))
+        if self.found is not None:
+            return schedule.end()
+        return schedule.go_on_timing() if schedule.phase is Phase.DONE and self._may_go_on() else schedule.phase
+
+    def _find_cycle(self) -> Cycle | None:
+        after_ns = self._schedule.after_ns
+        every = find_period(after_ns, longer_than=self._plan.active)
+        if every is None or not self._fits(sum(after_ns[-every:]), every):
+            return None
+        return _cycle_of(every, after_ns, self._schedule.after_faults)
+
+    def _are_others(self) -> bool:
+        """Whether the steps became others since they were recorded; once in a program."""
+        longest_ns = max(self._schedule.measured_step_ns, default=0)
+        return not self._plan.is_second and self._usual_ns > _OTHERS * longest_ns > 0
 
     def _fits(self, cycle_ns: int, every: int) -> bool:
         cycles = MEASURED + 1

@@ -29,7 +29,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     """Record a few steps of a program into a run directory; a context manager or a decorator.
 
     ``wait`` steps pass unprofiled and are timed, ``warmup`` steps are recorded to learn which line runs what, and
-    ``active`` steps are recorded to be measured; after up to thirty more timed steps everything is removed. Steps end
+    ``active`` steps are recorded to be measured; after thirty more timed steps, or 20 s of the optimizer's, everything
+    is removed. Steps that come in cycles are recorded anew, cycle by cycle (see `profkit.collect.cycles`). Steps end
     where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader; where none of
     these comes for long, after each call of the model. A program without any is recorded from its start, for at most
     ``limit_s`` seconds. ``steps_from`` chooses one: ``step``, ``optimizer``, ``dataloader``, ``forward`` or ``epoch``

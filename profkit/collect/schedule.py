@@ -100,16 +100,16 @@ class Plan:
         """The plan of the recording that takes the place of one that came before the optimizer stepped."""
         return replace(self.for_window(2, SIGNALS["optimizer"]), is_second=True)
 
-    def for_cycles(self, every: int, cycles: int, step_ns: tuple[int, ...], step_faults: tuple[int, ...]) -> Plan:
-        """The plan of a recording that begins where a step of the optimizer ends, and takes ``every`` so many for one;
-        of ``cycles`` steps, after those that passed already."""
-        plan = replace(self.for_optimizer(), wait=0, warmup=1, active=cycles, after=0)
-        return replace(plan, every=every, known_step_ns=step_ns, known_step_faults=step_faults)
+    def for_cycles(self, every: int, cycles: int) -> Plan:
+        """The plan of a recording of that many steps that begins where a step of the optimizer ends, and takes
+        ``every`` so many for one. A cycle may be seconds long: none passes between those that are recorded."""
+        wait = self.wait if every == 1 else 0
+        return replace(self.for_optimizer(), wait=wait, warmup=1, active=cycles, after=0, every=every)
 
 
 class Schedule:
-    """The state: the phase of the current step, its number from 0, how long the unprofiled steps took, and how many
-    page faults those and the measured ones had."""
+    """The state: the phase of the current step, its number from 0, and of the unprofiled and the measured steps how
+    long they took and how many page faults they had."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -117,6 +117,7 @@ class Schedule:
         self.reference_step_ns: list[int] = []
         self.reference_step_faults: list[int] = []
         self.measured_step_faults: list[int] = []
+        self.measured_step_ns: list[int] = []
         self.restart()
         if plan.opening:
             self.phase = Phase.OPENING
@@ -206,6 +207,7 @@ class Schedule:
         """The steps measured so far are none."""
         self._active = 0
         self.measured_step_faults.clear()
+        self.measured_step_ns.clear()
 
     def let_settle(self, steps: int) -> Phase:
         """At least that many steps pass between the located ones and the measured ones; returns the current phase."""
@@ -233,6 +235,7 @@ class Schedule:
                 self._forget_early()
         if self.phase is Phase.ACTIVE:
             self.measured_step_faults.append(faults)
+            self.measured_step_ns.append(took_ns)
         self._settled += self.is_settling
         self._located += self.phase is Phase.LOCATED
         self._active += self.phase is Phase.ACTIVE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +98,12 @@ class Learner:
     def __init__(self, clock: Clock, step_ms: float = 5, look_ms: float = 200) -> None:
         self.model = nn.Linear(8, 2)
         self.optimizer = SGD(self.model.parameters(), lr=0.1)
-        self._clock, self._step_ns, self._look_ns = clock, round(step_ms * MS), round(look_ms * MS)
+        self._clock, self.step_ns, self._look_ns = clock, round(step_ms * MS), round(look_ms * MS)
 
     def learn(self) -> None:
         self.optimizer.zero_grad()
         self.model(torch.ones(1, 8)).sum().backward()
-        self._clock.now_ns += self._step_ns
+        self._clock.now_ns += self.step_ns
         self.optimizer.step()
 
     def run(self, rounds: int) -> None:
@@ -200,6 +201,30 @@ def test_after_some_seconds_nothing_is_timed_any_more(tmp_path: Path, clock: Clo
         Learner(clock, step_ms=500, look_ms=0).run(6)
         assert recording.is_over
     assert 40 <= timed(load_run(tmp_path)) <= 50
+
+
+def test_steps_that_became_others_are_recorded_anew(tmp_path: Path, clock: Clock) -> None:
+    """As those of a server that learns from its clients once these have learnt."""
+    with profile(tmp_path):
+        learner = Learner(clock, look_ms=0)
+        learner.run(1)
+        learner.step_ns = 12 * MS
+        learner.run(6)
+    run = load_run(tmp_path)
+    assert (run.signals_per_step, run.window) == (1, 2)
+    assert "the steps after those that were recorded first take much longer: these were recorded anew" in run.notes
+    assert statistics.median(run.reference_step_ns) == 12 * MS
+    assert len(steps_of(read_events(tmp_path))) == 5
+
+
+@pytest.mark.parametrize("later_ms", [3, 9.9])
+def test_steps_are_the_same_up_to_twice_the_time(tmp_path: Path, clock: Clock, later_ms: float) -> None:
+    with profile(tmp_path):
+        learner = Learner(clock, look_ms=0)
+        learner.run(1)
+        learner.step_ns = round(later_ms * MS)
+        learner.run(6)
+    assert load_run(tmp_path).window == 1
 
 
 def test_a_cycle_of_three_or_more_begins_where_a_long_step_ended() -> None:
