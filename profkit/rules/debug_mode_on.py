@@ -53,7 +53,7 @@ _CHECKS = ("aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten
 """What the engine calls for each gradient, under a node's range (``Engine::evaluate_function`` in ``engine.cpp``)."""
 _MOST_NODES = 0.5
 """The engine checks each node that returns a gradient; a hook of the program's checks the few it was put on."""
-_ANOMALY = re.compile(r"detect_anomaly\s*[(=](?!.*\bFalse\b)")
+_ANOMALY = re.compile(r"detect_anomaly\s*[(=]\s*(?!\s|False\b|mode\s*=\s*False\b)")
 _SYNC_DEBUG = re.compile(r"set_sync_debug_mode\s*\(")
 _UNUSUAL = 2.0
 """The stack is formatted for about as long each time: what takes longer before its first event does something else."""

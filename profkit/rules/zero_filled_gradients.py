@@ -95,10 +95,7 @@ def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
 def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
     """Lines that fill gradients, with about as many additions to gradients as tensors filled."""
     events = facts.trace.events
-    called = program_operators(facts)
-    fills = called[named_operators(facts, *_FILLS)[called]]
-    fills = fills[np.argsort(events.start_ns[fills], kind="stable")]
-    adds = _additions(facts)
+    fills, adds = _fills(facts), _additions(facts)
     # An addition belongs to the line that filled last; the first ones may follow a fill before the recording.
     after = np.searchsorted(events.start_ns[fills], events.start_ns[adds]) - 1
     by_range = facts.tree.under(_clearing_ranges(facts))[fills]
@@ -111,6 +108,15 @@ def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
             continue
         if is_certain or _are_alike(facts, rows, own):
             yield _Clearing(rows, own, tensors)
+
+
+def _fills(facts: Facts) -> Rows:
+    """What the program fills, in time order; also where a hook of the optimizer's step clears the gradients."""
+    called, in_range = facts.operators.rows, facts.tree.under(_clearing_ranges(facts))
+    wanted = among(called, program_operators(facts)) | (in_range & facts.measured)[called]
+    fills = called[wanted & named_operators(facts, *_FILLS)[called]]
+    ordered: Rows = fills[np.argsort(facts.trace.events.start_ns[fills], kind="stable")]
+    return ordered
 
 
 def _clearing_ranges(facts: Facts) -> Bools:

@@ -141,6 +141,22 @@ def test_the_line_is_the_one_that_switches_it_on():
     assert (found.location.line, [place.line for place in found.also]) == (2, [3])
 
 
+@pytest.mark.parametrize(
+    ("source", "switches"),
+    [
+        ("stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))", True),
+        ("with torch.autograd.set_detect_anomaly( mode = True ):", True),
+        ("torch.autograd.set_detect_anomaly(args.debug)", True),
+        ("torch.autograd.set_detect_anomaly( False )", False),
+        ("torch.autograd.set_detect_anomaly(mode=False, check_nan=True)", False),
+        ("Trainer(detect_anomaly=False, benchmark=True)", False),
+    ],
+)
+def test_a_line_that_switches_it_off_is_not_named(source, switches):
+    (found,) = find(facts_of(steps_of(node(10)), callsites=(CallSite("a.py", 7, "f", source),)))
+    assert (found.location is not None) == switches
+
+
 def test_without_checks_and_setting_it_is_silent():
     facts = facts_of(steps_of([*node(10, checks=0), *forward(40, 25)]), run=Run(flags={"anomaly_mode": False}))
     assert find(facts) == []

@@ -59,6 +59,24 @@ def test_the_fills_and_the_additions_vanish():
     assert predict_saving(facts, found.edit).fraction == pytest.approx((2 * 6 + 2 * 8) / 100, abs=1e-4)
 
 
+def test_a_hook_of_the_optimizers_step_may_fill_them():
+    def part(at: float) -> list[Json]:
+        stepping = annotation("Optimizer.step#SGD.step", at, 30)
+        return [stepping, *training(at + 2), op("aten::_foreach_add_", at, 1.5)]
+
+    facts = facts_of(steps_of(part))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::zero_")
+
+
+def test_what_an_optimizer_fills_itself_is_silent():
+    def part(at: float) -> list[Json]:
+        stepping = annotation("Optimizer.step#SGD.step", at, 30)
+        return [stepping, fill(at + 1), fill(at + 10), *accumulate(at + 40), *accumulate(at + 60)]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
 def test_of_the_fill_of_a_gradient_that_a_cache_holds_only_the_call_vanishes():
     def part(at: float) -> list[Json]:
         return [*clear(at, fill(at + 1, SMALL)), op("aten::detach", at + 25, 1), *accumulate(at + 40, SMALL)]
