@@ -43,6 +43,7 @@ from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
+    Floats,
     backward_of,
     group_by_site,
     locations_of,
@@ -205,16 +206,23 @@ def _fuse(facts: Facts, attentions: list[_Attention]) -> Edit:
     parts = []
     for attention in attentions:
         products = np.array([attention.scores, attention.mix])
-        computing = computing_ns(facts, products)
-        product_ns = int(computing.min() if attention.same_width else computing.max())
+        kept = _kept_of_products(facts, products, attention.same_width)
         nodes = [backward_of(facts, products[:1]), backward_of(facts, products[1:])]
-        kept_ns = product_ns * _BACKWARD_PRODUCTS / 2
+        kept_ns = float((computing_ns(facts, products) * kept).mean()) * _BACKWARD_PRODUCTS / 2
         parts += [
-            scale_operators(facts, products, product_ns / computing.clip(min=1), _UNCERTAINTY),
+            scale_operators(facts, products, kept, _UNCERTAINTY),
             *(_cap(facts, one, kept_ns) for one in nodes),
             *(_cap(facts, rows, 0) for rows in (attention.passes, backward_of(facts, attention.passes))),
         ]
     return combine(parts)
+
+
+def _kept_of_products(facts: Facts, products: Rows, same_width: bool) -> Floats:
+    """The share that each of the two keeps, so that both take as long. On the host it is told from what was recorded:
+    of so short operators the recording itself may have taken most of either time, and not the same of both."""
+    whole = computing_ns(facts, products) if facts.device.present else facts.trace.events.duration_ns[products]
+    share: Floats = (whole.min() if same_width else whole.max()) / whole.clip(min=1)
+    return share
 
 
 def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:

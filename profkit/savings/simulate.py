@@ -16,6 +16,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.intervals import Intervals, union
 from profkit.findings import Saving
 from profkit.savings.edits import Edit
+from profkit.savings.hiccups import hiccups_ns
 from profkit.savings.streams import Streams, monotonic_launches, replay_streams
 from profkit.trace.events import Bools, Category, Int64s
 from profkit.trace.values import among, median
@@ -78,7 +79,7 @@ def replay(facts: Facts, edit: Edit) -> Replay:
     """Replay the measured window without what the recording added to it, and then with ``edit`` applied too."""
     end_ns = facts.steps.window_ns[1]
     streams = facts.once(_streams_in)
-    edited_ns = _replayed_ns(facts, edit, streams)
+    edited_ns = _replayed_ns(facts, edit, streams) + hiccups_ns(facts, edit, _removed_host_time(facts, edit))
     if len(facts.overhead.start_ns):
         return Replay(facts.once(_unedited_ns), edited_ns)
     return Replay(max(end_ns, streams.last_end_ns) - _origin(facts, streams), edited_ns)
