@@ -1,10 +1,10 @@
 """The optimizer updates one parameter after another, with several small operators for each.
 
 What it detects
-Inside `Optimizer.step` of an optimizer of `torch.optim` that could do otherwise: several elementwise operators for each
-parameter, and none of those that take all parameters at once (`_foreach_…`, `_fused_…`). On a GPU, or where the program
-asked for it with `foreach=False`, it is a fault. On a CPU the loop is what PyTorch chooses by itself, so there it is an
-opportunity.
+Inside `Optimizer.step` of an optimizer of `torch.optim` that could do otherwise, or of the program's own: several
+elementwise operators for each parameter, and none of those that take all parameters at once (`_foreach_…`, `_fused_…`).
+On a GPU, or where the program asked for it with `foreach=False` or wrote the loop itself, it is a fault. On a CPU the
+loop is what PyTorch chooses by itself, so there it is an opportunity.
 
 Why is this bad?
 Each operator is a call of Python and the dispatcher, on a GPU also a launch, for a few kilobytes of data; and each
@@ -71,6 +71,8 @@ class _Updates(Struct, frozen=True):
     steps: Rows
     operators: Rows
     per_parameter: float
+    is_own: bool = False
+    """Whether the loop stands in the program's own optimizer."""
 
     @property
     def parameters(self) -> int:
@@ -84,26 +86,36 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
         per_step = len(updates.operators) / len(updates.steps)
         if per_step < _MIN_OPERATORS or updates.per_parameter < _MIN_PER_PARAMETER:
             continue
-        asked = any(use.name == updates.name and use.foreach is False and not use.fused for use in facts.run.optimizers)
+        asked = updates.is_own or any(
+            use.name == updates.name and use.foreach is False and not use.fused for use in facts.run.optimizers
+        )
         work = works_under(facts, facts.trace.mask_of(updates.steps))
         if not (work.size or updates.name in _FUSED or (asked and _loops_mostly(facts, updates))):
             continue
         spent = spent_ns(facts, updates.steps).sum() / len(updates.steps)
-        option = "fused=True" if updates.name in _FUSED else "foreach=True"
         yield Suspicion(
             message=f"{updates.name} runs {format_count(round(per_step), 'operator')} a step, about "
             f"{updates.per_parameter:.0f} for each of {format_count(updates.parameters, 'parameter')}, and takes "
             f"{format_time(spent)}.",
-            fix=f"Pass `{option}` to `torch.optim.{updates.name}`: it updates all parameters in "
-            f"{'one call' if updates.name in _FUSED else 'a few calls'}.",
-            rows=updates.steps,
+            fix=_advise(updates),
+            rows=updates.operators if updates.is_own else updates.steps,
             edit=_update_together(facts, updates, work),
             confidence=0.9,
             count=round(per_step),
             kind=Kind.FAULT if asked or work.size else Kind.OPPORTUNITY,
             evidence={"operators_per_parameter": round(updates.per_parameter, 1), "parameters": updates.parameters},
-            trial=_run_together(facts, updates, work),
+            trial=None if updates.is_own else _run_together(facts, updates, work),
         )
+
+
+def _advise(updates: _Updates) -> str:
+    if updates.is_own:
+        return (
+            "Update all parameters at once, as the optimizers of torch.optim do: `torch._foreach_mul_(parameters, x)`, "
+            "`torch._foreach_add_(parameters, updates)` and so on take lists of tensors, one call for each operator."
+        )
+    option, calls = ("fused=True", "one call") if updates.name in _FUSED else ("foreach=True", "a few calls")
+    return f"Pass `{option}` to `torch.optim.{updates.name}`: it updates all parameters in {calls}."
 
 
 def _find_updates(facts: Facts) -> Iterator[_Updates]:
@@ -113,11 +125,13 @@ def _find_updates(facts: Facts) -> Iterator[_Updates]:
         for code in distinct(facts.trace.events.name_code[rows]):
             steps = rows[(facts.lines.site[rows] == site) & (facts.trace.events.name_code[rows] == code)]
             name = _class_of(facts.trace.names[code])
-            if not steps.size or name not in _FOREACH or share_of_steps(facts, steps) < 0.5:
+            if not steps.size or share_of_steps(facts, steps) < 0.5:
                 continue
-            operators = _loop_operators(facts, steps)
+            operators, is_own = _loop_operators(facts, steps), name not in _FOREACH
+            if is_own:  # of a library's optimizer the program's lines show no more than the call
+                operators = operators[(facts.lines.site[operators] >= 0) & (facts.lines.site[operators] != site)]
             if operators.size:
-                yield _Updates(name, steps, operators, _operators_per_parameter(facts, operators))
+                yield _Updates(name, steps, operators, _operators_per_parameter(facts, operators), is_own)
 
 
 def _class_of(annotation: str) -> str:

@@ -181,6 +181,37 @@ def test_foreach_on_a_cpu_is_only_worth_it_where_python_takes_the_time():
     assert find(facts_of(events(1))) == [], "what PyTorch chose by itself on a CPU"
 
 
+OWN = (CallSite("a.py", 50, "fit", "opt.step()"), CallSite("a.py", 7, "Lion.step", "p.mul_(decay).add_(m)"))
+
+
+def own_optimizer(call: float, inside: bool = True) -> list[Json]:
+    """Four steps, after one with the program's line that calls the step and, unless the optimizer is a library's, the
+    line of the loop in it."""
+    around = [mark(0, 9, 73), annotation("Optimizer.step#Lion.step", 10, 71), *([mark(1, 11, 69)] if inside else [])]
+    located = [step(0, 0, 100), *around, *update(11.5, call=call)[1:]]
+    later = [(step(i, 100 * i, 100), *update(100 * i + 10, call=call, name="Lion")) for i in range(1, 5)]
+    return [*located, *(event for events in later for event in events)]
+
+
+def test_a_loop_in_the_programs_own_optimizer_is_a_fault_on_its_line():
+    """The operators' 36 us stay, and of the other 34 a third."""
+    facts = facts_of(own_optimizer(call=2), callsites=OWN)
+    (found,) = find(facts)
+    assert found.kind is Kind.FAULT
+    assert "torch._foreach_mul_" in found.fix
+    assert found.trial is None
+    assert set(facts.lines.site[found.rows].tolist()) == {1}
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.34 * 2 / 3, abs=2e-3)
+
+
+def test_a_librarys_optimizer_is_nothing_to_rewrite():
+    assert find(facts_of(own_optimizer(call=2, inside=False), callsites=OWN)) == []
+
+
+def test_an_own_loop_whose_operators_compute_most_of_the_time_is_silent():
+    assert find(facts_of(own_optimizer(call=2.9), callsites=OWN)) == []
+
+
 def test_the_line_is_the_one_that_calls_the_step():
     first = [step(9, 0, 100), mark(0, 5, 90), *update(10)]
     later = steps_of(lambda at: update(at + 110))
