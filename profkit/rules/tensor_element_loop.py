@@ -76,11 +76,13 @@ _UNCERTAINTY = 0.1
 
 
 class _Loop(Struct, frozen=True):
-    """One run of a loop: its operators from the first to the last that repeats, and how often it went round."""
+    """One run of a loop: its operators from the first to the last that repeats, and how often it went round; the
+    ``takers`` take the elements, perhaps all at once before the first."""
 
     rows: Rows
     rounds: int
     accesses: int
+    takers: Rows
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
@@ -96,7 +98,7 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or share_of_steps(facts, rows) < 0.5:
             continue
         start, end, _ = _stretches(facts, loops)
-        places = _places(facts, rows)
+        places = _places(facts, rows, np.concatenate([loop.takers for loop in loops]))
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
@@ -113,11 +115,11 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _places(facts: Facts, rows: Rows) -> tuple[Location, ...]:
+def _places(facts: Facts, rows: Rows, takers: Rows) -> tuple[Location, ...]:
     """The lines of the loop, the costliest first; those of functions that it calls, and that take no elements
     themselves, stand behind it: they are the same for one element and for all."""
-    places = locations_of(facts, sites_by_time(facts, rows))
-    taking = locations_of(facts, distinct(facts.lines.site[rows[_count_accesses(facts, rows) > 0]]))
+    places = locations_of(facts, dict.fromkeys([*sites_by_time(facts, rows), *sites_by_time(facts, takers)]))
+    taking = locations_of(facts, distinct(facts.lines.site[takers]))
     loop = {(place.file, place.function) for place in taking}
     return tuple(sorted(places, key=lambda place: (place.file, place.function) not in loop))
 
@@ -149,7 +151,8 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
     body = slice(repeats[0], repeats[-1] + 1)
     taken = min(int(accesses[: body.stop].sum()), len(repeats))
     rounds = int(median(count[count >= _MIN_RUN / 2]))
-    return _Loop(rows[body], rounds, taken) if taken >= _MIN_RUN else None
+    takers = rows[: body.stop][accesses[: body.stop] > 0]
+    return _Loop(rows[body], rounds, taken, takers) if taken >= _MIN_RUN else None
 
 
 def _count_accesses(facts: Facts, rows: Rows) -> Int64s:

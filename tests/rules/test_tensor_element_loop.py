@@ -213,6 +213,20 @@ def test_a_function_that_the_loop_calls_for_each_element_is_not_the_place():
     assert (found.location.line, [place.line for place in found.also]) == (34, [18])
 
 
+def test_a_function_that_gets_elements_taken_all_at_once_is_not_the_place_either():
+    """`map(blob, rows)` takes them apart before the first call."""
+    sites = (CallSite("heat.py", 34, "encode"), CallSite("heat.py", 18, "blob"))
+
+    def body(at: float) -> list[Json]:
+        calls = [[mark(1, at + 20 * n + 20, 18), tensor_op("aten::exp", at + 20 * n + 21, 15, [1])] for n in range(64)]
+        taking = tensor_op("aten::unbind", at + 5, 10, [64, 1])
+        return [mark(0, at + 1, 1400), taking, *(event for call in calls for event in call)]
+
+    (found,) = find(facts_of(steps_of(body, 2000), callsites=sites))
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also]) == (34, [18])
+
+
 def test_a_loop_in_fewer_than_half_of_the_steps_is_silent():
     assert find(facts_of(steps_of(lambda at: [] if at else summing(at)))) == []
 
