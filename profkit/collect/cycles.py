@@ -59,10 +59,12 @@ class Cycle:
 
 
 class CycleWatch:
-    """``found`` is the cycle of the steps, once it is known. ``events`` are those of one recorded step."""
+    """``found`` is the cycle of the steps, once it is known. ``events`` are those of one recorded step. Nothing is
+    timed for longer where another recording ``is_awaited``."""
 
     def __init__(self, plan: Plan, schedule: Schedule, events: Callable[[], int], most_events: int) -> None:
         self.found: Cycle | None = None
+        self.is_awaited: Callable[[], bool] = lambda: False
         self._plan, self._schedule, self._events = plan, schedule, events
         self._most_events = most_events
         self._usual_ns, self._total_ns = 0.0, 0
@@ -102,7 +104,7 @@ class CycleWatch:
         return cycle_ns * cycles <= self._plan.limit_s * 1e9 and self._events() * every * cycles <= self._most_events
 
     def _may_go_on(self) -> bool:
-        is_cheap = self._usual_ns >= _LEAST_STEP_NS
+        is_cheap = self._usual_ns >= _LEAST_STEP_NS and not self.is_awaited()
         return is_cheap and self._schedule.timed < _MOST_STEPS and self._total_ns < _PATIENCE_NS
 
 

@@ -198,8 +198,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             create_directory(directory)
             self._directories.append(directory)
         told = self._on_progress, self._when_over
-        self._recorder = Recorder(directory, plan, self._subject, self._guard, *told, replaces)
-        return self._recorder
+        self._recorder = recorder = Recorder(directory, plan, self._subject, self._guard, *told, replaces)
+        recorder.cycles.is_awaited = lambda: self._requests.is_wanted
+        return recorder
 
     def _when_over(self) -> None:
         """Nothing of the program is recorded or timed any more."""
@@ -209,8 +210,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._requests.signal_name = recorder.signals.name
             if (cycle := recorder.cycles.found) is not None:
                 self._record_anew(cycle.plan(self._plan), cycle.note)
-                return
-            if recorder.signals.may_be_outdone:
+            elif recorder.signals.may_be_outdone:
                 self._second.wait()
             self._requests.look()
 

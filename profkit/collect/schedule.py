@@ -164,9 +164,14 @@ class Schedule:
 
     @property
     def counted(self) -> dict[str, tuple[int, ...]]:
-        """What was counted per step, by its name in the run's file."""
-        names = ("reference_step_ns", "reference_step_faults", "measured_step_faults")
-        return {name: tuple(getattr(self, name)) for name in names}
+        """What was counted per step, by its name in the run's file: of the steps behind the recorded ones those that
+        are nearest, as a program may become slower in the seconds that the others take."""
+        nearest = len(self.reference_step_ns) - max(0, self._after - self._plan.after)
+        return {
+            "reference_step_ns": tuple(self.reference_step_ns[:nearest]),
+            "reference_step_faults": tuple(self.reference_step_faults[:nearest]),
+            "measured_step_faults": tuple(self.measured_step_faults),
+        }
 
     @property
     def progress(self) -> tuple[int, int]:

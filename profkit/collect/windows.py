@@ -34,12 +34,12 @@ own later, some of them only where none is set: it is left alone."""
 
 class WindowRequests:
     """``begin`` is called at the end of a step, with the signal that announced it, for each window asked for; never
-    while ``is_busy``. ``signal_name`` is the one to listen to, where it is known."""
+    while ``is_busy``. ``signal_name`` is the one to listen to, where it is known; one ``is_wanted`` until it begins."""
 
     def __init__(self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None]) -> None:
         self.signal_name: str | None = None
         self._guard, self._is_busy, self._begin = guard, is_busy, begin
-        self._is_wanted = self._is_installed = self._is_listening = False
+        self.is_wanted = self._is_installed = self._is_listening = False
         self._call = MainThreadCall(lambda: guard(self._listen))
         self._signals = StepSignals(self, guard)
         self._thread = threading.get_ident()
@@ -52,7 +52,7 @@ class WindowRequests:
 
     def remove(self) -> None:
         """Take the handler away, unless the program has set its own meanwhile, and listen no more."""
-        self._is_wanted = False
+        self.is_wanted = False
         self._stop_listening()
         if self._is_installed and _SIGNAL is not None:
             self._is_installed = False
@@ -62,13 +62,13 @@ class WindowRequests:
 
     def want(self) -> None:
         """Ask for a window, as the signal does."""
-        self._is_wanted = True
+        self.is_wanted = True
         if not self._is_busy():
             self._call.request()
 
     def look(self) -> None:
         """A recording is over: a window may have been asked for meanwhile."""
-        if self._is_wanted:
+        if self.is_wanted:
             self._call.request()
 
     def give(self, name: str) -> None:
@@ -80,7 +80,7 @@ class WindowRequests:
         self.want()
 
     def _listen(self) -> None:
-        if not self._is_wanted or self._is_listening or self._is_busy():
+        if not self.is_wanted or self._is_listening or self._is_busy():
             return
         if _optimizer_steps(sys._getframe()):  # a hook must not be added while the hooks are being called
             self._call.request()
@@ -103,7 +103,7 @@ class WindowRequests:
         """Whatever comes first begins the window."""
 
     def end_step(self, is_first: bool) -> None:  # noqa: ARG002  # of any kind
-        self._is_wanted = False
+        self.is_wanted = False
         name = self._signals.name
         self._stop_listening()
         if name is not None:

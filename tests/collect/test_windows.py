@@ -213,7 +213,7 @@ def test_the_handler_itself_does_nothing_but_to_remember() -> None:
     begun: list[str] = []
     requests = WindowRequests(lambda action: action(), lambda: True, begun.append)  # type: ignore[arg-type]  # no guard
     requests._on_signal(signal.SIGUSR1, None)
-    assert (requests._is_wanted, requests._is_listening, begun) == (True, False, [])
+    assert (requests.is_wanted, requests._is_listening, begun) == (True, False, [])
 
 
 def test_a_child_process_does_with_the_signal_what_it_would_without_profkit(tmp_path: Path) -> None:
