@@ -48,6 +48,8 @@ class Forks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Not by the end of its input: a process that some test left behind may hold that open.
+        self._process.kill()
         self._process.communicate()
 
     def run(self, function: str, arguments: Sequence[str], directory: Path) -> Ended:

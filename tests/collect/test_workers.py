@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -136,7 +137,10 @@ def test_the_loader_keeps_what_the_program_gave_it(tmp_path: Path) -> None:
 def failure_of(action: Callable[[], object]) -> tuple[type[BaseException], str]:
     with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever it is
         action()
-    return caught.type, str(caught.value)
+    found = caught.type, str(caught.value)
+    del caught  # with its traceback, in which the loader's iterator lives, and so do the workers
+    gc.collect()
+    return found
 
 
 @pytest.mark.parametrize(("dataset", "options"), [(Failing(), {}), (Slow(), {"worker_init_fn": refuse})])
