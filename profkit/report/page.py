@@ -81,7 +81,7 @@ class Page:
                 f"{cell:>{w}}" if i in right else f"{cell:<{w}}"
                 for i, (cell, w) in enumerate(zip(cells, widths[1:], strict=True), 1)
             )
-            head, *more = TextWrapper(widths[0]).wrap(first) or [""]
+            head, *more = self._wrap(first, self.width - widths[0]) or [""]
             self._lines.append(_GAP.join([f"{head:<{widths[0]}}", *padded]))
             self._lines.extend(more)
 

@@ -79,7 +79,7 @@ def replay(facts: Facts, edit: Edit) -> Replay:
     """Replay the measured window without what the recording added to it, and then with ``edit`` applied too."""
     end_ns = facts.steps.window_ns[1]
     streams = facts.once(_streams_in)
-    edited_ns = _replayed_ns(facts, edit, streams) + hiccups_ns(facts, edit, _removed_host_time(facts, edit))
+    edited_ns = _replayed_ns(facts, edit, streams)
     if len(facts.overhead.start_ns):
         return Replay(facts.once(_unedited_ns), edited_ns)
     return Replay(max(end_ns, streams.last_end_ns) - _origin(facts, streams), edited_ns)
@@ -97,7 +97,7 @@ def _replayed_ns(facts: Facts, edit: Edit, streams: Streams) -> int:
     removed = taken.minus(facts.once(_outside_measured)).clipped_to(start_ns, end_ns)
     advance_ns = _edited_advance(facts, edit, streams, start_ns)
     ends_ns = replay_streams(streams, removed, advance_ns, _ignored_waits(facts, edit, streams), end_ns)
-    return max(0, max(ends_ns) - _origin(facts, streams))
+    return max(0, max(ends_ns) - _origin(facts, streams)) + hiccups_ns(facts, edit, edited)
 
 
 def _origin(facts: Facts, streams: Streams) -> int:
