@@ -34,6 +34,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
+from profkit.derive.located import in_located_step
 from profkit.derive.operators import parse_dims
 from profkit.derive.traffic import measure_traffic
 from profkit.experiment import Case, Experiment
@@ -42,7 +43,7 @@ from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import group_by_site, share_of_steps, spent_ns, works_under
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
-from profkit.trace.events import Rows
+from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, quantile
 from profkit.units import format_count, format_time
 
@@ -128,10 +129,28 @@ def _find_updates(facts: Facts) -> Iterator[_Updates]:
             if not steps.size or share_of_steps(facts, steps) < 0.5:
                 continue
             operators, is_own = _loop_operators(facts, steps), name not in _FOREACH
-            if is_own:  # of a library's optimizer the program's lines show no more than the call
-                operators = operators[(facts.lines.site[operators] >= 0) & (facts.lines.site[operators] != site)]
+            if is_own:
+                operators = operators[_in_own_loop(facts, steps, operators, site)]
             if operators.size:
                 yield _Updates(name, steps, operators, _operators_per_parameter(facts, operators), is_own)
+
+
+def _in_own_loop(facts: Facts, steps: Rows, operators: Rows, site: int) -> Bools:
+    """Which operators of the steps, called at the line ``site``, stand on a line of the program's that goes round with
+    the parameters. Of a library's optimizer its lines show the call alone; a line that calls the step of another
+    optimizer, or of the class that it derives from, runs once and has all operators."""
+    events, found = facts.trace.events, facts.lines.site[operators]
+    inside: Bools = (found >= 0) & (found != site)
+    if not inside.any():
+        return inside
+    named = facts.optimizing & (events.name_code == events.name_code[steps[0]])
+    calls = in_located_step(facts, np.flatnonzero(named))
+    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    marks = marks[facts.tree.under(facts.trace.mask_of(calls))[marks]]
+    rounds = np.bincount(events.site[marks], minlength=len(facts.callsites)) / max(len(calls), 1)
+    parameters = len(operators) / _operators_per_parameter(facts, operators) / len(steps)
+    inside[inside] = rounds[found[inside]] >= max(2.0, parameters / 2)
+    return inside
 
 
 def _class_of(annotation: str) -> str:

@@ -184,11 +184,11 @@ def test_foreach_on_a_cpu_is_only_worth_it_where_python_takes_the_time():
 OWN = (CallSite("a.py", 50, "fit", "opt.step()"), CallSite("a.py", 7, "Lion.step", "p.mul_(decay).add_(m)"))
 
 
-def own_optimizer(call: float, inside: bool = True) -> list[Json]:
-    """Four steps, after one with the program's line that calls the step and, unless the optimizer is a library's, the
-    line of the loop in it."""
-    around = [mark(0, 9, 73), annotation("Optimizer.step#Lion.step", 10, 71), *([mark(1, 11, 69)] if inside else [])]
-    located = [step(0, 0, 100), *around, *update(11.5, call=call)[1:]]
+def own_optimizer(call: float, rounds: int = 6) -> list[Json]:
+    """Four steps, after one with the program's line that calls the step, and a line in it that goes round so often."""
+    around = [mark(0, 9, 73), annotation("Optimizer.step#Lion.step", 10, 71)]
+    lines = [mark(1, 11.2 + 60 * i / rounds, 60 / rounds - 0.5) for i in range(rounds)]
+    located = [step(0, 0, 100), *around, *lines, *update(11.5, call=call)[1:]]
     later = [(step(i, 100 * i, 100), *update(100 * i + 10, call=call, name="Lion")) for i in range(1, 5)]
     return [*located, *(event for events in later for event in events)]
 
@@ -205,7 +205,13 @@ def test_a_loop_in_the_programs_own_optimizer_is_a_fault_on_its_line():
 
 
 def test_a_librarys_optimizer_is_nothing_to_rewrite():
-    assert find(facts_of(own_optimizer(call=2, inside=False), callsites=OWN)) == []
+    assert find(facts_of(own_optimizer(call=2, rounds=0), callsites=OWN)) == []
+
+
+@pytest.mark.parametrize(("rounds", "reported"), [(1, False), (2, False), (3, True), (6, True)])
+def test_a_line_that_calls_another_optimizers_step_does_not_go_round_with_the_parameters(rounds, reported):
+    """As in Lookahead, or a class that derives from Adam."""
+    assert bool(find(facts_of(own_optimizer(call=2, rounds=rounds), callsites=OWN))) == reported
 
 
 def test_an_own_loop_whose_operators_compute_most_of_the_time_is_silent():
