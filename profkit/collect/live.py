@@ -41,18 +41,23 @@ class _Holder:
     is_bounded: bool = False
     nodes: set[object] = field(default_factory=set)
 
-    @property
-    def path(self) -> str:
-        return "".join(self.parts)
+    def summary(self, used: Mapping[int, int]) -> _Held:
+        """As it is now. Of the storages that any name uses in full, a view wastes nothing."""
+        return _Held(
+            self.parts,
+            self.origin,
+            graph_tensors=round(self.graph_tensors),
+            graph_nodes=round(len(self.nodes) * self.scale),
+            bytes=self.bytes,
+            tensors=round(self.tensors),
+            used_bytes=self._scaled(sum(min(size, used[storage]) for storage, size in self.storages.items())),
+            is_bounded=self.is_bounded,
+        )
 
     @property
     def bytes(self) -> int:
         """A sample is scaled up, unless its tensors turned out to share their storages."""
         return self._scaled(sum(self.storages.values()))
-
-    def used_bytes(self, used: Mapping[int, int]) -> int:
-        """How much of its storages any name uses: what another name holds in full is not wasted by a view."""
-        return self._scaled(sum(min(size, used[storage]) for storage, size in self.storages.items()))
 
     def _scaled(self, size: int) -> int:
         shared = len(self.storages) <= self.looked_at / 2
@@ -63,16 +68,47 @@ class _Holder:
         return self.tensors / self.looked_at
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one name held at the end of a step, without holding it. `profkit.run.LiveHolder` says what the rest is."""
+
+    parts: Parts
+    origin: Origin
+    graph_tensors: int
+    graph_nodes: int
+    bytes: int
+    tensors: int
+    used_bytes: int
+    is_bounded: bool
+
+    @property
+    def path(self) -> str:
+        return "".join(self.parts)
+
+
 class Census:
-    """Takes the samples of one recording. ``generators`` run the user's code though they are not on the stack."""
+    """Takes the samples of one recording. ``generators`` run the user's code though they are not on the stack.
+
+    The program waits meanwhile: what can be told later, the lines in its source, is left until the samples are read.
+    """
 
     def __init__(
         self, is_user: Mapping[str, bool], growth: GrowthLines, generators: Callable[[], Iterable[Any]] = tuple
     ) -> None:
-        self.samples: list[LiveSample] = []
+        self._taken: list[tuple[int, list[_Held]]] = []
         self._is_user = is_user
         self._growth = growth
         self._generators = generators
+        self._modules = _UserModules(is_user)
+
+    @property
+    def samples(self) -> list[LiveSample]:
+        """One for each time that `take` was called."""
+        return [LiveSample(step, tuple(self._describe(held))) for step, held in self._taken]
+
+    def forget(self) -> None:
+        """What was taken so far does not count."""
+        self._taken.clear()
 
     def take(self, step: int, frame: FrameType | None) -> None:
         """Note what the variables of ``frame``, its callers and the user's modules hold now."""
@@ -81,7 +117,7 @@ class Census:
         try:
             with torch._C.DisableTorchFunctionSubclass():  # a subclass's attributes would run the user's code
                 walk.run(self._roots(frames))
-            self.samples.append(LiveSample(step, tuple(self._describe(walk))))
+            self._taken.append((step, walk.largest()))
         finally:
             walk.forget(frames)
 
@@ -92,38 +128,55 @@ class Census:
             if frame.f_locals is not frame.f_globals:
                 yield from named_values(frame.f_locals, Origin(source_file(frame.f_code), frame.f_code))
         seen = set()
-        for names in (*(frame.f_globals for frame in frames), *self._module_globals()):
+        for names in (*(frame.f_globals for frame in frames), *self._modules.globals()):
             file = names.get("__file__")
             if id(names) not in seen and isinstance(file, str):
                 seen.add(id(names))
                 yield from named_values(names, Origin(file))
 
-    def _module_globals(self) -> Iterator[dict[str, Any]]:
-        for module in list(sys.modules.values()):
-            names = getattr(module, "__dict__", None)
-            file = names.get("__file__") if type(names) is dict else None
-            if names is not None and isinstance(file, str) and self._is_user[file]:
-                yield names
-
-    def _describe(self, walk: _Walk) -> Iterator[LiveHolder]:
-        """The largest holders. Of two names that read the same, the outer function's carries the function's name."""
-        taken: set[str] = set()
-        largest = sorted(walk.holders.values(), key=lambda holder: holder.bytes, reverse=True)[:_MAX_HOLDERS]
-        for holder in largest:
-            path, code = holder.path, holder.origin.root.code
-            if path in taken and code is not None:
+    def _describe(self, taken: Iterable[_Held]) -> Iterator[LiveHolder]:
+        """Of two names that read the same, the outer function's carries the function's name."""
+        paths: set[str] = set()
+        for held in taken:
+            path, code = held.path, held.origin.root.code
+            if path in paths and code is not None:
                 path = f"{function_name(code)}.<locals>.{path}"
-            taken.add(path)
+            paths.add(path)
             yield LiveHolder(
                 path=path,
-                site=self._growth.find(holder.parts, holder.origin),
-                graph_tensors=round(holder.graph_tensors),
-                graph_nodes=round(len(holder.nodes) * holder.scale),
-                bytes=holder.bytes,
-                tensors=round(holder.tensors),
-                used_bytes=holder.used_bytes(walk.used),
-                is_bounded=holder.is_bounded or self._growth.is_bounded(holder.parts, holder.origin),
+                site=self._growth.find(held.parts, held.origin),
+                graph_tensors=held.graph_tensors,
+                graph_nodes=held.graph_nodes,
+                bytes=held.bytes,
+                tensors=held.tensors,
+                used_bytes=held.used_bytes,
+                is_bounded=held.is_bounded or self._growth.is_bounded(held.parts, held.origin),
             )
+
+
+class _UserModules:
+    """The names of the user's modules. A program has thousands of others, which are looked through anew only where
+    there are more or fewer than before."""
+
+    def __init__(self, is_user: Mapping[str, bool]) -> None:
+        self._is_user = is_user
+        self._known = 0
+        self._names: list[str] = []
+
+    def globals(self) -> Iterator[dict[str, Any]]:
+        """The variables of each."""
+        if len(sys.modules) != self._known:
+            self._known = len(sys.modules)
+            self._names = [name for name in list(sys.modules) if self._find(name) is not None]
+        for name in self._names:
+            names = self._find(name)
+            if names is not None:
+                yield names
+
+    def _find(self, name: str) -> dict[str, Any] | None:
+        names = getattr(sys.modules.get(name), "__dict__", None)
+        file = names.get("__file__") if type(names) is dict else None
+        return names if isinstance(file, str) and self._is_user[file] else None
 
 
 class _Walk:
@@ -151,6 +204,11 @@ class _Walk:
             elif reached.depth < _MAX_DEPTH and id(reached.value) not in self._seen:
                 self._seen.add(id(reached.value))
                 self._queue.extend(held for held in self._reach.look_into(reached) if may_hold(held.value))
+
+    def largest(self) -> list[_Held]:
+        """What the names hold that hold most."""
+        largest = sorted(self.holders.values(), key=lambda holder: holder.bytes, reverse=True)[:_MAX_HOLDERS]
+        return [holder.summary(self.used) for holder in largest]
 
     def forget(self, frames: Iterable[FrameType]) -> None:
         """Let go of everything reached, also of the copies of local variables that frames keep."""

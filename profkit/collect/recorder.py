@@ -201,7 +201,7 @@ class Recorder:
             self._schedule.limit_recorded(_MAX_EVENTS // max(self._opening.events, 1))
         else:
             self._tape.drop()
-            self._census.samples.clear()
+            self._census.forget()
 
     def _enter(self, phase: Phase) -> None:
         """Do what the step that begins needs."""
