@@ -11,26 +11,23 @@ import mmap
 import time
 from contextlib import suppress
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]  # the module, elsewhere
+
 _TRIAL_BYTES = 4 << 20
 """A thousand pages: a few milliseconds at most."""
 
 
 def count_faults() -> int:
     """Pages that the process has been given so far; 0 where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def count_switches() -> int | None:
     """How often threads of the process went to sleep so far, by themselves; None where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+    return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 def measure_fault_ns() -> int | None:

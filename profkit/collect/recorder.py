@@ -154,6 +154,9 @@ class Recorder:
         self._on_over()
 
     def end_step(self, is_first: bool) -> None:
+        is_plain = not (is_first or self._between or self._on_progress)
+        if is_plain and self._schedule.pass_by(time.perf_counter_ns(), count_faults()):
+            return
         self._busy = True
         try:
             self._turn(time.perf_counter_ns(), count_faults(), is_first)
@@ -255,9 +258,7 @@ class Recorder:
         """The program is about to start a profiler of its own, which would not survive a second one."""
         if not self.over:
             self.notes.append("the program started a profiler of its own: the recording ended there")
-            self._conclude()
-            self._leave()
-            self._on_over()
+            self.outdone()
 
     def _look(self) -> None:  # the watchdog is made later
         self._watchdog.look()

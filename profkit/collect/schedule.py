@@ -194,6 +194,19 @@ class Schedule:
         self.phase = self._next()
         return self.phase
 
+    def pass_by(self, now_ns: int, faults: int = 0) -> bool:
+        """`advance`, in half the time, where the current step and the next are among those that pass before anything is
+        recorded; else nothing, and False."""
+        is_one = self.phase is Phase.REFERENCE and not self._located and self.step + 1 < self._before
+        if is_one:
+            self.reference_step_ns.append(now_ns - self._begun_ns)
+            self.reference_step_faults.append(faults - self._begun_faults)
+            self.step += 1
+            if self.step % _MOST_TIMED == 0:
+                self._forget_early()
+            self._begun_ns, self._begun_faults = now_ns, faults
+        return is_one
+
     def restart(self, must_wait: bool = False) -> Phase:
         """The first step begins now: what came before was none. Returns its phase.
 

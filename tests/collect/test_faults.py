@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from profkit.collect import faults
 from profkit.collect.faults import count_faults, count_switches, measure_fault_ns
 
 _PAGES = 64
@@ -32,8 +33,9 @@ def test_a_fault_takes_some_time() -> None:
 
 
 def test_where_the_system_does_not_count_there_is_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr(faults, "resource", None)
     assert count_faults() == 0
+    assert count_switches() is None
     assert measure_fault_ns() is None
 
 

@@ -114,6 +114,21 @@ def test_more_steps_pass_after_the_located_ones_where_something_must_settle() ->
     assert schedule.let_settle(1) is Phase.ACTIVE
 
 
+@pytest.mark.parametrize("at_step", [0, 1, 2, 59, 60, 61, 200])
+def test_steps_that_are_passed_by_leave_what_others_leave(at_step: int) -> None:
+    plan = Plan(wait=3, warmup=1, active=2, after=2, opening=False, at_step=at_step)
+    passed, advanced = Schedule(plan), Schedule(plan)
+    for now in range(0, 5000, 10):
+        advanced.advance(now, now // 2)
+        advanced.begin(now, now // 2)
+        if not passed.pass_by(now, now // 2):
+            passed.advance(now, now // 2)
+            passed.begin(now, now // 2)
+        assert (passed.phase, passed.step) == (advanced.phase, advanced.step)
+        if passed.phase is not Phase.REFERENCE:
+            assert passed.counted == advanced.counted
+
+
 def test_progress_counts_up_to_the_end_of_the_recording() -> None:
     plan = Plan(wait=1, warmup=1, active=1, after=5)
     assert play(plan, 2)[1].progress == (2, 3)
