@@ -164,11 +164,12 @@ class Schedule:
 
     @property
     def counted(self) -> dict[str, tuple[int, ...]]:
-        """What was counted per step, by its name in the run's file: of the steps behind the recorded ones those that
-        are nearest, as a program may become slower in the seconds that the others take."""
+        """What was counted per step, by its name in the run's file: the steps behind the recorded ones that are nearest
+        apart from the others, as a program may become slower in the seconds that these take."""
         nearest = len(self.reference_step_ns) - max(0, self._after - self._plan.after)
         return {
             "reference_step_ns": tuple(self.reference_step_ns[:nearest]),
+            "later_step_ns": tuple(self.reference_step_ns[nearest:]),
             "reference_step_faults": tuple(self.reference_step_faults[:nearest]),
             "measured_step_faults": tuple(self.measured_step_faults),
         }

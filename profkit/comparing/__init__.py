@@ -63,7 +63,7 @@ def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], difference
 
 
 def _times(run: Recorded, unprofiled: bool) -> tuple[int, ...]:
-    return run.run.reference_step_ns if unprofiled else run.measured_ns
+    return run.run.reference_step_ns + run.run.later_step_ns if unprofiled else run.measured_ns
 
 
 def _took_turns(before: Sequence[Recorded], after: Sequence[Recorded]) -> bool:

@@ -10,11 +10,11 @@ Kalibera, Jones: Rigorous benchmarking in reasonable time, ISMM 2013). So the ru
 - Several runs on both sides: Welch's t interval over the runs (Welch, Biometrika 34, 1947). A bootstrap over so few
   would be too narrow (Hesterberg: What teachers should know about the bootstrap, The American Statistician 69, 2015).
 - Several on one side: the other side's run is one more draw with the same variance.
-- One on each: what differs between runs was never seen, and a model must stand in for it. Steps are cut into up to
-  four blocks, and another run is taken to stray from this one as much as the quartile of one block from that of
+- One on each: what differs between runs was never seen, and a model must stand in for it. Steps are cut into four to
+  twelve blocks, of eight steps and more where there are so many, and another run is taken to stray from this one as much as the quartile of one block from that of
   another: what holds when noise is alike on all scales (flicker noise, whose two-sample variance does not fall with
-  the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise would average out, and then this is too
-  wide, not too narrow.
+  the averaging time; Allan, Proceedings of the IEEE 54, 1966), so that the number of blocks does not matter but for
+  how well their variance is known. White noise would average out, and then this is too wide, not too narrow.
 
 The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and shows in
 no spread within it. Operators that both sides run equally often on equal shapes are the control group: by how much
@@ -43,7 +43,8 @@ LEAST_CHANGE = 0.03
 RUN_DEVIATION = 0.01
 """Assumed standard deviation between runs beyond what their steps show, where there is one run on each side: layout
 alone moves run times by a percent and more (Mytkowicz et al.). No change below 2.8 % is called from two single runs."""
-_BLOCKS = 4
+_BLOCKS, _MOST_BLOCKS = 4, 12
+_STEPS_OF_BLOCK = 8
 _LEAST_STEPS = 4
 _Z = 1.959964
 Logs = NDArray[np.float64]
@@ -156,7 +157,8 @@ def _half_width_of_single_runs(before: Logs, after: Logs) -> float:
     for run in (before, after):
         if len(run) < _LEAST_STEPS:
             return math.inf
-        blocks = [_quartile(block) for block in np.array_split(run, _BLOCKS)]
+        number = min(max(_BLOCKS, len(run) // _STEPS_OF_BLOCK), _MOST_BLOCKS)
+        blocks = [_quartile(block) for block in np.array_split(run, number)]
         variance += float(np.var(blocks, ddof=1))
         freedom += len(blocks) - 1
     return math.hypot(student_quantile(freedom) * math.sqrt(variance), _Z * math.sqrt(2) * RUN_DEVIATION)

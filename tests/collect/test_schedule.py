@@ -45,6 +45,7 @@ def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
         at += 1000
     assert schedule.counted == {
         "reference_step_ns": (10, 10),
+        "later_step_ns": (),
         "reference_step_faults": (2, 5),
         "measured_step_faults": (3, 4),
     }
