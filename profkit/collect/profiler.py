@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,12 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
+from profkit.collect.forking import follow_forks
 from profkit.collect.guard import Guard, describe, say, uncompiled
 from profkit.collect.recorder import Progress, Recorder
 from profkit.collect.schedule import EXPLICIT, Plan
 from profkit.collect.second import ANEW, SecondRecording
 from profkit.collect.stopping import Stopper
 from profkit.collect.subject import Subject
+from profkit.collect.termination import NOTE, STATUS, Termination
 from profkit.collect.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.run import PROFKIT_FAILED, create_directory, default_directory, directory_of_rank, find_trace
 
@@ -84,6 +85,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._requests = WindowRequests(self._guard, lambda: not self.is_over, self._begin_window)
         self._second = SecondRecording(self._guard, lambda: not self.is_over, self._begin_anew)
         self._stopper = Stopper()
+        self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
         self._was_used = self._is_finished = False
         self._diagnosis: Any = None
@@ -200,10 +202,12 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         told = self._on_progress, self._when_over
         self._recorder = recorder = Recorder(directory, plan, self._subject, self._guard, *told, replaces)
         recorder.cycles.is_awaited = lambda: self._requests.is_wanted
+        self._termination.install()
         return recorder
 
     def _when_over(self) -> None:
         """Nothing of the program is recorded or timed any more."""
+        self._termination.remove()
         if self._plan.stops:
             self._stopper.request()
         elif (recorder := self._recorder) is not None:
@@ -255,8 +259,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if profile._current is self:
             profile._current = None
         atexit.unregister(self._end_at_exit)
-        self._requests.remove()
-        self._second.remove()
+        for part in (self._requests, self._second, self._termination):
+            part.remove()
 
     def _give_up(self, error: BaseException) -> None:
         """Profkit itself failed: leave the program alone from here on."""
@@ -269,32 +273,27 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
                 recorder.notes.append(PROFKIT_FAILED + describe(error))
                 recorder.write()
 
+    def before_fork(self) -> None:
+        """The program is about to fork."""
+        self._told_of_fork(Recorder.before_fork)
 
-def _around_fork(action: Callable[[Recorder], None]) -> Callable[[], None]:
-    """``action`` for the recorder of the profile that is on, if one is."""
+    def after_fork(self) -> None:
+        """The program has forked, and this is the parent."""
+        self._told_of_fork(Recorder.after_fork)
 
-    def act() -> None:
-        current = profile._current
-        if current is not None and current._recorder is not None:
-            recorder = current._recorder
-            current._guard(lambda: action(recorder))
+    def _told_of_fork(self, tell: Callable[[Recorder], None]) -> None:
+        if (recorder := self._recorder) is not None:
+            self._guard(lambda: tell(recorder))
 
-    return act
-
-
-def _disown_in_child() -> None:
-    current, profile._current = profile._current, None
-    if current is not None and current._recorder is not None:
-        recorder, current._recorder = current._recorder, None
-        current._stopper.disown()
-        with suppress(Exception):
-            current._let_go()
-            recorder.disown()
+    def disown(self) -> None:
+        """The program has forked, and this is the child: the recording is the parent's."""
+        profile._current = None
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            self._stopper.disown()
+            with suppress(Exception):
+                self._let_go()
+                recorder.disown()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_around_fork(Recorder.before_fork),
-        after_in_parent=_around_fork(Recorder.after_fork),
-        after_in_child=_disown_in_child,
-    )
+follow_forks(lambda: profile._current)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+from types import FrameType
 
 from profkit.collect.frames import walk_up
 
@@ -55,15 +56,15 @@ class Stopper:
     def _run(self) -> None:
         main = threading.main_thread().ident or 0
         while not self._cancelled.wait(_INTERVAL_S):
-            if _is_interruptible(main):
+            if is_programs_own(sys._current_frames().get(main)):
                 raised = ctypes.py_object(RecordingComplete)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), raised)
                 return
 
 
-def _is_interruptible(thread: int) -> bool:
+def is_programs_own(frame: FrameType | None) -> bool:
     """Whether the program's own code runs there, or a library's that it called."""
-    for caller in walk_up(sys._current_frames().get(thread)):
+    for caller in walk_up(frame):
         code = caller.f_code
         if code.co_filename in _AROUND and code.co_name in _AROUND_NAMES:
             return True

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from profkit.collect import cycles
 from profkit.collect.exporting import export
 from profkit.collect.profiler import profile
 from profkit.collect.session import Recording
@@ -36,3 +37,9 @@ def nothing_is_left_on() -> Iterator[None]:
     """No test leaves a recording behind that another would run into."""
     yield
     assert profile._current is None
+
+
+@pytest.fixture(autouse=True)
+def _no_step_is_timed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording is over when its steps are, also where the machine is so busy that steps take a millisecond."""
+    monkeypatch.setattr(cycles, "_PATIENCE_NS", 0)

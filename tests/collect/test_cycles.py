@@ -24,6 +24,11 @@ from tests.collect.reading import Event, read_events, steps_of
 MS = 10**6
 
 
+@pytest.fixture(autouse=True)
+def _no_step_is_timed_on() -> None:
+    """Here they are."""
+
+
 def steps(every: int, long_ms: float, count: int = 2, usual_ms: float = 5) -> list[int]:
     """So many cycles, each with a long step at its end."""
     cycle = [usual_ms] * (every - 1) + [long_ms]
@@ -191,7 +196,9 @@ def test_steps_are_timed_for_longer_where_they_are_long_enough_not_to_feel_it(
     with profile(tmp_path) as recording:
         Learner(clock, step_ms, look_ms=0).run(20)
         assert recording.is_over == is_over
-    assert len(load_run(tmp_path).reference_step_ns) == 33, "what becomes slower later is no reference"
+    run = load_run(tmp_path)
+    assert len(run.reference_step_ns) == 33, "what becomes slower later is no reference"
+    assert bool(run.later_step_ns) != is_over
 
 
 def test_after_twenty_seconds_nothing_is_timed_any_more(tmp_path: Path, clock: Clock) -> None:

@@ -90,6 +90,45 @@ def test_an_interrupt_amid_the_recorded_steps_leaves_the_whole_ones(tmp_path: Pa
     assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5]
 
 
+def test_a_termination_amid_the_recorded_steps_leaves_the_whole_ones(tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, "train(7)\nos.kill(os.getpid(), signal.SIGTERM)\ntrain(1)\n")
+    assert outcome.status == 3
+    assert f"the program itself failed with exit status {128 + signal.SIGTERM}" in outcome.stderr
+    assert "trained 1 " not in outcome.stdout
+    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5]
+    assert "the program was ended by SIGTERM" in load_run(tmp_path / "run").notes
+
+
+def test_a_program_that_handles_its_termination_goes_on(tmp_path: Path, forks: Forks) -> None:
+    """Also where its handler calls the one that was there before, as some libraries' do."""
+    handle = (
+        "def handle(number, frame):\n    print('saved', flush=True)\n"
+        "    if callable(before): before(number, frame)\n"
+        "before = signal.signal(signal.SIGTERM, handle)\n"
+    )
+    outcome = run(tmp_path, forks, f"train(7)\n{handle}os.kill(os.getpid(), signal.SIGTERM)\ntrain(8)\n")
+    assert outcome.status == 0, outcome.stderr
+    assert re.search("saved\ntrained 8 ", outcome.stdout)
+    assert_diagnosed(outcome, tmp_path)
+
+
+def test_a_termination_ends_a_forked_child_as_ever(tmp_path: Path, forks: Forks) -> None:
+    fork = (
+        "child = os.fork()\nif child == 0:\n    print(signal.getsignal(signal.SIGTERM), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    os._exit(0)\nprint('child', os.waitpid(child, 0)[1])\n"
+    )
+    outcome = run(tmp_path, forks, f"train(7)\n{fork}train(8)\n")
+    assert outcome.status == 0, outcome.stderr
+    assert f"{int(signal.SIG_DFL)}\nchild {int(signal.SIGTERM)}\n" in outcome.stdout
+    assert_diagnosed(outcome, tmp_path)
+
+
+def test_after_the_recording_nothing_handles_a_termination(tmp_path: Path, forks: Forks) -> None:
+    say = "print('by default:', signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
+    outcome = run(tmp_path, forks, f"{say}train(60)\n{say}", "--at-step", "1")  # so that no step is timed on
+    assert re.findall("by default: (.*)", outcome.stdout) == ["False", "True"]
+
+
 def test_an_immediate_exit_of_a_forked_child_is_its_own(tmp_path: Path, forks: Forks) -> None:
     fork = "child = os.fork()\nif child == 0:\n    os._exit(4)\nprint(os.waitpid(child, 0)[1] >> 8)\n"
     outcome = run(tmp_path, forks, f"train(4)\n{fork}train(8)\n")

@@ -1,0 +1,104 @@
+"""The handler of SIGTERM: when it writes, when it waits, and when it is none of profkit's business."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from profkit.collect import termination
+from profkit.collect.guard import Guard
+from profkit.collect.termination import Termination
+
+Sent = list[tuple[int, int]]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """The signals that were sent, with what the handler was then: none of them ends the test."""
+    found: Sent = []
+    monkeypatch.setattr(termination.os, "kill", lambda process, number: found.append((process, number)))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def default() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def make(finish: Callable[[], None]) -> Termination:
+    made = Termination(Guard(lambda error: pytest.fail(repr(error))), finish)
+    made.install()
+    return made
+
+
+def receive(frame: object = None) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    assert callable(handler)
+    handler(signal.SIGTERM, frame)  # type: ignore[arg-type]  # a frame, or none
+
+
+def test_the_recording_is_written_and_the_default_ends_the_process(sent: Sent) -> None:
+    written: list[object] = []
+    make(lambda: written.append(signal.getsignal(signal.SIGTERM)))
+    receive(sys._getframe())
+    assert written == [signal.SIG_DFL], "a second signal ends the process at once"
+    assert sent == [(os.getpid(), signal.SIGTERM)]
+
+
+def test_amid_work_of_profkits_own_the_signal_comes_again(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder must not be ended while it begins a step."""
+    timers: list[threading.Timer] = []
+    monkeypatch.setattr(termination.threading.Timer, "start", lambda timer: timers.append(timer))
+    written: list[None] = []
+    make(lambda: written.append(None))
+    Guard(lambda error: pytest.fail(repr(error)))(lambda: receive(sys._getframe()))
+    assert (written, sent, len(timers)) == ([], [], 1)
+    timers[0].function(*timers[0].args)
+    assert sent == [(os.getpid(), signal.SIGTERM)]
+    receive(sys._getframe())
+    assert written == [None]
+
+
+def test_work_that_never_ends_is_not_waited_for(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(termination.threading.Timer, "start", lambda _timer: None)
+    written: list[None] = []
+    make(lambda: written.append(None))
+    guarded = Guard(lambda error: pytest.fail(repr(error)))
+    for _ in range(termination._PATIENCE):
+        guarded(lambda: receive(sys._getframe()))
+    assert not written
+    guarded(lambda: receive(sys._getframe()))
+    assert (written, len(sent)) == ([None], 1)
+
+
+@pytest.mark.parametrize("theirs", [signal.SIG_IGN, lambda number, frame: None])
+def test_a_program_that_handles_the_signal_is_left_alone(sent: Sent, theirs: signal.Handlers) -> None:
+    signal.signal(signal.SIGTERM, theirs)
+    made = make(lambda: pytest.fail("nothing may be written"))
+    assert signal.getsignal(signal.SIGTERM) is theirs
+    made.remove()
+    assert signal.getsignal(signal.SIGTERM) is theirs
+    assert sent == []
+
+
+def test_a_handler_of_the_programs_that_calls_ours_ends_nothing(sent: Sent) -> None:
+    make(lambda: pytest.fail("nothing may be written"))
+    ours = signal.getsignal(signal.SIGTERM)
+    assert callable(ours)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ours(signal.SIGTERM, None)
+    assert sent == []
+
+
+def test_on_another_thread_nothing_is_set() -> None:
+    thread = threading.Thread(target=make, args=(lambda: None,))
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
