@@ -15,8 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,12 +113,14 @@ def verify(scenario: Scenario, device: str = "cpu") -> Proof:
 
 
 def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
-    pitfall, fix = (diagnose_variant(scenario, variant, device) for variant in ("pitfall", "fix"))
+    pitfall = diagnose_variant(scenario, "pitfall", device)
     found = [finding for finding in pitfall.findings if finding.rule in scenario.triggers]
     unable = [pitfall.skipped[rule] for rule in scenario.triggers if rule in pitfall.skipped]
     if scenario.needs_measuring and not found and unable:  # a machine without what the fix uses
         return Proof(scenario.name, kind, None, None, False, False, False, f"{_NOT_RUN}{unable[0]}")
-    measurement = measure(scenario, device, kind)
+    with _processes(scenario, device, kind) as variants:  # which import PyTorch while the fix's recording does so too
+        fix = diagnose_variant(scenario, "fix", device)
+        measurement = _measure(variants, kind)
     values = measurement.ns if kind == "time" else measurement.peak_bytes
     measured = effect_of(values)
     fired, exact_line = bool(found), any(is_expected(finding, scenario) for finding in found)
@@ -156,12 +158,20 @@ def is_expected(finding: Finding, scenario: Scenario) -> bool:
 
 def measure(scenario: Scenario, device: str, kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
     """Run both variants by turns until the rounds are enough or the time is up."""
+    with _processes(scenario, device, kind) as variants:
+        return _measure(variants, kind, clock)
+
+
+@contextmanager
+def _processes(scenario: Scenario, device: str, kind: str) -> Iterator[list[_Variant]]:
+    """Of the pitfall and of the fix."""
     environment = _environment(kind)
     with ExitStack() as stack:
-        variants = [
-            stack.enter_context(_Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")
-        ]
-        rounds = _by_turns(variants, clock) if kind == "time" else _step_by_step(variants)
+        yield [stack.enter_context(_Variant(scenario, variant, device, environment)) for variant in ("pitfall", "fix")]
+
+
+def _measure(variants: list[_Variant], kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
+    rounds = _by_turns(variants, clock) if kind == "time" else _step_by_step(variants)
     return Measurement(*(_medians(rounds, name) for name in ("ns", "peak_bytes", "number")))
 
 

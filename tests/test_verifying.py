@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +44,8 @@ def proof(monkeypatch, pitfall: Diagnosis, fix: Diagnosis, values: np.ndarray, s
     given = {"pitfall": pitfall, "fix": fix}
     monkeypatch.setattr(verifying, "diagnose_variant", lambda _, variant, device: given[variant])
     number = np.full_like(values, 10)
-    monkeypatch.setattr(verifying, "measure", lambda *_: Measurement(values, values, number))
+    monkeypatch.setattr(verifying, "_processes", lambda *_: nullcontext([]))
+    monkeypatch.setattr(verifying, "_measure", lambda *_: Measurement(values, values, number))
     return verify(scenario)
 
 

@@ -11,10 +11,10 @@ Kalibera, Jones: Rigorous benchmarking in reasonable time, ISMM 2013). So the ru
   would be too narrow (Hesterberg: What teachers should know about the bootstrap, The American Statistician 69, 2015).
 - Several on one side: the other side's run is one more draw with the same variance.
 - One on each: what differs between runs was never seen, and a model must stand in for it. Steps are cut into four to
-  twelve blocks, of eight steps and more where there are so many, and another run is taken to stray from this one as much as the quartile of one block from that of
-  another: what holds when noise is alike on all scales (flicker noise, whose two-sample variance does not fall with
-  the averaging time; Allan, Proceedings of the IEEE 54, 1966), so that the number of blocks does not matter but for
-  how well their variance is known. White noise would average out, and then this is too wide, not too narrow.
+  twelve blocks, of eight steps and more where there are so many, and another run is taken to stray from this one as
+  much as the quartile of one block from that of another: what holds when noise is alike on all scales (flicker noise,
+  whose two-sample variance does not fall with the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise
+  would average out, and then this is too wide, not too narrow.
 
 The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and shows in
 no spread within it. Operators that both sides run equally often on equal shapes are the control group: by how much

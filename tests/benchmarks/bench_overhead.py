@@ -48,7 +48,7 @@ from profkit.collect.subject import Subject
 STEPS = 4
 OUTSIDE = 40
 """Unrecorded steps timed a round: they cost no recording."""
-PAUSE_S = 0.004
+PAUSE_S = 0.001
 """What profkit's own pause between two recorded steps took here, in the median."""
 RESAMPLES = 2000
 Step = Callable[[], Tensor]
