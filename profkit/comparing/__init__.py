@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profkit.comparing.control import machine_change, pages_change
+from profkit.comparing.counted import confirm, counted_change
 from profkit.comparing.moves import finding_moves, line_moves, operator_moves
 from profkit.comparing.recorded import Recorded, find_recordings, read_recording
 from profkit.comparing.settings import find_differences, same_settings
@@ -55,6 +56,7 @@ def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], difference
     machine = machine_change(before, after) if alike and by_chance else None
     pages = pages_change(before, after) if unprofiled and by_chance else None
     step_time = compare_step_times(one, other, machine, UNPROFILED if unprofiled else RECORDED, pages)
+    step_time = confirm(step_time, counted_change(before, after) if alike else None)
     blocking = next((difference for difference in differences if difference.blocks), None)
     if blocking is None:
         return step_time

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from profkit.comparing.recorded import LineKey, Recorded, Work, line_key, merge
+from profkit.comparing.recorded import NOTHING, LineKey, Recorded, Work, line_key, merge
 from profkit.comparing.values import Fate, FindingMove, Move
 from profkit.findings import Finding, Location
 
@@ -21,7 +21,6 @@ LEAST_SHARE = 0.005
 """Of the step; the least that a finding must cost to be worth a line (`findings.severity_of`)."""
 _Key = TypeVar("_Key", bound=Hashable)
 FindingKey = tuple[str, LineKey]
-_NOTHING = Work(0.0, (0,))
 
 
 def operator_moves(
@@ -29,7 +28,7 @@ def operator_moves(
 ) -> tuple[Move, ...]:
     one, other = merge([run.operators for run in before]), merge([run.operators for run in after])
     names = _moved(one, other, step_ns, by_time)
-    return _ranked([_move(name, one.get(name, _NOTHING), other.get(name, _NOTHING)) for name in names])
+    return _ranked([_move(name, one.get(name, NOTHING), other.get(name, NOTHING)) for name in names])
 
 
 def line_moves(before: Sequence[Recorded], after: Sequence[Recorded], step_ns: int, by_time: bool) -> tuple[Move, ...]:
@@ -40,7 +39,7 @@ def line_moves(before: Sequence[Recorded], after: Sequence[Recorded], step_ns: i
     sites = {key: site for run in (*before, *after) for key, site in run.sites.items()}
     moves = []
     for key in _moved(one, other, step_ns, by_time):
-        move = _move(key[2] or key[1], one.get(key, _NOTHING), other.get(key, _NOTHING))
+        move = _move(key[2] or key[1], one.get(key, NOTHING), other.get(key, NOTHING))
         moves.append(replace(move, location=Location.of(sites[key])))
     return _ranked(moves)
 
@@ -56,7 +55,7 @@ def finding_moves(before: Sequence[Recorded], after: Sequence[Recorded]) -> tupl
 def _moved(one: Mapping[_Key, Work], other: Mapping[_Key, Work], step_ns: int, by_time: bool) -> list[_Key]:
     found = []
     for key in {**one, **other}:
-        a, b = one.get(key, _NOTHING), other.get(key, _NOTHING)
+        a, b = one.get(key, NOTHING), other.get(key, NOTHING)
         apart = max(a.step_ns) < min(b.step_ns) or max(b.step_ns) < min(a.step_ns)
         matters = abs(b.median_ns - a.median_ns) >= LEAST_SHARE * step_ns
         if matters and (a.calls != b.calls or (by_time and apart)):

@@ -21,23 +21,30 @@ from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows
 _Key = TypeVar("_Key", bound=Hashable)
 LineKey = tuple[str, str, str]
 """File without folders, function and source: a line keeps its identity when lines above it are added."""
+CallKey = tuple[str, LineKey | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one operator, kernel or line did: calls per measured step, and its time in each of them."""
+    """What one operator, kernel or line did: calls per measured step, and its time in each of them. It ``is_steady``
+    where it was called equally often in each."""
 
     calls: float
     step_ns: tuple[int, ...]
+    is_steady: bool = True
 
     @property
     def median_ns(self) -> float:
         return float(np.median(self.step_ns))
 
 
+NOTHING = Work(0.0, (0,))
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """``control`` holds the work by kind and shapes, ``shapes`` the shapes that the program's own calls had.
+    """``control`` holds the work by kind and shapes, ``shapes`` the shapes that the program's own calls had, ``calls``
+    the operators by name and line, without what the profiler added; none where a device works beside the host.
 
     ``disturbance`` is by how much a step's operators took longer than each took at its best, as a logarithm.
     """
@@ -51,6 +58,7 @@ class Recorded:
     lines: Mapping[LineKey, Work]
     sites: Mapping[LineKey, CallSite]
     control: Mapping[tuple[str, ...], Work]
+    calls: Mapping[CallKey, Work]
     shapes: Mapping[str, frozenset[str]]
     disturbance: float
 
@@ -59,9 +67,10 @@ def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:
     """All runs of a side as one: calls on average, the times of all steps. What a run does not hold took no time."""
     merged: dict[_Key, Work] = {}
     for key in {key: None for table in tables for key in table}:
-        works = [table.get(key) for table in tables]
-        calls = sum(work.calls for work in works if work) / len(tables)
-        merged[key] = Work(round(calls, 3), tuple(ns for work in works for ns in (work.step_ns if work else (0,))))
+        works = [table.get(key, NOTHING) for table in tables]
+        calls = sum(work.calls for work in works) / len(tables)
+        is_steady = all(work.is_steady and work.calls == works[0].calls for work in works)
+        merged[key] = Work(round(calls, 3), tuple(ns for work in works for ns in work.step_ns), is_steady)
     return merged
 
 
@@ -97,6 +106,7 @@ def read_recording(path: Path) -> Recorded:
         lines=lines,
         sites=sites,
         control=_control(facts),
+        calls={} if facts.device.present else _calls(facts),
         shapes=_shapes(facts),
         disturbance=_disturbance(facts),
     )
@@ -137,29 +147,64 @@ def _control(facts: Facts) -> dict[tuple[str, ...], Work]:
     }
 
 
+def _calls(facts: Facts) -> dict[CallKey, Work]:
+    """By name and line; a backward operator belongs to the line of its forward operator."""
+    key_of_site, _ = _line_keys(facts)
+    names, site = facts.trace.events.name_code.astype(np.int64), facts.lines.forward_site.astype(np.int64)
+    many = int(site.max(initial=-1)) + 2  # with -1, for no line
+    works = _tabulate(facts, _host_work(facts), names * many + site + 1, _self_ns_unprofiled(facts))
+    found: dict[CallKey, list[Work]] = {}
+    for code, work in works.items():
+        key = facts.trace.names[code // many], key_of_site.get(code % many - 1)
+        found.setdefault(key, []).append(work)
+    return {key: _together(works) for key, works in found.items()}
+
+
+def _together(works: Sequence[Work]) -> Work:
+    """Of one step: sites that are one line, by what they keep of it."""
+    times = tuple(map(sum, zip(*(work.step_ns for work in works), strict=True)))
+    return Work(round(sum(work.calls for work in works), 3), times, all(work.is_steady for work in works))
+
+
+def _self_ns_unprofiled(facts: Facts) -> Int64s:
+    """Self time of each event on the host, less what the profiler added within it."""
+    tree, events = facts.tree, facts.trace.events
+    added_ns = facts.overhead.covered_within(events.start_ns, tree.end_ns)
+    inner = tree.parent >= 0
+    of_children_ns = np.bincount(tree.parent[inner], weights=added_ns[inner], minlength=len(events))
+    own_ns: Int64s = np.maximum(tree.self_ns - (added_ns - of_children_ns), 0).astype(np.int64)
+    return own_ns
+
+
 def _lines(facts: Facts) -> tuple[dict[LineKey, Work], dict[LineKey, CallSite]]:
     """By the line that called it; a backward operator belongs to the line of its forward operator."""
+    key_of_site, sites = _line_keys(facts)
+    site = facts.lines.forward_site.astype(np.int64)
+    found: dict[LineKey, list[Work]] = {}
+    for code, work in _tabulate(facts, _host_work(facts) & (site >= 0), site).items():
+        if code in key_of_site:
+            found.setdefault(key_of_site[code], []).append(work)
+    return {key: _together(works) for key, works in found.items()}, sites
+
+
+def _line_keys(facts: Facts) -> tuple[dict[int, LineKey], dict[LineKey, CallSite]]:
+    """The key of each site that called something in a measured step, and the first site of each key."""
     site = facts.lines.forward_site
-    groups: dict[LineKey, list[tuple[int, CallSite]]] = {}
-    wanted = _host_work(facts) & (site >= 0)
-    for code in np.unique(site[wanted]):
-        place = call_site(facts, int(code))
-        if place is not None:
-            groups.setdefault(line_key(place.file, place.function, place.source), []).append((int(code), place))
-    first = np.full(int(site.max(initial=0)) + 2, -1, dtype=np.int64)  # sites that are one line share a code
-    for group in groups.values():
-        first[[code for code, _ in group]] = group[0][0]
-    works = _tabulate(facts, wanted & (first[site] >= 0), first[site])
-    by_code = {group[0][0]: key for key, group in groups.items()}
-    return {by_code[code]: work for code, work in works.items()}, {key: group[0][1] for key, group in groups.items()}
+    keys: dict[int, LineKey] = {}
+    sites: dict[LineKey, CallSite] = {}
+    for code in np.unique(site[_host_work(facts) & (site >= 0)]):
+        if (place := call_site(facts, int(code))) is not None:
+            keys[int(code)] = key = line_key(place.file, place.function, place.source)
+            sites.setdefault(key, place)
+    return keys, sites
 
 
 def line_key(file: str, function: str, source: str) -> LineKey:
     return re.split(r"[\\/]", file)[-1], function, " ".join(source.split())
 
 
-def _tabulate(facts: Facts, wanted: Bools, key: Int64s) -> dict[int, Work]:
-    """For each key the calls per measured step and the time in each measured step."""
+def _tabulate(facts: Facts, wanted: Bools, key: Int64s, self_ns: Int64s | None = None) -> dict[int, Work]:
+    """For each key the calls per measured step and the time in each measured step: on the host the self time."""
     events, steps = facts.trace.events, facts.steps
     rows: Rows = np.flatnonzero(wanted)
     if not rows.size:
@@ -168,12 +213,15 @@ def _tabulate(facts: Facts, wanted: Bools, key: Int64s) -> dict[int, Work]:
     step = numbers[steps.index_of(events.start_ns[rows])]
     keys, inverse = np.unique(key[rows], return_inverse=True)
     on_host = facts.tree.depth[rows] >= 0
-    time_ns = np.where(on_host, facts.tree.self_ns[rows], events.duration_ns[rows])
+    self_ns = facts.tree.self_ns if self_ns is None else self_ns
+    time_ns = np.where(on_host, self_ns[rows], events.duration_ns[rows])
     count = steps.measured_count
     sums = np.bincount(inverse * count + step, weights=time_ns, minlength=len(keys) * count).reshape(-1, count)
-    calls = np.bincount(inverse, minlength=len(keys)) / count
+    calls = np.bincount(inverse * count + step, minlength=len(keys) * count).reshape(-1, count)
+    is_steady = (calls == calls[:, :1]).all(axis=1)
     return {
-        int(code): Work(round(float(calls[i]), 3), tuple(int(t) for t in sums[i])) for i, code in enumerate(keys)
+        int(code): Work(round(float(calls[i].mean()), 3), tuple(int(t) for t in sums[i]), bool(is_steady[i]))
+        for i, code in enumerate(keys)
     }
 
 

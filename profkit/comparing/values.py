@@ -51,7 +51,8 @@ class StepTime:
     """``change`` with its 95 % interval, None where the steps are too few to know it.
 
     ``machine_change`` is by how much the operators that are the same on both sides changed, where that is known;
-    an interval within ``band`` either way is no difference. ``method`` says how the interval was made.
+    an interval within ``band`` either way is no difference. ``method`` says how the interval was made. Where it
+    ``is_counted``, the times left the verdict open, and the change is that of the calls that a step makes.
     """
 
     verdict: Verdict
@@ -64,6 +65,7 @@ class StepTime:
     steps: str
     method: str
     machine_change: float | None = None
+    is_counted: bool = False
     reasons: tuple[str, ...] = ()
 
 

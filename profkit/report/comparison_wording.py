@@ -11,11 +11,21 @@ MOST_MOVES = 8
 """Rows of a table: what moved less hardly explains a change that these do not."""
 
 
+_COUNTED = (
+    "the times alone leave it open; the calls that one side makes more often are counted, and what they take is within "
+    "what the times allow"
+)
+
+
 def headline(comparison: Comparison) -> str:
     """The verdict with its figures."""
     time = comparison.step_time
     before, after = format_time(time.before_ns), format_time(time.after_ns)
     change = f"{signed_share(time.change)}{_interval(time)}"
+    if time.is_counted:
+        what = "more" if time.change > 0 else "less"
+        share = f"{format_share(abs(time.change))} {what} work{_interval(time)}"
+        return f"{time.verdict.value.capitalize()}: a step does {share}; it took {before} before and {after} after"
     if time.verdict in (Verdict.BETTER, Verdict.WORSE):
         return f"{time.verdict.value.capitalize()}: a step takes {after} instead of {before}, {change}"
     if time.verdict is Verdict.NO_DIFFERENCE:
@@ -43,6 +53,7 @@ def explanation(comparison: Comparison) -> list[str]:
     band = format_share(time.band).replace(".0", "")
     notes = [
         f"{steps} of {format_count(sum(runs), 'run')}; {time.method}",
+        *([_COUNTED] if time.is_counted else []),
         f"operators per step: {_number(comparison.before.calls)} before, {_number(comparison.after.calls)} after",
         f"an interval within {band} either way counts as no difference",
         *(printable(reason) for reason in time.reasons),

@@ -1,10 +1,10 @@
 """A tensor is repeated in memory so that it fits another one, where arithmetic would broadcast it for nothing.
 
 What it detects
-`x.repeat(...)`, `torch.tile`, `repeat_interleave`, or `expand(...)` followed by `contiguous()` or `clone()`, that
-repeat along dimensions of size one or new ones, and whose result an elementwise operator of two tensors takes next.
-Where a product, a concatenation or an embedding takes it first, which need it whole, or where rows are tiled
-(`[a, b, a, b]`), nothing is reported.
+`x.repeat(...)`, `torch.tile`, `repeat_interleave`, or `expand(...)` or `torch.broadcast_tensors(...)` followed by
+`contiguous()` or `clone()`, that repeat along dimensions of size one or new ones, and whose result an elementwise
+operator of two tensors takes next. Where a product, a concatenation or an embedding takes it first, which need it
+whole, or where rows are tiled (`[a, b, a, b]`), nothing is reported.
 
 Why is this bad?
 The repeated tensor is allocated, written, and read back, all to hold the same numbers many times. An elementwise
@@ -45,11 +45,13 @@ from profkit.units import format_bytes, format_count
 _MIN_BYTES = 64 << 10
 """Copying less takes less than the call that does it; beyond it the second-level cache begins."""
 _LOOK_AHEAD = 8
-"""Operators in which the result is looked for: a view or two, the other operand's own repetition, a scale."""
+"""Operators in which the result is looked for: a view or two, the other operand's own repetition, a scale. So many
+views and copies back a copied tensor is looked for where it was expanded."""
 _UNCERTAINTY = 0.3
 """The result and the operands of the operator may lie in the cache or not, and its arithmetic stays."""
 _REPEATING = frozenset(("repeat", "repeat_interleave", "tile"))
-_EXPANDING = frozenset(("broadcast_to", "expand", "expand_as"))
+_JOINTLY = "broadcast_tensors"
+_EXPANDING = frozenset(("broadcast_to", "expand", "expand_as", _JOINTLY))
 _COPYING = frozenset(("clone", "contiguous"))
 
 Shape = tuple[int, ...]
@@ -94,10 +96,11 @@ def _find_repeats(facts: Facts) -> _Repeats:
     called = program_operators(facts)
     wanted = operators_of(facts.trace, _REPEATING, _COPYING)[called]
     at = np.flatnonzero(wanted)
-    events, own, before = facts.trace.events, called[at], called[(at - 1).clip(min=0)]
+    events, own = facts.trace.events, called[at]
+    expanded, place = _find_expansions(facts, called, at)
     keys = np.stack([
         events.name_code[own], events.dims_code[own], events.types_code[own], events.concrete_code[own],
-        events.name_code[before], np.where(at > 0, events.dims_code[before], NONE),
+        events.name_code[expanded], np.where(expanded >= 0, events.dims_code[expanded], NONE), place,
     ])  # fmt: skip
     distinct, kind = np.unique(keys, axis=1, return_inverse=True)
     kind = kind.reshape(-1)
@@ -108,23 +111,54 @@ def _find_repeats(facts: Facts) -> _Repeats:
     return _Repeats(own[real], takers, small, large)
 
 
+def _find_expansions(facts: Facts, called: Rows, at: Int64s) -> tuple[Rows, Int64s]:
+    """The row that expanded the tensor which is copied there, `NONE` where nothing did, and how many copies of what it
+    gave come before: of several tensors that are expanded together each may be copied in turn."""
+    expands = operators_of(facts.trace, _EXPANDING)
+    copies = operators_of(facts.trace, _COPYING)
+    aside = operators_of(facts.trace, VIEW, _COPYING)
+    step = facts.steps.index_of(facts.trace.events.start_ns[called])
+    found, place = np.full(len(at), NONE, dtype=np.int64), np.zeros(len(at), dtype=np.int64)
+    searching = copies[called[at]]
+    for back in range(1, _LOOK_AHEAD + 1):
+        there = (at - back).clip(min=0)
+        rows = called[there]
+        searching &= (at >= back) & (step[there] == step[at])
+        here = searching & expands[rows]
+        found[here] = rows[here]
+        searching &= ~here & aside[rows]
+        place += searching & copies[rows]
+    return found, place
+
+
 def _repetition(
-    facts: Facts, name: int, dims: int, types: int, concrete: int, before: int, before_dims: int
+    facts: Facts, name: int, dims: int, types: int, concrete: int, expansion: int, expanded: int, place: int
 ) -> tuple[Shape, int, int]:
     """The shape of the result, and the bytes before and after; an empty shape where it is no such repetition."""
     shape, operator = _first_shape(facts, dims), base_name(facts.trace.names[name])
     size = item_bytes(next(iter(parse_types(facts.trace.text_of(types))), "")) or 4
     source, result = shape, shape
     if operator in _COPYING:
-        expanding = base_name(facts.trace.names[before]) in _EXPANDING
-        source = _first_shape(facts, before_dims) if expanding else shape
+        if expanded != NONE:
+            given = [tuple(one) for one in parse_dims(facts.trace.text_of(expanded))]
+            source = _at(given, place if base_name(facts.trace.names[expansion]) == _JOINTLY else 0)
     elif operator == "repeat_interleave":
         result = _interleaved(shape, parse_types(facts.trace.text_of(concrete)))
     else:
         result = _repeated(shape, parse_types(facts.trace.text_of(concrete)))
-    if math.prod(result) < 2 * math.prod(source) or not source:
+    if math.prod(result) < 2 * math.prod(source) or not source or not _broadcasts(source, result):
         return (), 0, 0
     return result, math.prod(source) * size, math.prod(result) * size
+
+
+def _at(shapes: Sequence[Shape], place: int) -> Shape:
+    return shapes[place] if place < len(shapes) else ()
+
+
+def _broadcasts(source: Shape, result: Shape) -> bool:
+    """Whether a tensor of the one shape is taken for one of the other where they meet in arithmetic."""
+    padded = (1,) * (len(result) - len(source)) + source
+    return len(padded) == len(result) and all(a in (1, b) for a, b in zip(padded, result, strict=True))
 
 
 def _first_shape(facts: Facts, dims: int) -> Shape:

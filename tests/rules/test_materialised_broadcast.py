@@ -64,6 +64,37 @@ def test_interleaving_along_a_dimension_of_size_one_counts():
     assert len(find(recording(event, binary(40)))) == 1
 
 
+def copied(at: float, shape: list[int] = LARGE) -> Json:
+    return op("aten::contiguous", at, 10, dims=[shape, []], types=["float", "Scalar"])
+
+
+def test_tensors_that_are_expanded_together_are_each_copied_in_turn():
+    together = op("aten::broadcast_tensors", 10, 2, dims=[[SMALL, [1, 16, 32]]], types=["TensorList"])
+    (found,) = find(recording(together, copied(20), copied(40), binary(60)))
+    small = SMALL_BYTES + 4 * 16 * 32
+    assert found.evidence == {"repeated_bytes_per_step": 2 * LARGE_BYTES, "source_bytes_per_step": small}
+
+
+def test_of_tensors_that_are_expanded_together_a_whole_one_is_not_repeated():
+    together = op("aten::broadcast_tensors", 10, 2, dims=[[LARGE, SMALL]], types=["TensorList"])
+    (found,) = find(recording(together, copied(20), copied(40), binary(60)))
+    assert found.evidence["source_bytes_per_step"] == SMALL_BYTES
+
+
+def test_a_view_between_the_expansion_and_the_copy_is_passed_over():
+    expand = op("aten::expand", 10, 1, dims=[SMALL, [], []], types=["float", "ScalarList", "Scalar"])
+    view = op("aten::detach", 15, 1, dims=[LARGE], types=["float"])
+    assert len(find(recording(expand, view, copied(20), binary(60)))) == 1
+
+
+def test_the_expansion_of_another_tensor_counts_for_nothing():
+    expand = op("aten::expand", 10, 1, dims=[[16, 1, 8], [], []], types=["float", "ScalarList", "Scalar"])
+    assert find(recording(expand, copied(20), binary(60))) == []
+    used = op("aten::mul", 15, 1, dims=[LARGE, LARGE], types=["float", "float"])
+    expand = op("aten::expand", 10, 1, dims=[SMALL, [], []], types=["float", "ScalarList", "Scalar"])
+    assert find(recording(expand, used, copied(20), binary(60))) == []
+
+
 @pytest.mark.parametrize("name", ["contiguous", "clone"])
 @pytest.mark.parametrize(("shape", "reported"), [(SMALL, 1), (LARGE, 0)])
 def test_a_copy_of_an_expanded_tensor_counts_where_it_had_grown(name, shape, reported):

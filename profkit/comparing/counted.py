@@ -1,0 +1,73 @@
+"""How much more or less a step does, told from calls: these are counted, and free of the noise that times have.
+
+An operator that a line calls more often on one side than on the other, as often in each step, is work that came or
+went. What it takes is what one such call took in the recordings. That says nothing of what both sides do equally
+often, whose time only the steps can tell; so it confirms a change that their noise leaves open, and never denies one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profkit.comparing.recorded import NOTHING, Recorded, merge
+from profkit.comparing.step_times import LEAST_CHANGE
+from profkit.comparing.values import StepTime, Verdict
+
+_DOUBT = 0.3
+"""Of the time of the calls that came or went: the same operator takes up to so much longer or less in another run, and
+what Python does around it is not seen."""
+_LEAST_STEPS = 3
+"""Fewer do not show that a step always makes as many calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedChange:
+    """By how much the step becomes longer for its calls, as a difference of logarithms, and its range."""
+
+    value: float
+    low: float
+    high: float
+
+
+def counted_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> CountedChange | None:
+    """None where a side tells no calls by their lines, has too few steps, or has a device that works beside the host.
+
+    Calls whose number varies from step to step or from run to run may all have come or gone: they widen the range.
+    """
+    if any(not run.calls or len(run.measured_ns) < _LEAST_STEPS for run in (*before, *after)):
+        return None
+    one, other = (merge([run.calls for run in side]) for side in (before, after))
+    net_ns = moved_ns = unknown_ns = 0.0
+    for key in {**one, **other}:
+        a, b = one.get(key, NOTHING), other.get(key, NOTHING)
+        if not (a.is_steady and b.is_steady):
+            unknown_ns += max(a.median_ns, b.median_ns)
+        elif a.calls != b.calls:
+            more_ns = (b.calls - a.calls) * (a.median_ns + b.median_ns) / (a.calls + b.calls)
+            net_ns += more_ns
+            moved_ns += abs(more_ns)
+    step_ns = float(np.median([np.median(run.run.reference_step_ns or run.measured_ns) for run in before]))
+    doubt_ns = _DOUBT * moved_ns + unknown_ns
+    return CountedChange(*(_log_ratio(ns / step_ns) for ns in (net_ns, net_ns - doubt_ns, net_ns + doubt_ns)))
+
+
+def confirm(time: StepTime, counted: CountedChange | None) -> StepTime:
+    """``time``, with a verdict where its noise allows what the calls say, and much else."""
+    if counted is None or time.verdict is not Verdict.INCONCLUSIVE or time.low is None or time.high is None:
+        return time
+    change, low, high = (math.expm1(value) for value in (counted.value, counted.low, counted.high))
+    is_sure = (low > 0 or high < 0) and abs(change) >= LEAST_CHANGE
+    low, high = max(low, time.low), min(high, time.high)
+    if not is_sure or low > high:
+        return time
+    verdict = Verdict.WORSE if change > 0 else Verdict.BETTER
+    change = min(max(change, low), high)
+    return replace(time, verdict=verdict, change=change, low=low, high=high, is_counted=True)
+
+
+def _log_ratio(share: float) -> float:
+    return math.log1p(max(share, -0.99))
