@@ -120,7 +120,10 @@ def _likeness_within(change: _Change, parts: Parts, origin: Origin) -> int:
     """`_likeness` for a change in the scope that the name belongs to; 0 elsewhere."""
     if origin.owner is not None:
         inside = any(isinstance(node, ast.ClassDef) and node.name == origin.owner for node in change.scope)
-        return _likeness(change.parts[1:], parts[origin.skip :]) if inside else 0
+        held = parts[origin.skip :]
+        if not held:  # the object itself is a container, which its own methods fill
+            return 3 * int(inside and change.parts[:1] == ("self",) and _are_items(change.parts[1:]))
+        return _likeness(change.parts[1:], held) if inside else 0
     if origin.code is not None and not any(_is_code_of(node, origin.code) for node in change.scope):
         return 0
     return _likeness(change.parts, parts)
@@ -141,8 +144,12 @@ def _likeness(changed: Parts, held: Parts) -> int:
     if not shorter or any(a != b and not (a == _ANY_ITEM and b.startswith("[")) for a, b in pairs):
         return 0
     if len(changed) != len(held):
-        return int(all(part.startswith("[") for part in (*changed[shorter:], *held[shorter:])))
+        return int(_are_items((*changed[shorter:], *held[shorter:])))
     return 3 if changed == held else 2
+
+
+def _are_items(parts: Parts) -> bool:
+    return all(part.startswith("[") for part in parts)
 
 
 def _changes_in(file: str) -> tuple[_Change, ...]:

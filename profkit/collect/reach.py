@@ -87,6 +87,7 @@ class Reach:
         kind = type(value)
         base = _base_of(kind)
         if base is not None:
+            reached = reached._replace(origin=self._origin_in(kind, reached))
             return _items(value, reached) if base is dict else _sequence(base, value, reached)
         if kind in (GeneratorType, FunctionType):
             return self._suspended(value.gi_frame) if kind is GeneratorType else self._captured(value)

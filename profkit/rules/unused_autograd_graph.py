@@ -96,7 +96,7 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
         raise CannotLook("the recording is one window without a backward pass, and one may have followed it")
     if makers.size and not trained and (facts.run.step_signal == "optimizer" or facts.run.was_outdone):
         raise CannotLook("the program trains, and the recording ends before a backward pass")
-    if not makers.size or growing_graphs(facts):  # a graph that is kept may be meant for a later backward pass
+    if not makers.size or _is_kept(facts, trained):
         return
     unused = _passed_over(facts, makers) if trained else _whole_steps(facts, makers)
     measured, steps = facts.measured[unused.makers], facts.steps
@@ -124,6 +124,12 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
         count=max(1, count),
         evidence={"nodes_made_per_step": count},
     )
+
+
+def _is_kept(facts: Facts, trained: bool) -> bool:
+    """Whether a graph is kept that may be meant for a later backward pass. Where nothing is trained, one that a name
+    carries from step to step is not: a sampler that starts from its own last result keeps it unawares."""
+    return any(trained or graph.more_tensors for graph in growing_graphs(facts))
 
 
 def _in_the_same_steps(facts: Facts, rows: Rows, others: Rows) -> Bools:

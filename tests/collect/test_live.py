@@ -113,6 +113,43 @@ def test_an_attribute_of_an_object_held_elsewhere_is_located_in_its_class() -> N
     assert site.function == "Trainer.keep"
 
 
+class Memory(dict[int, Tensor]):
+    def __missing__(self, key: int) -> Tensor:
+        made = one()
+        self[key] = made
+        return made
+
+
+class Pile(list[Tensor]):
+    def keep(self) -> None:
+        copy = one()
+        self.append(copy)
+
+
+def test_a_container_of_a_class_of_the_users_is_located_where_its_own_method_fills_it() -> None:
+    memory, pile = Memory(), Pile()
+    memory[0], memory[1]
+    pile.keep()
+    held = count()
+    memory_site, pile_site = held["memory"].site, held["pile"].site
+    assert memory_site is not None
+    assert pile_site is not None
+    assert (memory_site.source, memory_site.function) == ("self[key] = made", "Memory.__missing__")
+    assert (pile_site.source, pile_site.function) == ("self.append(copy)", "Pile.keep")
+
+
+def test_a_container_of_a_class_of_the_users_is_located_where_it_is_filled_else() -> None:
+    class Plain(list[Tensor]):
+        """Nothing of its own."""
+
+    plain = Plain()
+    for _ in range(2):
+        plain.append(one())
+    site = count()["plain"].site
+    assert site is not None
+    assert site.source == "plain.append(one())"
+
+
 def test_a_module_holds_what_it_collects_but_not_its_parameters_and_buffers() -> None:
     net = nn.Sequential(Net())
     net(torch.ones(2, 3))

@@ -98,10 +98,19 @@ def test_a_program_that_trains_is_not_judged_by_a_recording_that_ends_before_its
         find(facts_of(evaluating(), run=Run(torch="2.13.0", **more)))
 
 
-def test_a_graph_that_is_kept_may_be_used_later():
+def keeping(tensors: int) -> tuple[LiveSample, ...]:
+    """A name whose graph grows by 12 nodes a step, and which holds that many tensors more each."""
+    return tuple(LiveSample(n, (LiveHolder("kept", None, 1, 12 * n, 4, 1 + n * tensors),)) for n in range(1, 5))
+
+
+def test_graphs_that_are_kept_one_by_one_may_be_used_later():
     """Losses of several batches may be summed for one backward pass after the recording; retained-graph asks there."""
-    samples = tuple(LiveSample(n, (LiveHolder("total", None, 1, 12 * n, 4, 1),)) for n in range(1, 5))
-    assert find(facts_of(evaluating(4), live=samples)) == []
+    assert find(facts_of(evaluating(4), live=keeping(tensors=1))) == []
+
+
+def test_a_graph_that_goes_on_from_step_to_step_where_nothing_is_trained_is_used_by_nobody():
+    """A sampler that starts each step from its own last result."""
+    assert len(find(facts_of(evaluating(4), live=keeping(tensors=0)))) == 1
 
 
 def test_a_teachers_pass_that_the_backward_pass_leaves_out_is_reported():
