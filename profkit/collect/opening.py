@@ -59,14 +59,13 @@ class Opening:
         """
         if not self._is_on:
             return self.was_full
-        frame = sys._getframe()
-        self._tracer.stop(frame)
+        self._tracer.stop(sys._getframe())
         if self._is_over or self._measure() > self._full_bytes:
             self._finish()
         else:
             self._tracer.notes.clear()
             self._tracer.max_lines *= 2
-            self._tracer.start(frame)
+            self._tracer.start(sys._getframe())  # a frame that held itself would hold the program's, and their tensors
         return self.was_full
 
     def break_off(self) -> None:

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
-import pytest
+import weakref
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+import torch
+
+from profkit.collect.lines import LineTracer
 from profkit.collect.opening import Opening
+from profkit.collect.tape import Tape
+from profkit.collect.usercode import UserFiles
+
+
+def tensor_that_lived_during(look: Callable[[], object]) -> object:
+    """What is left of a local variable of a function that was looked at and is over, but for the garbage collector."""
+
+    def program() -> weakref.ref[torch.Tensor]:
+        tensor = torch.ones(8)
+        look()
+        return weakref.ref(tensor)
+
+    return program()()
+
+
+@pytest.mark.parametrize("limit_s", [60.0, 0.0])
+def test_nothing_of_the_program_lives_longer_because_its_opening_was_looked_at(limit_s: float, tmp_path: Path) -> None:
+    """A frame that refers to itself, and to its callers, would wait for the garbage collector with all they hold."""
+    tape, tracer = Tape(lambda: None), LineTracer(UserFiles((tmp_path,)))
+    opening = Opening(tape, tracer, limit_s, lambda: 0)
+    opening.begin()
+    try:
+        assert tensor_that_lived_during(opening.look_at) is None
+    finally:
+        opening.close()
+        tape.remove()
 
 
 @pytest.mark.parametrize(
