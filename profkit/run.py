@@ -108,12 +108,14 @@ class Rates(Struct, frozen=True):
 
 
 class LoaderUse(Struct, frozen=True):
-    """A DataLoader that was iterated while steps were recorded."""
+    """A DataLoader that was iterated while steps were recorded; ``site`` is the program's line that made it, None where
+    that was not seen or not the program's own."""
 
     workers: int
     batch_size: int | None
     pin_memory: bool
     persistent_workers: bool
+    site: CallSite | None = None
 
 
 class OptimizerUse(Struct, frozen=True):

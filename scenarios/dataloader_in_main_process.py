@@ -63,8 +63,8 @@ def setup(device: str) -> State:
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
-    loader = DataLoader(state.dataset, batch_size=32)
-    for x, y in loader:  # expect: input-bound
+    loader = DataLoader(state.dataset, batch_size=32)  # expect: input-bound
+    for x, y in loader:
         state.optimizer.zero_grad()
         loss = nn.functional.cross_entropy(state.model(x.to(state.device)), y.to(state.device))
         loss.backward()

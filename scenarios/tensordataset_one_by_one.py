@@ -46,8 +46,8 @@ def train_step(state: State, x: Tensor, y: Tensor) -> Tensor:
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
-    loader = DataLoader(TensorDataset(state.features, state.labels), batch_size=BATCH)
-    for x, y in loader:  # expect: per-sample-fetch
+    loader = DataLoader(TensorDataset(state.features, state.labels), batch_size=BATCH)  # expect: per-sample-fetch
+    for x, y in loader:
         yield train_step(state, x, y)
 
 

@@ -57,10 +57,12 @@ def train_step(state: State, x: Tensor, y: Tensor) -> Tensor:
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
-    loader = DataLoader(state.dataset, batch_size=32, num_workers=2, multiprocessing_context=START)
+    loader = DataLoader(  # expect: workers-respawned
+        state.dataset, batch_size=32, num_workers=2, multiprocessing_context=START
+    )
     for _ in range(EPOCHS):
         losses = []
-        for x, y in loader:  # expect: workers-respawned
+        for x, y in loader:
             losses.append(train_step(state, x, y))
         yield torch.stack(losses).mean()
 

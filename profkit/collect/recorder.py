@@ -22,6 +22,7 @@ from profkit.collect.guard import Guard
 from profkit.collect.interlude import Interlude
 from profkit.collect.lines import LineTracer
 from profkit.collect.live import Census
+from profkit.collect.loader_sites import LoaderSites
 from profkit.collect.marks import free_cycles
 from profkit.collect.opening import Opening
 from profkit.collect.sampler import Sampler
@@ -66,7 +67,8 @@ class Recorder:
         self._is_user = UserFiles(subject.roots)
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
-        self.signals = StepSignals(self, guard, WorkerWatch(directory, self._is_user, guard))
+        of_loaders = WorkerWatch(directory, self._is_user, guard), LoaderSites(self._is_user, guard)
+        self.signals = StepSignals(self, guard, *of_loaders)
         self._tape = Tape(lambda: guard(self._yield_to_program))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._look)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)

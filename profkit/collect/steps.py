@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, register_optimizer_step_post_hook
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.hooks import RemovableHandle
 
 from profkit.collect.accumulation import Accumulation, living_optimizers
+from profkit.collect.batches import LoaderBatches
 from profkit.collect.engine import in_backward_pass
 from profkit.collect.forwards import ForwardCalls
 from profkit.collect.guard import Guard, uncompiled
+from profkit.collect.loader_sites import LoaderSites
 from profkit.collect.schedule import EXPLICIT
 from profkit.collect.workers import WorkerWatch
 from profkit.run import LoaderUse, OptimizerUse
@@ -111,59 +112,20 @@ class _WhenDropped:
             _thread.interrupt_main()
 
 
-class LoaderBatches:
-    """Calls ``on_batch`` whenever the program asks a DataLoader for a batch, and describes the loaders asked.
-
-    The DataLoader reads its own ``_profile_name`` first thing in ``__next__``; a property in its place is told.
-    ``on_batch`` gets the number of batches asked for before from the loader that was asked first, and is not called
-    for other loaders: of loaders in nested loops the outermost is asked first. ``on_epoch`` is called before the first
-    batch of each further pass over it.
-    """
-
-    def __init__(self, on_batch: Callable[[int], None], on_epoch: Callable[[], None], guard: Guard) -> None:
-        self._on_batch, self._on_epoch, self._guard = on_batch, on_epoch, guard
-        self._first: int | None = None
-        self._asked = 0
-        self.uses: dict[LoaderUse, None] = {}
-        self.ahead = 0
-
-    def install(self) -> None:
-        @uncompiled
-        def read(iterator: _BaseDataLoaderIter) -> str:
-            self._guard(lambda: self._note_request(iterator))
-            name: str = vars(iterator).get("_profile_name", "")
-            return name
-
-        def write(iterator: _BaseDataLoaderIter, name: str) -> None:
-            vars(iterator)["_profile_name"] = name
-
-        _BaseDataLoaderIter._profile_name = property(read, write)  # type: ignore[assignment]  # an instance attribute
-
-    def remove(self) -> None:
-        if "_profile_name" in vars(_BaseDataLoaderIter):
-            delattr(_BaseDataLoaderIter, "_profile_name")  # to mypy an attribute of instances only
-
-    def _note_request(self, iterator: _BaseDataLoaderIter) -> None:
-        self.uses[_describe_loader(iterator)] = None
-        self.ahead = max(self.ahead, int(iterator._num_workers) * int(getattr(iterator, "_prefetch_factor", None) or 0))
-        data = id(iterator._dataset)  # the same over all epochs, while each has an iterator of its own
-        if self._first is None:
-            self._first = data
-        if self._first == data:
-            if self._asked and not iterator._num_yielded:
-                self._on_epoch()
-            self._on_batch(self._asked)
-            self._asked += 1
-
-
 class StepSignals:
     """Decides which of all signals end the program's steps, and tells the listener of those."""
 
-    def __init__(self, listener: StepListener, guard: Guard, workers: WorkerWatch | None = None) -> None:
+    def __init__(
+        self,
+        listener: StepListener,
+        guard: Guard,
+        workers: WorkerWatch | None = None,
+        sites: LoaderSites | None = None,
+    ) -> None:
         self.name: str | None = None
         self._listener, self._workers = listener, workers
         self._optimizer = OptimizerSteps(lambda: self.give("optimizer"), guard)
-        self._loader = LoaderBatches(self._on_batch, lambda: self.give("epoch"), guard)
+        self._loader = LoaderBatches(self._on_batch, lambda: self.give("epoch"), guard, sites)
         self._forwards = ForwardCalls(self._on_forward, guard)
         self._accumulation = Accumulation()
         self._batches_count: bool | None = None
@@ -276,13 +238,3 @@ def _describe_optimizer(optimizer: Optimizer) -> OptimizerUse:
 
 def _as_bool(value: object) -> bool | None:
     return None if value is None else bool(value)
-
-
-def _describe_loader(iterator: _BaseDataLoaderIter) -> LoaderUse:
-    size = getattr(iterator._index_sampler, "batch_size", None)
-    return LoaderUse(
-        workers=int(iterator._num_workers),
-        batch_size=size if isinstance(size, int) else None,
-        pin_memory=bool(iterator._pin_memory),
-        persistent_workers=bool(getattr(iterator, "_persistent_workers", False)),
-    )

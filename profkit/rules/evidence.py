@@ -51,11 +51,25 @@ def named_operators(facts: Facts, *names: str) -> Bools:
     return mask
 
 
-def loaders_made(facts: Facts) -> tuple[Location, ...]:
-    """Where the program's source makes its DataLoaders: what one is given is changed there. None where there are so
-    many that nobody knows which."""
+class LoaderPlaces(Struct, frozen=True):
+    """Where a DataLoader is to be changed: the line that makes it, where there is no doubt which does, and further
+    lines; without it the loop that asks for batches, which the rows of a finding name, comes first."""
+
+    location: Location | None
+    also: tuple[Location, ...]
+
+
+def loader_places(facts: Facts, requests: Rows) -> LoaderPlaces:
+    """Of the loader that these requests for batches are made to."""
     made = remarked(facts, LOADER_MADE)
-    return made if len(made) <= _FEW_LOADERS else ()
+    sites = {use.site for use in facts.run.loaders}
+    line = None
+    if len(sites) == 1:
+        (site,) = sites
+        line = Location.of(site) if site is not None else made[0] if len(made) == len(facts.run.loaders) == 1 else None
+    loop = locations_of(facts, [busiest_site(facts, requests)]) if line is not None and requests.size else ()
+    others = made if len(made) <= _FEW_LOADERS else ()  # among more nobody knows which
+    return LoaderPlaces(line, tuple(place for place in dict.fromkeys((*loop, *others)) if place != line))
 
 
 def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:

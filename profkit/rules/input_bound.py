@@ -50,7 +50,7 @@ from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import (
     asked_of_workers,
     begins_an_iterator,
-    loaders_made,
+    loader_places,
     named_operators,
     picked_one_by_one,
     share_of_steps,
@@ -99,7 +99,7 @@ class _Loading(Struct, frozen=True):
 
 @rule(Kind.FAULT)
 def input_bound(facts: Facts) -> Iterator[Suspicion]:
-    """One finding: the loop that asks for batches."""
+    """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     rows = _requests(facts)
     if share_of_steps(facts, rows) < 0.5:
         return
@@ -114,13 +114,15 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
     saved = replay(facts, edit).fraction
     if saved < _WORTH:
         return
+    places = loader_places(facts, rows)
     yield Suspicion(
         message=_describe(facts, loading, saved),
         fix=_advise(facts, loading, needed),
         rows=rows,
         edit=edit,
         confidence=0.9 if facts.device.present else 0.8,
-        also=loaders_made(facts),
+        location=places.location,
+        also=places.also,
         evidence={
             "wait_ns_per_step": int(loading.wait_ns),
             "step_with_data_ready_ns": int(loading.rest_ns),

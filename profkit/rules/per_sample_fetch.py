@@ -35,7 +35,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import PICKS, loaders_made, named_operators, picked_one_by_one, share_of_steps, spent_ns
+from profkit.rules.evidence import PICKS, loader_places, named_operators, picked_one_by_one, share_of_steps, spent_ns
 from profkit.savings.edits import shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -65,13 +65,13 @@ class _Fetches(Struct, frozen=True):
 
 @rule(Kind.FAULT)
 def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
-    """One finding: the loop that asks for batches."""
+    """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     fetches = _fetches(facts)
     fetches = fetches.where(picked_one_by_one(facts, fetches.rows) & (fetches.stacks > 0))
     edit = shrink(fetches.rows, fetches.stacking_ns, _UNCERTAINTY)
     if share_of_steps(facts, fetches.rows) < _MOST_STEPS or replay(facts, edit).fraction < _WORTH:
         return
-    picks = round(median(fetches.picks))
+    picks, places = round(median(fetches.picks)), loader_places(facts, fetches.rows)
     yield Suspicion(
         message=f"Each batch is made of {format_count(picks, 'pick')} out of tensors in memory, one by one, and takes "
         f"{format_time(median(fetches.spent_ns))}, of which copying them together takes "
@@ -81,7 +81,8 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
         rows=fetches.rows,
         edit=edit,
         confidence=0.9,
-        also=loaders_made(facts),
+        location=places.location,
+        also=places.also,
         evidence={
             "picks_per_batch": picks,
             "fetching_ns_per_batch": int(median(fetches.spent_ns)),

@@ -44,7 +44,7 @@ from profkit.derive.workers import restarts_of
 from profkit.findings import Kind
 from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import asked_of_workers, begins_an_iterator, loaders_made, share_of_steps, spent_ns
+from profkit.rules.evidence import asked_of_workers, begins_an_iterator, loader_places, share_of_steps, spent_ns
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.simulate import replay
 from profkit.trace.events import NONE, Category, Rows
@@ -78,7 +78,7 @@ class _Epoch(Struct, frozen=True):
 
 @rule(Kind.FAULT)
 def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
-    """One finding: the loops over such a loader."""
+    """One finding: the line that makes the DataLoader, or the loops over it."""
     if facts.run.torch is None:
         raise CannotLook("only profkit's own recordings say whether the workers of a DataLoader persist")
     started = [use.workers for use in facts.run.loaders if use.workers and not use.persistent_workers]
@@ -93,6 +93,7 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     starting = median([epoch.end_ns - epoch.start_ns for epoch in epochs])
     waiting = median(spent_ns(facts, rows))
     ended = np.array([epoch.last for epoch in epochs if epoch.last >= 0], dtype=np.int64)
+    places = loader_places(facts, rows)
     ending = median(spent_ns(facts, ended)) if ended.size else 0.0
     yield Suspicion(
         message=f"Each epoch starts {format_count(max(started), 'worker')} anew: "
@@ -102,7 +103,8 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=edit,
         confidence=0.9,
-        also=loaders_made(facts),
+        location=places.location,
+        also=places.also,
         evidence={"workers": max(started), "starting_ns": int(starting), "first_batch_ns": int(waiting),
                   "ending_ns": int(ending)},
     )  # fmt: skip
@@ -120,6 +122,7 @@ def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
         return
     start_ns, end_ns = facts.steps.start_ns[facts.steps.measured], facts.steps.end_ns[facts.steps.measured]
     kept_ns = ((1 - share) * (end_ns - start_ns)).astype(np.int64)
+    places = loader_places(facts, rows)
     yield Suspicion(
         message=f"Each epoch starts {format_count(restarts.workers, 'worker')} anew: {format_time(restarts.first_ns)} "
         f"until the first batch, which takes a worker that persists {format_time(restarts.batch_ns)}; "
@@ -128,7 +131,8 @@ def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=shrink_spans(start_ns, end_ns, kept_ns, _UNCERTAINTY),
         confidence=0.8,
-        also=loaders_made(facts),
+        location=places.location,
+        also=places.also,
         count=restarts.count,
         evidence={"workers": restarts.workers, "starts": restarts.count, "first_batch_ns": restarts.first_ns,
                   "batch_ns": restarts.batch_ns, "epoch_ns": restarts.period_ns},

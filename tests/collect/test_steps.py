@@ -254,11 +254,11 @@ def test_an_error_of_the_dataset_shows_no_frame_of_profkits(listener: Listener) 
 
 
 def test_an_error_of_the_signals_never_reaches_the_program(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_down(_: object) -> Any:
+    def break_down(*_: object) -> Any:
         raise RuntimeError("no description today")
 
     monkeypatch.setattr("profkit.collect.steps._describe_optimizer", break_down)
-    monkeypatch.setattr("profkit.collect.steps._describe_loader", break_down)
+    monkeypatch.setattr("profkit.collect.batches._describe_loader", break_down)
     with listener.on():
         make_optimizer().step()
         assert len(list(DataLoader(Numbers(2)))) == 2

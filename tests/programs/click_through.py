@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 torch.manual_seed(0)
 X, y = torch.randn(60000, 24), torch.rand(60000)
 train, valid = random_split(TensorDataset(X, y), [50000, 10000])
-train_dl = DataLoader(train, batch_size=2000, shuffle=True)
+train_dl = DataLoader(train, batch_size=2000, shuffle=True)  # expect: per-sample-fetch
 valid_dl = DataLoader(valid, batch_size=2000)
 
 
@@ -26,7 +26,7 @@ def fit(epochs, model, loss_func, opt, train_dl, valid_dl):
     for epoch in range(epochs):
         t0 = time.time()
         model.train()
-        for xb, yb in train_dl:  # expect: per-sample-fetch
+        for xb, yb in train_dl:
             loss_batch(model, loss_func, xb, yb, opt)
         model.eval()
         with torch.no_grad():

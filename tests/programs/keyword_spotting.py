@@ -26,14 +26,14 @@ class Waveforms(Dataset):
 class Experiment:
     def __init__(self):
         torch.manual_seed(2)
-        self.loader = DataLoader(Waveforms(480), batch_size=20, shuffle=True)
+        self.loader = DataLoader(Waveforms(480), batch_size=20, shuffle=True)  # expect: input-bound
         self.net = nn.Sequential(nn.Flatten(), nn.LazyLinear(32), nn.ReLU(), nn.Linear(32, 6))
         self.net(torch.zeros(1, 243, 64))
         self.opt = torch.optim.SGD(self.net.parameters(), lr=1e-3)
 
     def run(self):
         seen = 0
-        for step, (spectrogram, word) in enumerate(self.loader):  # expect: input-bound
+        for step, (spectrogram, word) in enumerate(self.loader):
             self.opt.zero_grad()
             loss = nn.functional.cross_entropy(self.net(spectrogram), word)
             loss.backward()

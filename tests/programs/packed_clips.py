@@ -60,13 +60,15 @@ def main(epochs=6):
     with tempfile.TemporaryDirectory() as tmp:
         folder = Path(tmp)
         data = PackedClips(folder, write_pack(folder))
-        loader = DataLoader(data, batch_size=30, shuffle=True, num_workers=1, prefetch_factor=4)
+        loader = DataLoader(  # expect: workers-respawned
+            data, batch_size=30, shuffle=True, num_workers=1, prefetch_factor=4
+        )
         model = Spotter()
         opt = torch.optim.Adam(model.parameters(), lr=2e-3, fused=True)
         print("pid", os.getpid(), "clips", len(data), flush=True)
         for epoch in range(epochs):
             total = torch.zeros(())
-            for clips, labels in loader:  # expect: workers-respawned
+            for clips, labels in loader:
                 loss = nn.functional.cross_entropy(model(clips), labels)
                 opt.zero_grad()
                 loss.backward()

@@ -56,14 +56,14 @@ class Pictures(Dataset):
 
 
 train_set = Pictures(640, Compose([random_crop, blur, jitter, to_tensor]))
-train_loader = DataLoader(train_set, batch_size=32, shuffle=True, drop_last=True)
+train_loader = DataLoader(train_set, batch_size=32, shuffle=True, drop_last=True)  # expect: input-bound
 model = nn.Sequential(nn.Conv2d(3, 8, 5, stride=4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
 model(torch.zeros(1, 3, 64, 64))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 criterion = nn.CrossEntropyLoss()
 for epoch in range(1):
     running_loss, correct, seen = torch.zeros(()), torch.zeros((), dtype=torch.long), 0
-    for inputs, targets in train_loader:  # expect: input-bound
+    for inputs, targets in train_loader:
         optimizer.zero_grad()
         outputs = model(inputs)
         loss = criterion(outputs, targets)

@@ -9,7 +9,7 @@ import pytest
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.input_bound import input_bound
 from profkit.rules.per_sample_fetch import per_sample_fetch
-from profkit.run import LOADER_MADE, CallSite, Remark, Run
+from profkit.run import LOADER_MADE, CallSite, LoaderUse, Remark, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
@@ -52,6 +52,30 @@ def test_the_lines_that_make_the_loaders_are_told_as_well(made: int, told: list[
     remarks = tuple(Remark(LOADER_MADE, CallSite("train.py", 20 + i, "main")) for i in range(made))
     (found,) = find(facts_about(*[request()] * 4, run=Run(remarks=remarks)))
     assert [place.line for place in found.also] == told
+
+
+def of(*sites: CallSite | None, made: int = 0) -> Run:
+    """A run whose recorded steps asked one loader for each of these lines, and whose source makes so many."""
+    uses = tuple(LoaderUse(0, 8 + i, False, False, site) for i, site in enumerate(sites))
+    return Run(loaders=uses, remarks=tuple(Remark(LOADER_MADE, CallSite("t.py", 20 + i, "main")) for i in range(made)))
+
+
+@pytest.mark.parametrize(
+    ("run", "line"),
+    [
+        (of(CallSite("t.py", 7, "main"), made=9), 7),  # the one that was asked
+        (of(CallSite("t.py", 7, "main"), CallSite("t.py", 7, "main")), 7),  # two that one line makes
+        (of(CallSite("t.py", 7, "main"), CallSite("t.py", 8, "main")), None),
+        (of(CallSite("t.py", 7, "main"), None), None),
+        (of(None, made=1), 20),  # made before the recording: the only one that the source shows
+        (of(None, made=2), None),
+        (of(None, None, made=1), None),
+    ],
+)
+def test_the_line_that_makes_the_loader_is_told_where_there_is_no_doubt_which(run: Run, line: int | None):
+    (found,) = find(facts_about(*[request()] * 4, run=run))
+    assert (found.location.line if found.location else None) == line
+    assert found.location not in found.also
 
 
 @pytest.mark.parametrize("name", ["aten::index", "aten::index_select", "aten::slice", "aten::narrow"])

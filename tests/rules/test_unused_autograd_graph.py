@@ -100,8 +100,8 @@ def test_a_program_that_trains_is_not_judged_by_a_recording_that_ends_before_its
 
 def keeping(tensors: int) -> tuple[LiveSample, ...]:
     """A name whose graph grows by 12 nodes a step, and which holds that many tensors more each."""
-    counts = [1 + n * tensors for n in range(1, 5)]
-    return tuple(LiveSample(n, (LiveHolder("kept", None, count, 12 * n, 4, count),)) for n, count in enumerate(counts, 1))
+    counts = {n: 1 + n * tensors for n in range(1, 5)}
+    return tuple(LiveSample(n, (LiveHolder("kept", None, count, 12 * n, 4, count),)) for n, count in counts.items())
 
 
 def test_graphs_that_are_kept_one_by_one_may_be_used_later():

@@ -1,0 +1,74 @@
+"""The batches that the program asks its DataLoaders for, and what these loaders are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from profkit.collect.guard import Guard, uncompiled
+from profkit.collect.loader_sites import LoaderSites
+from profkit.run import CallSite, LoaderUse
+
+
+class LoaderBatches:
+    """Calls ``on_batch`` whenever the program asks a DataLoader for a batch, and describes the loaders asked.
+
+    The DataLoader reads its own ``_profile_name`` first thing in ``__next__``; a property in its place is told.
+    ``on_batch`` gets the number of batches asked for before from the loader that was asked first, and is not called
+    for other loaders: of loaders in nested loops the outermost is asked first. ``on_epoch`` is called before the first
+    batch of each further pass over it.
+    """
+
+    def __init__(
+        self, on_batch: Callable[[int], None], on_epoch: Callable[[], None], guard: Guard, sites: LoaderSites | None
+    ) -> None:
+        self._on_batch, self._on_epoch, self._guard, self._sites = on_batch, on_epoch, guard, sites
+        self._first: int | None = None
+        self._asked = 0
+        self.uses: dict[LoaderUse, None] = {}
+        self.ahead = 0
+
+    def install(self) -> None:
+        @uncompiled
+        def read(iterator: _BaseDataLoaderIter) -> str:
+            self._guard(lambda: self._note_request(iterator))
+            name: str = vars(iterator).get("_profile_name", "")
+            return name
+
+        def write(iterator: _BaseDataLoaderIter, name: str) -> None:
+            vars(iterator)["_profile_name"] = name
+
+        _BaseDataLoaderIter._profile_name = property(read, write)  # type: ignore[assignment]  # an instance attribute
+        if self._sites is not None:
+            self._sites.install()
+
+    def remove(self) -> None:
+        if self._sites is not None:
+            self._sites.remove()
+        if "_profile_name" in vars(_BaseDataLoaderIter):
+            delattr(_BaseDataLoaderIter, "_profile_name")  # to mypy an attribute of instances only
+
+    def _note_request(self, iterator: _BaseDataLoaderIter) -> None:
+        site = self._sites.find(iterator._dataset) if self._sites is not None else None
+        self.uses[_describe_loader(iterator, site)] = None
+        self.ahead = max(self.ahead, int(iterator._num_workers) * int(getattr(iterator, "_prefetch_factor", None) or 0))
+        data = id(iterator._dataset)  # the same over all epochs, while each has an iterator of its own
+        if self._first is None:
+            self._first = data
+        if self._first == data:
+            if self._asked and not iterator._num_yielded:
+                self._on_epoch()
+            self._on_batch(self._asked)
+            self._asked += 1
+
+
+def _describe_loader(iterator: _BaseDataLoaderIter, site: CallSite | None) -> LoaderUse:
+    size = getattr(iterator._index_sampler, "batch_size", None)
+    return LoaderUse(
+        workers=int(iterator._num_workers),
+        batch_size=size if isinstance(size, int) else None,
+        pin_memory=bool(iterator._pin_memory),
+        persistent_workers=bool(getattr(iterator, "_persistent_workers", False)),
+        site=site,
+    )

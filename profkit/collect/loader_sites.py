@@ -1,0 +1,73 @@
+"""Where the program makes its DataLoaders: the line on which it changes what one is given.
+
+A DataLoader sets its own ``dataset`` when it is made; a property in the place of that attribute looks who made it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import weakref
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from profkit.collect.frames import function_name, source_file, walk_up
+from profkit.collect.guard import Guard, uncompiled
+from profkit.run import CallSite
+
+_NAME = "dataset"
+_MOST = 1000
+_MOST_SOURCE = 200
+_MAKING = frozenset(("__init__", "__setattr__"))
+"""Functions between the program's line and the attribute: the DataLoader's own, and those of derived classes."""
+_made: dict[int, tuple[weakref.ref[Any] | None, CallSite]] = {}
+"""By the identity of the dataset, which a loader that a library makes anew shares; for windows to come, too."""
+
+
+class LoaderSites:
+    """From `install` to `remove` the lines are noted on which the program makes DataLoaders, itself or through a class
+    derived from it; not those of libraries."""
+
+    def __init__(self, is_user: Mapping[str, bool], guard: Guard) -> None:
+        self._is_user, self._guard = is_user, guard
+
+    def install(self) -> None:
+        @uncompiled
+        def write(loader: DataLoader[Any], dataset: object) -> None:
+            vars(loader)[_NAME] = dataset
+            self._guard(lambda: self._note(dataset, sys._getframe(3)))  # write's caller: the lambda's, the guard's
+
+        @uncompiled
+        def read(loader: DataLoader[Any]) -> object:
+            if _NAME not in vars(loader):
+                raise AttributeError(_NAME)
+            return vars(loader)[_NAME]
+
+        setattr(DataLoader, _NAME, property(read, write))
+
+    def remove(self) -> None:
+        if _NAME in vars(DataLoader):
+            delattr(DataLoader, _NAME)
+
+    def find(self, dataset: object) -> CallSite | None:
+        """The line that made the latest loader of that dataset, where it was seen."""
+        reference, site = _made.get(id(dataset), (None, None))
+        return site if reference is None or reference() is dataset else None
+
+    def _note(self, dataset: object, frame: FrameType | None) -> None:
+        maker = next((caller for caller in walk_up(frame) if caller.f_code.co_name not in _MAKING), None)
+        if maker is None or not self._is_user[maker.f_code.co_filename] or len(_made) >= _MOST:
+            return
+        file, line = source_file(maker.f_code), maker.f_lineno
+        source = linecache.getline(file, line).strip()[:_MOST_SOURCE]
+        _made[id(dataset)] = _reference(dataset), CallSite(file, line, function_name(maker.f_code), source)
+
+
+def _reference(dataset: object) -> weakref.ref[Any] | None:
+    try:
+        return weakref.ref(dataset)
+    except TypeError:  # a list, for example
+        return None

@@ -1,0 +1,125 @@
+"""The lines that make DataLoaders, and that a DataLoader is none the wiser."""
+
+from __future__ import annotations
+
+import pickle
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from profkit.collect.guard import Guard
+from profkit.collect.loader_sites import LoaderSites
+from profkit.collect.profiler import profile
+from profkit.collect.usercode import UserFiles
+from profkit.run import CallSite, load_run
+
+HERE = __file__
+
+
+class Derived(DataLoader[Any]):
+    def __init__(self, data: Any, **options: Any) -> None:
+        super().__init__(data, **options)
+        self.name = "derived"
+
+
+def made_data() -> TensorDataset:
+    return TensorDataset(torch.arange(6.0))
+
+
+@pytest.fixture
+def sites() -> Iterator[LoaderSites]:
+    watched = LoaderSites(UserFiles(), Guard(lambda error: pytest.fail(repr(error))))
+    watched.install()
+    yield watched
+    watched.remove()
+    assert "dataset" not in vars(DataLoader)
+
+
+def source_of(site: CallSite | None) -> str:
+    assert site is not None
+    assert site.file == HERE
+    return site.source
+
+
+def test_the_line_that_makes_a_loader_is_known_by_its_dataset(sites: LoaderSites) -> None:
+    data = made_data()
+    loader: DataLoader[Any] = DataLoader(data, batch_size=2)
+    site = sites.find(data)
+    assert source_of(site) == "loader: DataLoader[Any] = DataLoader(data, batch_size=2)"
+    assert site is not None
+    assert site.function.endswith("known_by_its_dataset")
+    assert loader.dataset is data
+    assert [len(batch[0]) for batch in loader] == [2, 2, 2]
+
+
+def test_of_two_loaders_of_one_dataset_the_latest_counts(sites: LoaderSites) -> None:
+    data = made_data()
+    DataLoader(data)
+    DataLoader(data, batch_size=3)
+    assert source_of(sites.find(data)) == "DataLoader(data, batch_size=3)"
+
+
+def test_a_class_derived_from_the_loader_is_made_where_the_program_calls_it(sites: LoaderSites) -> None:
+    data = made_data()
+    assert Derived(data).name == "derived"
+    assert source_of(sites.find(data)) == 'assert Derived(data).name == "derived"'
+
+
+def test_a_list_can_be_a_dataset(sites: LoaderSites) -> None:
+    data = [1.0, 2.0]
+    DataLoader(data)  # type: ignore[arg-type]  # any sequence will do
+    assert source_of(sites.find(data)) == "DataLoader(data)  # type: ignore[arg-type]  # any sequence will do"
+
+
+def test_what_a_library_makes_has_no_line_of_the_programs(sites: LoaderSites, tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "library.py"
+    library.parent.mkdir()
+    library.write_text("from torch.utils.data import DataLoader\ndef load(data): return DataLoader(data)\n")
+    data = made_data()
+    runpy.run_path(str(library))["load"](data)
+    assert sites.find(data) is None
+
+
+def test_an_identity_that_another_dataset_has_now_says_nothing(sites: LoaderSites) -> None:
+    numbers = set()
+    for _ in range(20):
+        data = made_data()
+        if id(data) in numbers:
+            assert sites.find(data) is None
+            return
+        numbers.add(id(data))
+        DataLoader(data)
+        del data
+    pytest.skip("no identity came again")
+
+
+def test_a_loader_made_meanwhile_is_whole_afterwards(sites: LoaderSites) -> None:
+    loader: DataLoader[Any] = DataLoader(made_data(), batch_size=2)
+    sites.remove()
+    assert vars(loader)["dataset"] is loader.dataset
+    assert len(pickle.loads(pickle.dumps(loader)).dataset) == 6
+
+
+def test_a_loader_made_before_is_read_as_ever(sites: LoaderSites) -> None:
+    sites.remove()
+    data = made_data()
+    loader: DataLoader[Any] = DataLoader(data)
+    sites.install()
+    assert loader.dataset is data
+    assert not hasattr(DataLoader.__new__(DataLoader), "dataset")
+    assert sites.find(data) is None
+
+
+def test_a_run_names_the_lines_of_the_loaders_that_were_asked(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=0, warmup=1, active=1):
+        asked: DataLoader[Any] = DataLoader(made_data())
+        DataLoader(made_data())
+        for (x,) in asked:
+            x * 2
+    (use,) = load_run(tmp_path).loaders
+    assert source_of(use.site) == "asked: DataLoader[Any] = DataLoader(made_data())"
