@@ -8,6 +8,9 @@ the machine's load falls on all alike. Pairs are drawn at random from the runs o
 or an unchanged one before a changed one. Printed are the shares of each verdict, for one run a side and for five; with
 ``--pool`` runs are kept and used again. How much two unchanged runs differ says how noisy the machine was.
 
+The extra work is operators, whose calls ``compare`` counts where the times leave the verdict open. Such verdicts have a
+row of their own: of a change that no operator shows only the others are found.
+
 malloc is kept from giving large blocks back to the system, as ``profkit compare`` advises: else two runs of the
 convolutions differ by up to 60 %, according to where its moving limit came to rest.
 """
@@ -95,13 +98,14 @@ def judge(runs: Runs, pairs: int, group: int, seed: random.Random) -> None:
             step_time = compare(before, after).step_time
             assert step_time.low is not None
             assert step_time.high is not None
-            verdicts[step_time.verdict.value] += 1
+            by = " (calls counted)" if step_time.is_counted else ""
+            verdicts[f"{step_time.verdict.value}{by}"] += 1
             estimates.append(step_time.change)
             widths.append((step_time.high - step_time.low) / 2)
         title = "changed" if changed else "A/A"
         print(f"\n{title}, {group} run(s) a side, {pairs} pairs")
         for verdict, count in verdicts.most_common():
-            print(f"  {verdict:<14}{count:>5}  {count / pairs:6.1%}")
+            print(f"  {verdict:<24}{count:>5}  {count / pairs:6.1%}")
         spread = statistics.quantiles(estimates, n=20)
         median = statistics.median(estimates)
         print(f"  estimate: median {median:+.1%}, 5 to 95 %: {spread[0]:+.1%} to {spread[-1]:+.1%}")

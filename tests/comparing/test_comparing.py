@@ -27,6 +27,11 @@ def test_a_run_compared_with_itself_differs_in_nothing(tmp_path: Path) -> None:
     assert (found.before.steps, found.before.calls, found.step_time.steps) == (12, 2, "unprofiled steps")
 
 
+def test_steps_that_were_timed_later_count_too(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", later_step_ns=around(1.0) * 3)
+    assert profkit.compare(run, run).before.steps == 48
+
+
 def test_more_work_is_worse_and_named_with_its_calls(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", reference_step_ns=around(10))
     b = write_run(tmp_path / "b", MORE_CALLS, reference_step_ns=around(11))
