@@ -9,13 +9,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
-from profkit.derive.holding import held_by_name, is_steady, since_growing
 from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.findings import Location
 from profkit.run import LOADER_MADE, CallSite
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct, median
+from profkit.trace.values import distinct
 
 Floats = NDArray[np.float64]
 _FEW_LOADERS = 3
@@ -238,35 +237,3 @@ def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     """The known lines among these call sites, each once, in the order given."""
     found = (call_site(facts, int(site)) for site in dict.fromkeys(sites))
     return tuple(Location.of(site) for site in found if site is not None)
-
-
-class GrowingGraph(Struct, frozen=True):
-    """A name from which more of the autograd graph is reached at each step's end; ``more_*`` are medians per step.
-
-    ``tensors`` and ``nodes`` are what it reached at the last one.
-    """
-
-    path: str
-    site: CallSite | None
-    tensors: int
-    nodes: int
-    more_nodes: int
-    more_tensors: int
-    more_bytes: int
-
-
-def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
-    """The names whose backward nodes, or tensors with a graph, grow steadily over all sampled steps.
-
-    Steady: every step adds something, and none more than three times what another adds, so that the lengths of a few
-    sequences that happen to rise do not count.
-    """
-    found = []
-    for path, samples in held_by_name(facts):
-        last, held = samples[-1], since_growing(samples, "graph_nodes")
-        nodes, tensors, size = (np.diff([getattr(holder, name, 0) for holder in held])
-                                for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
-        if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):
-            more = [int(median(column)) for column in (nodes, tensors, size)]
-            found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))
-    return tuple(found)

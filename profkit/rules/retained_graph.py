@@ -37,23 +37,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import numpy as np
-
 from profkit.derive.facts import Facts
+from profkit.derive.growing_graphs import GrowingGraph, adds_to_itself, carried_graph, growing_graphs, growth_bytes
 from profkit.derive.holding import outliving_sites
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import GrowingGraph, growing_graphs, locations_of
+from profkit.rules.evidence import locations_of
 from profkit.run import CallSite
-from profkit.trace.values import median
 from profkit.units import format_bytes, format_count
 
 _ALSO = 3
 """So many further lines are named: those whose memory outlives its step, the largest first."""
 
-_NODE_BYTES = 500
-"""The least that a backward node takes of the host's memory besides what it saves: the members of ``Node`` in
-``torch/csrc/autograd/function.h``, of which the hooks, the mutex and the metadata of one input are most."""
+
+_UNTRAINED = (
+    "Run it under `with torch.inference_mode():`: nothing is trained in the recorded steps, so nobody needs the graph. "
+    "Where a backward pass follows later, cut the history before each step with `detach()`."
+)
 
 
 @rule(Kind.FAULT, Need.LIVE)
@@ -75,7 +75,7 @@ def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
     step; of several the one that its own line uses is the origin, else the one with the smallest graph: the others'
     graphs contain it.
     """
-    keeps = [graph for graph in graphs if graph.more_tensors > 0 or _adds_to_itself(graph)]
+    keeps = [graph for graph in graphs if graph.more_tensors > 0 or adds_to_itself(graph)]
     others = (graph for graph in graphs if graph not in keeps)
     carries = min(others, key=lambda graph: (not _uses_itself(graph), graph.nodes), default=None)
     yield from keeps
@@ -84,7 +84,7 @@ def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
 
 
 def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
-    more_bytes = _growth_bytes(facts, graph)
+    more_bytes = growth_bytes(facts, graph)
     site = graph.site
     location = Location.of(site) if site else None
     size = f"; memory grows by {format_bytes(more_bytes)} a step" if more_bytes else ""
@@ -95,7 +95,7 @@ def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
     return Suspicion(
         message=f"`{graph.path}` keeps {what} each step ({format_count(graph.more_nodes, 'backward node')} a step, "
         f"{graph.nodes:,} by now){size}.",
-        fix=_advise(graph),
+        fix=_advise(graph) if carried_graph(facts) is None else _UNTRAINED,
         location=location,
         also=tuple(place for place in _outliving(facts) if place != location),
         size_bytes=more_bytes,
@@ -104,13 +104,6 @@ def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
         count=max(1, graph.more_tensors),
         evidence={"nodes_per_step": graph.more_nodes, "nodes": graph.nodes, "tensors_per_step": graph.more_tensors},
     )
-
-
-def _adds_to_itself(graph: GrowingGraph) -> bool:
-    """Whether the line is ``x += …`` or ``x = x + …``."""
-    source = graph.site.source if graph.site else ""
-    name = re.escape(graph.path.rpartition(".")[2])
-    return re.search(rf"{name}\s*(\+=|=\s*([\w.]+\.)?{name}\s*\+|=.*\+\s*([\w.]+\.)?{name}\b)", source) is not None
 
 
 def _uses_itself(graph: GrowingGraph) -> bool:
@@ -123,23 +116,13 @@ def _advise(graph: GrowingGraph) -> str:
     name = graph.path
     if graph.more_tensors:
         return f"Keep the values without their history: put `x.detach()`, or `x.item()` for a number, into `{name}`."
-    if _adds_to_itself(graph):
+    if adds_to_itself(graph):
         return f"Add the value without its history: `{name} += x.detach()`."
     cut = f"{name}.detach()" if graph.tensors == 1 else f"tuple(t.detach() for t in {name})"
     return (
         f"Cut the history between steps: `{name} = {cut}` before the next step uses it. For backpropagation through "
         "several steps on purpose, detach once in a while."
     )
-
-
-def _growth_bytes(facts: Facts, graph: GrowingGraph) -> int:
-    """By how much memory grows from step to step: the allocator's word, else the name's own tensors, and no less than
-    the nodes take, which the allocator does not see."""
-    measured = np.flatnonzero(facts.steps.measured)
-    growth = graph.more_bytes
-    if facts.memory.present and len(measured) > 1:
-        growth = int(median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
-    return max(growth, graph.more_nodes * _NODE_BYTES)
 
 
 def _outliving(facts: Facts) -> tuple[Location, ...]:

@@ -39,18 +39,18 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.derive.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
 from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import growing_graphs, locations_of, remarked
+from profkit.rules.evidence import locations_of, remarked
 from profkit.run import EVALUATION_WITH_GRAD
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_count
 
-_MIN_NODES = 10
 _MIN_SHARE = 1 / 3
-"""In training: so many nodes in a row, and so large a share of all that are made for one step of the optimizer, are a
-pass of a model and not a metric or an output that the loss happens not to use."""
+"""In training: so large a share of all nodes that are made for one step of the optimizer are a pass of a model and not
+a metric or an output that the loss happens not to use."""
 _FEW_NODES = 3
 _MIN_PEAK_SHARE = 0.1
 """A teacher of a few layers makes fewer nodes than that: it counts where its graph is a tenth of the memory peak, from
@@ -96,7 +96,8 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
         raise CannotLook("the recording is one window without a backward pass, and one may have followed it")
     if makers.size and not trained and (facts.run.step_signal == "optimizer" or facts.run.was_outdone):
         raise CannotLook("the program trains, and the recording ends before a backward pass")
-    if not makers.size or _is_kept(facts, trained):
+    carried = carried_graph(facts)
+    if not makers.size or (carried is None and growing_graphs(facts)):  # what is kept may be meant for a backward pass
         return
     unused = _passed_over(facts, makers) if trained else _whole_steps(facts, makers)
     measured, steps = facts.measured[unused.makers], facts.steps
@@ -109,6 +110,9 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
     places = locations_of(facts, _calling_sites(facts, unused.makers))
     count = round(int(measured.sum()) / steps.measured_count)
     memory = f" and keep {format_bytes(size)} alive that nobody needs" if size else ""
+    if carried is not None:
+        size = growth_bytes(facts, carried)
+        memory = f"; `{carried.path}` carries it on from step to step, and memory grows by {format_bytes(size)} a step"
     yield Suspicion(
         message=f"{format_count(max(1, count), 'operator')} a step record an autograd graph that no backward pass uses"
         f"{memory}.",
@@ -120,16 +124,11 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
         also=places[1:4],
         size_bytes=size,
         peak_fraction=size / peak if peak else 0.0,
+        grows=carried is not None,
         confidence=0.9 if len(steps) > 1 else 0.6,
         count=max(1, count),
         evidence={"nodes_made_per_step": count},
     )
-
-
-def _is_kept(facts: Facts, trained: bool) -> bool:
-    """Whether a graph is kept that may be meant for a later backward pass. Where nothing is trained, one that a name
-    carries from step to step is not: a sampler that starts from its own last result keeps it unawares."""
-    return any(trained or graph.more_tensors for graph in growing_graphs(facts))
 
 
 def _in_the_same_steps(facts: Facts, rows: Rows, others: Rows) -> Bools:
@@ -177,7 +176,7 @@ def _passed_over(facts: Facts, makers: Rows) -> _Unused:
         for run in [_longest_run(makers[step == number], ~run_by_backward[step == number])]
         if len(run) >= _FEW_NODES and events.start_ns[run[-1]] < last_backward[number]
     ]
-    long = [run for run in runs if len(run) >= _MIN_NODES]
+    long = [run for run in runs if len(run) >= LEAST_PASS]
     runs = long or runs
     measured = [run for run in runs if facts.measured[run[0]]]
     return _Unused(

@@ -11,7 +11,7 @@ from profkit.derive.facts import Facts
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for
 from profkit.rules.retained_graph import retained_graph
 from profkit.run import CallSite, LiveHolder, LiveSample, Run
-from tests.traces import facts_of, mark, memory, op, step
+from tests.traces import annotation, facts_of, mark, memory, op, step
 
 Json = dict[str, Any]
 APPEND = CallSite("train.py", 9, "main", "losses.append(loss)")
@@ -27,6 +27,10 @@ def find(facts: Facts) -> list[Suspicion]:
 
 def steps(count: int = 5) -> list[Json]:
     return [event for i in range(count) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i + 1, 9))]
+
+
+def training() -> list[Json]:
+    return [*steps(), annotation("Optimizer.step#SGD.step", 50, 9)]
 
 
 def held(path: str, site: CallSite | None, series: Series, bytes_each: int = 0) -> list[LiveHolder | None]:
@@ -80,13 +84,16 @@ def test_a_sum_may_be_spelt_out(source):
 def test_of_a_hidden_state_and_what_is_computed_from_it_the_state_is_named():
     state = held("state", STATE, [(10 * n, 1) for n in range(1, 6)])
     loss = held("loss", None, [(10 * n + 6, 1) for n in range(1, 6)])
-    (found,) = find(living(loss, state))
+    (found,) = find(living(loss, state, events=training()))
     assert "`state`" in found.message
     assert "state.detach()" in found.fix
+    (found,) = find(living(loss, state))
+    assert "`state`" in found.message
+    assert "inference_mode" in found.fix, "where nothing is trained"
 
 
 def test_a_state_of_two_tensors_is_cut_one_by_one():
-    (found,) = find(living(held("state", STATE, [(10 * n, 2) for n in range(1, 6)])))
+    (found,) = find(living(held("state", STATE, [(10 * n, 2) for n in range(1, 6)]), events=training()))
     assert "`state = tuple(t.detach() for t in state)`" in found.fix
 
 
