@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from profkit.collect.frames import function_name, source_file, walk_up
+from profkit.collect.frames import forget_locals, function_name, source_file, walk_up
 from profkit.collect.guard import Guard, uncompiled
 from profkit.run import CallSite
 
@@ -22,7 +22,7 @@ _NAME = "dataset"
 _MOST = 1000
 _MOST_SOURCE = 200
 _MAKING = frozenset(("__init__", "__setattr__"))
-"""Functions between the program's line and the attribute: the DataLoader's own, and those of derived classes."""
+"""Methods of the loader between the program's line and the attribute: the DataLoader's own, and derived classes'."""
 _made: dict[int, tuple[weakref.ref[Any] | None, CallSite]] = {}
 """By the identity of the dataset, which a loader that a library makes anew shares; for windows to come, too."""
 
@@ -38,7 +38,7 @@ class LoaderSites:
         @uncompiled
         def write(loader: DataLoader[Any], dataset: object) -> None:
             vars(loader)[_NAME] = dataset
-            self._guard(lambda: self._note(dataset, sys._getframe(3)))  # write's caller: the lambda's, the guard's
+            self._guard(lambda: self._note(loader, dataset, sys._getframe(3)))  # past the lambda, the guard and write
 
         @uncompiled
         def read(loader: DataLoader[Any]) -> object:
@@ -57,13 +57,24 @@ class LoaderSites:
         reference, site = _made.get(id(dataset), (None, None))
         return site if reference is None or reference() is dataset else None
 
-    def _note(self, dataset: object, frame: FrameType | None) -> None:
-        maker = next((caller for caller in walk_up(frame) if caller.f_code.co_name not in _MAKING), None)
+    def _note(self, loader: DataLoader[Any], dataset: object, frame: FrameType | None) -> None:
+        maker = next((caller for caller in walk_up(frame) if not _is_method(caller, loader)), None)
         if maker is None or not self._is_user[maker.f_code.co_filename] or len(_made) >= _MOST:
             return
         file, line = source_file(maker.f_code), maker.f_lineno
         source = linecache.getline(file, line).strip()[:_MOST_SOURCE]
         _made[id(dataset)] = _reference(dataset), CallSite(file, line, function_name(maker.f_code), source)
+
+
+def _is_method(frame: FrameType, loader: DataLoader[Any]) -> bool:
+    """Whether it makes the loader, as a part of it: an object of the program's may make loaders in its own
+    ``__init__``."""
+    code = frame.f_code
+    if code.co_name not in _MAKING or not code.co_argcount:
+        return False
+    is_its_own = frame.f_locals.get(code.co_varnames[0]) is loader
+    forget_locals(frame)
+    return is_its_own
 
 
 def _reference(dataset: object) -> weakref.ref[Any] | None:

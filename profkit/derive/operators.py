@@ -14,7 +14,7 @@ from msgspec import Struct
 from profkit.derive.lines import Lines
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.values import distinct_rows
 
 _ITEM_BYTES = {
@@ -32,14 +32,26 @@ _shapes = msgspec.json.Decoder(list[list[int]])
 """What nearly all texts hold."""
 
 
+class OfInputs(Struct, frozen=True):
+    """A number that goes by the shapes and types of an event's inputs, for rows of the trace: a mask, a slice or row
+    numbers. ``kind`` says for each event which of the few distinct inputs it has, the last one where none is known."""
+
+    kind: Int32s
+    values: Int64s
+
+    def __getitem__(self, rows: Rows | Int32s | Bools | list[int] | slice) -> Int64s:
+        found: Int64s = self.values[self.kind[rows]]
+        return found
+
+
 class Operators(Struct, frozen=True):
     """``rows`` are the outermost operators of the main thread (what the program itself called), backward nodes
-    included. The other columns run over all events: ``input_bytes`` is the size of all tensor inputs, where shapes
-    were recorded, else 0; ``elements`` the size of the largest input in elements."""
+    included. The others are known of all events: ``input_bytes`` is the size of all tensor inputs, where shapes were
+    recorded, else 0; ``elements`` the size of the largest input in elements."""
 
     rows: Rows
-    input_bytes: Int64s
-    elements: Int64s
+    input_bytes: OfInputs
+    elements: OfInputs
     has_shapes: bool
 
 
@@ -96,15 +108,16 @@ def item_bytes(type_name: str) -> int:
     return _ITEM_BYTES.get(type_name, 0)
 
 
-def _sizes(trace: Trace, dims_code: np.ndarray, types_code: np.ndarray) -> tuple[Int64s, Int64s]:
+def _sizes(trace: Trace, dims_code: np.ndarray, types_code: np.ndarray) -> tuple[OfInputs, OfInputs]:
     """Input bytes and largest input per event, computed once per distinct pair of shapes and types."""
-    columns = np.zeros((2, len(dims_code)), dtype=np.int64)
     rows = np.flatnonzero(dims_code >= 0)
     first, inverse = distinct_rows(dims_code[rows], types_code[rows])
     pairs = zip(dims_code[rows[first]].tolist(), types_code[rows[first]].tolist(), strict=True)
-    found = [_size_of(trace.text_of(dims), trace.text_of(types)) for dims, types in pairs]
-    columns[:, rows] = np.array(found, dtype=np.int64).reshape(-1, 2).T[:, inverse]
-    return columns[0], columns[1]
+    found = [*(_size_of(trace.text_of(dims), trace.text_of(types)) for dims, types in pairs), (0, 0)]
+    kind = np.full(len(dims_code), len(found) - 1, dtype=np.int32)
+    kind[rows] = inverse
+    sizes, elements = np.array(found, dtype=np.int64).T
+    return OfInputs(kind, sizes), OfInputs(kind, elements)
 
 
 def _size_of(dims: str, types: str) -> tuple[int, int]:

@@ -97,12 +97,11 @@ class Tree(Struct, frozen=True):
 
     def under(self, wanted: Bools) -> Bools:
         """Which events are in ``wanted`` or have an ancestor there."""
-        return wanted | (self._count_above(wanted) > 0) if wanted.any() else wanted.copy()
+        return wanted | self._is_below(wanted) if wanted.any() else wanted.copy()
 
     def outermost(self, wanted: Bools) -> Bools:
         """Those in ``wanted`` that have no ancestor there."""
-        alone: Bools = wanted & (self._count_above(wanted) == 0) if wanted.any() else wanted.copy()
-        return alone
+        return wanted & ~self._is_below(wanted) if wanted.any() else wanted.copy()
 
     def total_under(self, values: Int64s) -> Int64s:
         """Per event the sum of ``values`` over itself and its descendants; its own value off the host threads."""
@@ -121,6 +120,16 @@ class Tree(Struct, frozen=True):
         np.cumsum(wanted & inside, out=counts[1:])
         held: Bools = (inside & (counts[self.stop] > counts[:-1])) | wanted
         return held
+
+    def _is_below(self, wanted: Bools) -> Bools:
+        """Which events have an ancestor in ``wanted``: one before them whose descendants reach beyond them."""
+        on_host = self.depth >= 0
+        reach = np.where(wanted & on_host, self.stop, 0)
+        np.maximum.accumulate(reach, out=reach)
+        below = np.zeros(len(wanted), dtype=bool)
+        np.greater(reach[:-1], np.arange(1, len(wanted), dtype=reach.dtype), out=below[1:])
+        below &= on_host
+        return below
 
     def _count_above(self, wanted: Bools) -> Int32s:
         """For each event how many of its ancestors are wanted."""

@@ -166,8 +166,9 @@ def _is_hiccup(facts: Facts, rows: Rows) -> bool:
 
 
 def _is_in_memory(facts: Facts, rows: Rows) -> bool:
-    """Whether most requests only pick samples, one at a time, out of tensors that lie in memory."""
-    return 2 * int(picked_one_by_one(facts, rows).sum()) > len(rows)
+    """Whether half of the requests and more only pick samples, one at a time, out of tensors that lie in memory: from
+    there on it is the matter of per-sample-fetch."""
+    return 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)
 
 
 def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:

@@ -170,10 +170,8 @@ def _loop_operators(facts: Facts, steps: Rows) -> Rows:
         return steps[:0]
     called = facts.operators.rows
     wanted = inside & operators_of(facts.trace, ELEMENTWISE) & ~facts.lines.backward
-    if facts.operators.has_shapes:
-        wanted &= facts.operators.elements > 0
     chosen: Rows = called[wanted[called]]
-    return chosen
+    return chosen[facts.operators.elements[chosen] > 0] if facts.operators.has_shapes else chosen
 
 
 def _loops_mostly(facts: Facts, updates: _Updates) -> bool:

@@ -70,6 +70,20 @@ def test_a_class_derived_from_the_loader_is_made_where_the_program_calls_it(site
     assert source_of(sites.find(data)) == 'assert Derived(data).name == "derived"'
 
 
+class Trainer:
+    def __init__(self, data: Any) -> None:
+        self.loader: DataLoader[Any] = DataLoader(data)
+
+
+def test_an_object_that_makes_a_loader_in_its_own_init_is_no_loader(sites: LoaderSites) -> None:
+    data = made_data()
+    Trainer(data)
+    site = sites.find(data)
+    assert source_of(site) == "self.loader: DataLoader[Any] = DataLoader(data)"
+    assert site is not None
+    assert site.function == "Trainer.__init__"
+
+
 def test_a_list_can_be_a_dataset(sites: LoaderSites) -> None:
     data = [1.0, 2.0]
     DataLoader(data)  # type: ignore[arg-type]  # any sequence will do

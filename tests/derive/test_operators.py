@@ -55,8 +55,8 @@ def test_the_bytes_of_an_element_are_known_by_the_profilers_type_names():
 )
 def test_input_sizes_follow_from_shapes_and_types(dims, types, size, elements):
     facts = facts_of([op("aten::mul", 0, 5, dims=dims, types=types)])
-    assert facts.operators.input_bytes.tolist() == [size]
-    assert facts.operators.elements.tolist() == [elements]
+    assert facts.operators.input_bytes[:].tolist() == [size]
+    assert facts.operators.elements[:].tolist() == [elements]
     assert facts.operators.has_shapes is (dims is not None)
 
 
