@@ -14,6 +14,8 @@ from profkit.run import LoadSample
 
 _INTERVAL_S = 0.2
 _MAX_SAMPLES = 2000
+_SOON = 0.25
+"""Of the interval: in less the load is not known well."""
 
 
 class Sampler:
@@ -62,13 +64,20 @@ class Sampler:
         self._gpu = _Gpu.find(uuid)
 
     def _run(self) -> None:
+        """A last reading is taken at the end, where that is not too soon: a short program has few."""
         self._process.cpu_percent()
-        while not self._stopped.wait(self._interval_s):
+        taken, is_over = time.monotonic(), False
+        while not is_over:
+            is_over = self._stopped.wait(self._interval_s)
+            if is_over and time.monotonic() - taken < _SOON * self._interval_s:
+                return
             try:
                 self._take()
             except (psutil.Error, OSError):  # the process is ending
                 return
-            self._on_tick()
+            taken = time.monotonic()
+            if not is_over:
+                self._on_tick()
 
     def _take(self) -> None:
         gpu_share, gpu_memory = self._gpu.read() if self._gpu is not None else (None, None)

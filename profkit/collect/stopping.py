@@ -14,8 +14,8 @@ STOPPED = 75
 """Exit status of a program that was ended once it was recorded: ``EX_TEMPFAIL`` of sysexits.h, no real error."""
 _INTERVAL_S = 0.001
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_AROUND = tuple(_OWN + name for name in ("script.py", "mainmodule.py", "profiler.py"))
-_AROUND_NAMES = frozenset(("<module>", "main", "run", "record_first_call"))
+_AROUND = tuple(_OWN + name for name in ("script.py", "mainmodule.py", "profiler.py", "scenario.py"))
+_AROUND_NAMES = frozenset(("<module>", "main", "run", "run_scenario", "_record", "record_first_call"))
 """Functions, and the files they are in, that stand around the program that they run."""
 
 
