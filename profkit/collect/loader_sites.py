@@ -21,8 +21,6 @@ from profkit.run import CallSite
 _NAME = "dataset"
 _MOST = 1000
 _MOST_SOURCE = 200
-_MAKING = frozenset(("__init__", "__setattr__"))
-"""Methods of the loader between the program's line and the attribute: the DataLoader's own, and derived classes'."""
 _made: dict[int, tuple[weakref.ref[Any] | None, CallSite]] = {}
 """By the identity of the dataset, which a loader that a library makes anew shares; for windows to come, too."""
 
@@ -67,10 +65,10 @@ class LoaderSites:
 
 
 def _is_method(frame: FrameType, loader: DataLoader[Any]) -> bool:
-    """Whether it makes the loader, as a part of it: an object of the program's may make loaders in its own
-    ``__init__``."""
+    """Whether it makes the loader as a part of it: methods of the DataLoader and of derived classes, and what libraries
+    wrap around these. An object of the program's may make loaders in an ``__init__`` of its own."""
     code = frame.f_code
-    if code.co_name not in _MAKING or not code.co_argcount:
+    if not code.co_argcount:
         return False
     is_its_own = frame.f_locals.get(code.co_varnames[0]) is loader
     forget_locals(frame)

@@ -70,6 +70,20 @@ def test_a_class_derived_from_the_loader_is_made_where_the_program_calls_it(site
     assert source_of(sites.find(data)) == 'assert Derived(data).name == "derived"'
 
 
+def test_a_library_that_wraps_the_loaders_making_stands_between(
+    sites: LoaderSites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = DataLoader.__init__
+
+    def wrapper(loader: DataLoader[Any], *arguments: Any) -> None:
+        make(loader, *arguments)
+
+    monkeypatch.setattr(DataLoader, "__init__", wrapper)
+    data = made_data()
+    DataLoader(data)
+    assert source_of(sites.find(data)) == "DataLoader(data)"
+
+
 class Trainer:
     def __init__(self, data: Any) -> None:
         self.loader: DataLoader[Any] = DataLoader(data)
