@@ -14,8 +14,7 @@ class Cached(Dataset):
 
     def __getitem__(self, i):
         if i not in self.cache:
-            g = torch.Generator().manual_seed(i)
-            self.cache[i] = torch.rand(3, 48, 48, generator=g)
+            self.cache[i] = torch.linspace(-1, 1, 3 * 48 * 48).roll(i).view(3, 48, 48)
         return self.cache[i], i % 10
 
 
