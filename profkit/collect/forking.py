@@ -19,17 +19,16 @@ class Forked(Protocol):
 def follow_forks(current: Callable[[], Forked | None]) -> None:
     """Tell whoever is ``current`` of each fork from here on, where the system has such a thing."""
 
-    def before() -> None:
-        if (told := current()) is not None:
-            told.before_fork()
+    def telling(what: Callable[[Forked], None]) -> Callable[[], None]:
+        def tell() -> None:
+            if (told := current()) is not None:
+                what(told)
 
-    def after() -> None:
-        if (told := current()) is not None:
-            told.after_fork()
-
-    def disown() -> None:
-        if (told := current()) is not None:
-            told.disown()
+        return tell
 
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_parent=after, after_in_child=disown)
+        os.register_at_fork(
+            before=telling(lambda told: told.before_fork()),
+            after_in_parent=telling(lambda told: told.after_fork()),
+            after_in_child=telling(lambda told: told.disown()),
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from types import CodeType, FrameType
 SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 """Flags of code whose frames can yield and resume."""
 _FUNCTION = inspect.CO_OPTIMIZED
+_MOST_SOURCE = 200
 _UNSHARED = 3
 """References to a frame's cached dict that nobody else holds: the frame's, a local name, the argument below."""
 
@@ -35,6 +37,11 @@ def function_name(code: CodeType) -> str:
     if last in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
         return around or "<module>"
     return name
+
+
+def source_line(file: str, line: int) -> str:
+    """The text of the line without what is around it, cut where it is very long; empty where there is none."""
+    return linecache.getline(file, line).strip()[:_MOST_SOURCE]
 
 
 def forget_locals(frame: FrameType) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 
+from profkit.collect.frames import source_line
 from profkit.run import CallSite
 
 Parts = tuple[str, ...]
@@ -26,7 +27,6 @@ _EMPTIERS = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
 _JOINERS = frozenset(("cat", "concat", "concatenate", "dstack", "hstack", "stack", "vstack"))
 _ANY_ITEM = "[*]"
 _MAX_LINES = 50_000
-_MAX_SOURCE = 200
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -92,7 +92,7 @@ class GrowthLines:
         if not ranked:
             return self.find(parts, origin.around) if origin.around is not None else None
         best = ranked[0][1]
-        source = linecache.getline(origin.file, best.line).strip()[:_MAX_SOURCE]
+        source = source_line(origin.file, best.line)
         return CallSite(origin.file, best.line, best.function, source)
 
     def is_bounded(self, parts: Parts, origin: Origin) -> bool:

@@ -9,20 +9,18 @@ open theirs, so that the innermost mark around an operator is the exact line tha
 from __future__ import annotations
 
 import gc
-import linecache
 import sys
 import time
 from collections.abc import Callable, Mapping
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-from profkit.collect.frames import SUSPENDS, forget_locals, function_name, source_file, walk_up
+from profkit.collect.frames import SUSPENDS, forget_locals, function_name, source_file, source_line, walk_up
 from profkit.collect.marks import Mark, open_mark
 from profkit.marks import LINE_MARK
 from profkit.run import CallSite
 
 _Trace = Callable[[FrameType, str, Any], Any]
-_MAX_SOURCE = 200
 _EXPIRED = float("-inf")
 _TICK = 256
 """Events between two looks at the clock."""
@@ -62,7 +60,7 @@ class LineTracer:
     @property
     def callsites(self) -> tuple[CallSite, ...]:
         """The lines marked so far, by the index that their marks carry."""
-        return tuple(CallSite(file, line, name, _source_of(file, line)) for file, line, name in self._sites)
+        return tuple(CallSite(file, line, name, source_line(file, line)) for file, line, name in self._sites)
 
     def was_executed(self, file: str, line: int) -> bool:
         """Whether the line was marked so far."""
@@ -254,7 +252,3 @@ def _suspended_frames() -> list[FrameType]:
         elif kind is AsyncGeneratorType:
             frames.append(thing.ag_frame)
     return [frame for frame in frames if frame is not None]
-
-
-def _source_of(file: str, line: int) -> str:
-    return linecache.getline(file, line).strip()[:_MAX_SOURCE]

@@ -96,6 +96,7 @@ class Census:
         self, is_user: Mapping[str, bool], growth: GrowthLines, generators: Callable[[], Iterable[Any]] = tuple
     ) -> None:
         self._taken: list[tuple[int, list[_Held]]] = []
+        self._told: list[LiveSample] = []
         self._is_user = is_user
         self._growth = growth
         self._generators = generators
@@ -104,11 +105,14 @@ class Census:
     @property
     def samples(self) -> list[LiveSample]:
         """One for each time that `take` was called."""
-        return [LiveSample(step, tuple(self._describe(held))) for step, held in self._taken]
+        self._told += [LiveSample(step, tuple(self._describe(held))) for step, held in self._taken]
+        self._taken.clear()
+        return self._told
 
     def forget(self) -> None:
         """What was taken so far does not count."""
         self._taken.clear()
+        self._told.clear()
 
     def take(self, step: int, frame: FrameType | None) -> None:
         """Note what the variables of ``frame``, its callers and the user's modules hold now."""

@@ -5,7 +5,6 @@ A DataLoader sets its own ``dataset`` when it is made; a property in the place o
 
 from __future__ import annotations
 
-import linecache
 import sys
 import weakref
 from collections.abc import Mapping
@@ -14,13 +13,12 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from profkit.collect.frames import forget_locals, function_name, source_file, walk_up
+from profkit.collect.frames import forget_locals, function_name, source_file, source_line, walk_up
 from profkit.collect.guard import Guard, uncompiled
 from profkit.run import CallSite
 
 _NAME = "dataset"
 _MOST = 1000
-_MOST_SOURCE = 200
 _made: dict[int, tuple[weakref.ref[Any] | None, CallSite]] = {}
 """By the identity of the dataset, which a loader that a library makes anew shares; for windows to come, too."""
 
@@ -60,8 +58,8 @@ class LoaderSites:
         if maker is None or not self._is_user[maker.f_code.co_filename] or len(_made) >= _MOST:
             return
         file, line = source_file(maker.f_code), maker.f_lineno
-        source = linecache.getline(file, line).strip()[:_MOST_SOURCE]
-        _made[id(dataset)] = _reference(dataset), CallSite(file, line, function_name(maker.f_code), source)
+        site = CallSite(file, line, function_name(maker.f_code), source_line(file, line))
+        _made[id(dataset)] = _reference(dataset), site
 
 
 def _is_method(frame: FrameType, loader: DataLoader[Any]) -> bool:

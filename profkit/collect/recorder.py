@@ -155,12 +155,12 @@ class Recorder:
         self._on_over()
 
     def end_step(self, is_first: bool) -> None:
-        is_plain = not (is_first or self._between or self._on_progress)
-        if is_plain and self._schedule.pass_by(time.perf_counter_ns(), count_faults()):
+        now_ns, faults = time.perf_counter_ns(), count_faults()
+        if not (is_first or self._between or self._on_progress) and self._schedule.pass_by(now_ns, faults):
             return
         self._busy = True
         try:
-            self._turn(time.perf_counter_ns(), count_faults(), is_first)
+            self._turn(now_ns, faults, is_first)
         finally:
             self._busy = False
         if self.over:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from profkit.collect.frames import source_line
 from profkit.collect.review_cycles import closed_cycles
 from profkit.collect.review_doubles import double_makers
 from profkit.run import (
@@ -29,7 +30,6 @@ from profkit.run import (
 
 _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
-_MOST_SOURCE = 200
 _Scope = tuple[str, ast.AST, frozenset[str]]
 _CALLS = {THREADS_SET: "set_num_threads", LOADER_MADE: "DataLoader"}
 _MOST_REMARKS = 100
@@ -90,7 +90,7 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
 
 
 def _site(file: str, name: str, line: int) -> CallSite:
-    return CallSite(file, line, name, linecache.getline(file, line).strip()[:_MOST_SOURCE])
+    return CallSite(file, line, name, source_line(file, line))
 
 
 def _is_of(call: _Call, name: str) -> bool:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeGuard
 
+from profkit.collect.frames import source_line
+
 _SAMPLE = 64
 _SAMPLE_INSIDE = (_SAMPLE, 16, 4, 2)
 """Of a container inside a container, and so on: no more than some ten thousand objects are looked at."""
@@ -27,7 +29,6 @@ _HEADER_BYTES = 128
 elsewhere."""
 _SIZED = (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
-_MAX_SOURCE = 200
 
 Described = dict[str, Any]
 
@@ -103,7 +104,7 @@ def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str,
             lines = [site for found in classes for site in _fillings(found, name)]
             if lines:
                 _, line, function = max(lines, key=lambda site: (site[0], -site[1]))
-                source = linecache.getline(file, line).strip()[:_MAX_SOURCE]
+                source = source_line(file, line)
                 return {"file": file, "line": line, "function": f"{kind.__name__}.{function}", "source": source}
     return None
 

@@ -40,6 +40,10 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     Steady: every step adds something, and none more than three times what another adds, so that the lengths of a few
     sequences that happen to rise do not count.
     """
+    return facts.once(_growing_graphs)
+
+
+def _growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     found = []
     for path, samples in held_by_name(facts):
         last, held = samples[-1], since_growing(samples, "graph_nodes")
