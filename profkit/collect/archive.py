@@ -7,6 +7,7 @@ from pathlib import Path
 
 from profkit.collect import environment
 from profkit.collect.faults import measure_fault_ns
+from profkit.collect.handing_over import measure_handing_over
 from profkit.collect.lines import LineTracer
 from profkit.collect.live import Census
 from profkit.collect.review import review_sources, user_sources
@@ -55,6 +56,7 @@ class Archive:
             optimizers=self._signals.optimizers,
             step_signal=self._signals.name if self._tape.opening is None else None,
             page_fault_ns=measure_fault_ns(),
+            handing_over=measure_handing_over() if self._signals.loaders else None,
         )
         self.write(more_notes)
         if self.replaces is not None:

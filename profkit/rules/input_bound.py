@@ -29,10 +29,12 @@ use (affinity mask and cgroup). Workers that were there already kept an account 
 time that they measured, and what they were blocked for (files, networks); what they waited for a CPU does not count.
 Without an account, workers that cannot keep up are taken to be busy all the time. Without a GPU the model needs the
 CPUs as well: where its threads keep all of them busy, workers share them with it, and of L ns of loading L / CPUs
-remain. A batch comes from a worker in shared memory, which the main process is given page by page as it first reads it:
-a page fault for every 4 KiB of the batch, as far as the recording shows how large that is, at the price that was
-measured beside the recording, else at 0.25 us. Where there are as many workers as CPUs, only cheaper samples help, and
-the saving is that of a batch which is ready.
+remain. A batch from a worker is not free either: PyTorch's queues take about as long as two of its tensors, of which
+each is asked for over a connection of its own, and it lies in shared memory, of which the main process is given, and
+frees, each page of 4 KiB. How many tensors and pages, is read off the stacking of the samples or the copies to the
+device; what they take is measured beside the recording (`profkit.collect.handing_over`), else 0.1 ms for a tensor and
+1.1 us for a page. Where there are as many workers as CPUs, only cheaper samples help, and the saving is that of a batch
+which is ready.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ from profkit.rules.evidence import (
     picked_one_by_one,
     share_of_steps,
 )
+from profkit.run import HandingOver
 from profkit.savings.edits import remove, shrink
 from profkit.savings.simulate import replay
 from profkit.trace.events import Category, Rows
@@ -66,8 +69,16 @@ _WORTH = 0.03
 _HICCUP = 0.8
 """One wait that makes up so much of all is a hiccup, not the rate at which batches come."""
 _PAGE_BYTES = 4096
-_PAGE_FAULT_NS = 250
-"""Of a page that is in memory already: lmbench's ``lat_pagefault`` gives 0.1 to 0.5 us on x86 servers under Linux."""
+_HANDED = HandingOver(tensor_ns=100_000, page_ns=1_100)
+"""Where nothing was measured. Pages: 0.3 us for the fault and 0.8 us for the freeing under Linux 6.18 on AMD EPYC
+(lmbench's ``lat_pagefault``, the former alone: 0.1 to 0.5 us on x86 servers). Tensors: 0.45 ms there, in a virtual
+machine of two CPUs; between that and the 0.02 ms of a server with idle cores, by a ready batch of two tensors in
+kineto's ``resnet50_num_workers_4`` recording, lies 0.1 ms (geometric mean)."""
+_TENSORS = 2
+"""Of a batch: what to learn from, and what it is."""
+_QUEUES = 2
+"""What the queues take, in tensors: ready batches of 1, 2, 4 and 8 tensors of one element, from one worker, took 1.3,
+1.9, 2.7 and 5.0 ms where a tensor takes 0.45 (PyTorch 2.13)."""
 
 
 class _Loading(Struct, frozen=True):
@@ -211,15 +222,16 @@ def _measured_parts(loading: _Loading) -> dict[str, int]:
 
 
 def _handing_over_ns(facts: Facts, rows: Rows) -> float:
-    """What it takes a step to be given the pages of its batches: those that it sends to the device, else those that
-    the main process stacked."""
-    events = facts.trace.events
+    """What it takes a step to be given its batches: the connections, and the pages of what is sent to the device, else
+    of what the main process stacked."""
+    events, steps = facts.trace.events, max(facts.steps.measured_count, 1)
     sent = facts.trace.codes_where(lambda name: "HtoD" in name)
     copies = facts.measured & (events.category == Category.MEMCPY) & np.isin(events.name_code, sent)
-    requests = facts.trace.mask_of(rows)
-    stacked = named_operators(facts, "aten::stack") & facts.tree.under(requests)
+    stacked = named_operators(facts, "aten::stack") & facts.tree.under(facts.trace.mask_of(rows))
     size = max(int(events.size_bytes[copies].sum()), int(facts.operators.input_bytes[stacked].sum()))
-    return size / max(facts.steps.measured_count, 1) / _PAGE_BYTES * (facts.run.page_fault_ns or _PAGE_FAULT_NS)
+    tensors = max(_TENSORS, int(stacked.sum()) / len(rows)) + _QUEUES
+    price = facts.run.handing_over or _HANDED
+    return tensors * price.tensor_ns * len(rows) / steps + size / steps / _PAGE_BYTES * price.page_ns
 
 
 def _describe(facts: Facts, loading: _Loading, saved: float) -> str:
