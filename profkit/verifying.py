@@ -1,8 +1,9 @@
 """Proof of a prediction: a scenario's two variants measured side by side, beside what profkit said of the pitfall.
 
 The variants run in a process each, unrecorded and with one thread, a few steps of one and then of the other, so that
-whatever else the machine does falls on both. The measured effect is ``1 - median(fix) / median(pitfall)``, of the
-step's time or of its peak memory; its interval is the percentile bootstrap over rounds (Efron and Tibshirani, An
+whatever else the machine does falls on both. The measured effect is the median over rounds of ``1 - fix / pitfall``, of
+the step's time or of its peak memory: a round's two stand next to each other, so that a machine whose speed changes
+from second to second changes them alike. Its interval is the percentile bootstrap over rounds (Efron and Tibshirani, An
 Introduction to the Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often disturbs the
 next.
 """
@@ -197,13 +198,10 @@ def _medians(rounds: list[list[_Answer]], name: str) -> Int64s:
 
 def effect_of(values: Int64s, seed: int = 0) -> Share:
     """The effect in ``values``, one row a round, pitfall and fix, with its 95 % interval."""
-    generator = np.random.default_rng(seed)
-    chosen = generator.integers(len(values), size=(_RESAMPLES, len(values)))
-    medians = np.median(values[chosen], axis=1)
-    ratios = 1 - medians[:, 1] / np.maximum(medians[:, 0], 1)
-    pitfall, fix = np.median(values, axis=0)
-    low, high = np.percentile(ratios, _CONFIDENCE)
-    return Share(float(1 - fix / max(pitfall, 1)), float(low), float(high))
+    effects = 1 - values[:, 1] / np.maximum(values[:, 0], 1)
+    chosen = np.random.default_rng(seed).integers(len(effects), size=(_RESAMPLES, len(effects)))
+    low, high = np.percentile(np.median(effects[chosen], axis=1), _CONFIDENCE)
+    return Share(float(np.median(effects)), float(low), float(high))
 
 
 def _predicted(diagnosis: Diagnosis, found: list[Finding], kind: str, measurement: Measurement) -> Share | None:

@@ -60,6 +60,12 @@ def test_the_interval_holds_the_truth_and_narrows_with_the_noise():
     assert narrow.high - narrow.low < (wide.high - wide.low) / 4
 
 
+def test_a_machine_whose_speed_changes_changes_both_variants_alike():
+    """Half of the rounds on a machine half as fast: medians of each variant by itself would hide the effect."""
+    values = rounds(10, 6) * np.where(np.arange(len(rounds(10, 6))) % 2, 2, 1)[:, None]
+    assert effect_of(values) == Share(pytest.approx(0.4), pytest.approx(0.4), pytest.approx(0.4))
+
+
 def test_a_scenario_holds_when_the_rule_is_right_and_the_effect_is_real(monkeypatch):
     saving = Saving(1, 0.35, 0.3, 0.5)
     found = proof(monkeypatch, diagnosis(finding(saving=saving)), diagnosis(), rounds(10, 6, 0.02))

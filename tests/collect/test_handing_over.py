@@ -12,7 +12,7 @@ import pytest
 from profkit.collect import handing_over
 from profkit.collect.handing_over import measure_handing_over
 
-_SHARES = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux shares memory by descriptors like this")
+_SHARES = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has memory by descriptor")
 
 
 @_SHARES
