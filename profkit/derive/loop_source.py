@@ -20,8 +20,7 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
     statement = _parse(call_line)
     if statement is None:
         return False
-    for comprehension, element in _comprehensions(statement) if set(body_lines) <= {call_line} else ():
-        varying = set[str]().union(*(_names(part.target) for part in comprehension))
+    for varying, element in _comprehensions(statement) if set(body_lines) <= {call_line} else ():
         if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
             return True
     lines = [parsed for line in body_lines if (parsed := _parse(line)) is not None]
@@ -44,12 +43,23 @@ def _parse(line: str) -> ast.stmt | None:
     return None
 
 
-def _comprehensions(node: ast.AST) -> Iterator[tuple[list[ast.comprehension], ast.expr]]:
+def _comprehensions(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
+    """The names that each comprehension varies, and its element; `map` of a lambda is one."""
     for inner in ast.walk(node):
         if isinstance(inner, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
-            yield inner.generators, inner.elt
+            yield _varied(inner.generators), inner.elt
         elif isinstance(inner, ast.DictComp):
-            yield inner.generators, inner.value
+            yield _varied(inner.generators), inner.value
+        elif isinstance(inner, ast.Call) and _is_map(inner) and isinstance(inner.args[0], ast.Lambda):
+            yield {argument.arg for argument in inner.args[0].args.args}, inner.args[0].body
+
+
+def _varied(generators: list[ast.comprehension]) -> set[str]:
+    return set[str]().union(*(_names(part.target) for part in generators))
+
+
+def _is_map(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "map" and len(call.args) > 1
 
 
 def _calls(node: ast.AST) -> list[ast.Call]:

@@ -46,8 +46,9 @@ class OfInputs(Struct, frozen=True):
 
 class Operators(Struct, frozen=True):
     """``rows`` are the outermost operators of the main thread (what the program itself called), backward nodes
-    included. The others are known of all events: ``input_bytes`` is the size of all tensor inputs, where shapes were
-    recorded, else 0; ``elements`` the size of the largest input in elements."""
+    included; an ``autograd.Function`` is the program's own code, and what it calls is meant. The others are known of
+    all events: ``input_bytes`` is the size of all tensor inputs, where shapes were recorded, else 0; ``elements`` the
+    size of the largest input in elements."""
 
     rows: Rows
     input_bytes: OfInputs
@@ -58,10 +59,23 @@ class Operators(Struct, frozen=True):
 def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> Operators:
     events = trace.events
     operators = events.category == Category.OPERATOR
-    outermost = tree.outermost(operators & ~lines.backward) | (lines.backward & tree.outermost(lines.backward))
+    forward = operators & ~lines.backward & ~_functions(trace, tree, operators)
+    outermost = tree.outermost(forward) | (lines.backward & tree.outermost(lines.backward))
     rows = np.flatnonzero(outermost & (events.lane == steps.main_lane))
     sizes, elements = _sizes(trace, events.dims_code, events.types_code)
     return Operators(rows, sizes, elements, bool((events.dims_code >= 0).any()))
+
+
+def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:
+    """What is named like a class, not like an operator (``aten::add``), and has operators inside: the forward of an
+    ``autograd.Function``. That of `torch.compile` holds generated code."""
+    codes = trace.codes_where(lambda name: name.isidentifier() and not name.startswith("Compiled"))
+    named = np.flatnonzero(operators & np.isin(trace.events.name_code, codes))
+    if not named.size:
+        return np.zeros(len(operators), dtype=bool)
+    holding, around = np.zeros(len(operators), dtype=bool), tree.parent[operators]
+    holding[around[around >= 0]] = True
+    return trace.mask_of(named) & holding
 
 
 @lru_cache(TEXTS)

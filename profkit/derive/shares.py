@@ -58,9 +58,7 @@ def _device_parts(
     ]
 
 
-def _host_parts(
-    trace: Trace, tree: Tree, steps: Steps, lines: Lines, update: Intervals
-) -> list[tuple[str, Intervals]]:
+def _host_parts(trace: Trace, tree: Tree, steps: Steps, lines: Lines, update: Intervals) -> list[tuple[str, Intervals]]:
     operators = trace.events.category == Category.OPERATOR
     pauses = trace.events.category == Category.PAUSE
     return [

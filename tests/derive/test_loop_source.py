@@ -15,6 +15,7 @@ from profkit.derive.loop_source import calls_independent_modules
         ("return sum(head(x) for head in heads) / len(heads)", []),
         ("out = {name: head(x) for name, head in self.heads.items()}", []),
         ("out = torch.cat([self.heads[i](x) for i in range(4)])", []),
+        ("return dict(zip(self.seats, map(lambda seat: seat(x), self.seats.values())))", []),
         ("outputs.append(expert(x))", ["for expert in self.experts:"]),
         ("answer = head(shared)", ["for w, head in enumerate(self.heads, 1):", "total = total + answer / w"]),
         ("total += head(x)", ["for head in heads:"]),
@@ -51,6 +52,8 @@ def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> No
         ("rows.append(row.matmul(weight))", ["for row in table:"]),
         ("parts = [part.reshape(2, -1) @ weight for part in parts]", []),
         ("total += part.sum() @ weight", ["for part in parts:"]),
+        ("outputs = list(map(lambda part: model(part), parts))", []),
+        ("outputs = map(model)", []),
         ("", []),
     ],
 )

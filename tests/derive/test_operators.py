@@ -71,6 +71,15 @@ def test_what_the_program_called_are_the_outermost_operators_of_its_thread():
     assert names == ["aten::linear", "aten::relu", "autograd::engine::evaluate_function: ReluBackward0"]
 
 
+def test_the_forward_of_an_autograd_function_is_code_of_the_program():
+    facts = facts_of([
+        step(0, 0, 100), op("Reversal", 5, 40), op("aten::to", 6, 10), op("aten::_to_copy", 7, 8),
+        op("aten::mul", 20, 10), op("detach", 50, 5), op("CompiledFunction", 60, 20), op("aten::mm", 62, 9),
+    ])  # fmt: skip
+    names = [facts.trace.names[code] for code in facts.trace.events.name_code[facts.operators.rows]]
+    assert names == ["aten::to", "aten::mul", "detach", "CompiledFunction"]
+
+
 def test_events_with_an_input_of_a_type_are_found():
     facts = facts_of([op("a", 0, 1, types='["double", "float"]'), op("b", 2, 1, types='["float"]'), op("c", 4, 1)])
     assert has_type(facts.trace, "double", "c10::complex<double>").tolist() == [True, False, False]
