@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from profkit.collect.entrusted import Entrusted
 from profkit.collect.frames import forget_locals, function_name, source_file, walk_up
 from profkit.collect.growth import GrowthLines, Origin, Parts
-from profkit.collect.reach import Reach, Reached, may_hold, named_values
+from profkit.collect.reach import Reach, Reached, may_hold, named_values, user_file_of
 from profkit.run import LiveHolder, LiveSample
 
 _MAX_DEPTH = 4
@@ -101,6 +102,7 @@ class Census:
         self._growth = growth
         self._generators = generators
         self._modules = _UserModules(is_user)
+        self._entrusted = Entrusted(lambda value: user_file_of(type(value), is_user) is not None)
 
     @property
     def samples(self) -> list[LiveSample]:
@@ -121,6 +123,7 @@ class Census:
         try:
             with torch._C.DisableTorchFunctionSubclass():  # a subclass's attributes would run the user's code
                 walk.run(self._roots(frames))
+                walk.run(self._unnamed(frame))
             self._taken.append((step, walk.largest()))
         finally:
             walk.forget(frames)
@@ -137,6 +140,14 @@ class Census:
             if id(names) not in seen and isinstance(file, str):
                 seen.add(id(names))
                 yield from named_values(names, Origin(file))
+
+    def _unnamed(self, frame: FrameType | None) -> Iterator[Reached]:
+        """What libraries hold for the user, by the names of the classes; what a name of the user's reaches is known."""
+        others = (caller for caller in walk_up(frame) if not self._is_user[caller.f_code.co_filename])
+        for value in self._entrusted.objects(others):
+            file = user_file_of(type(value), self._is_user)
+            if file is not None:
+                yield Reached(value, (type(value).__name__,), Origin(file))
 
     def _describe(self, taken: Iterable[_Held]) -> Iterator[LiveHolder]:
         """Of two names that read the same, the outer function's carries the function's name."""

@@ -117,7 +117,7 @@ class Reach:
 
     def _origin_in(self, owner: type, reached: Reached) -> Origin:
         """Attributes of the user's own classes are mostly changed in their methods."""
-        file = self._file_of(owner)
+        file = user_file_of(owner, self._is_user)
         if reached.is_element or file is None:
             return reached.origin
         key = (owner, len(reached.parts), reached.origin)
@@ -127,11 +127,13 @@ class Reach:
         )
 
     def _is_user_class(self, kind: type) -> bool:
-        return self._file_of(kind) is not None and not issubclass(kind, Optimizer)
+        return user_file_of(kind, self._is_user) is not None
 
-    def _file_of(self, kind: type) -> str | None:
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        return file if isinstance(file, str) and self._is_user[file] else None
+
+def user_file_of(kind: type, is_user: Mapping[str, bool]) -> str | None:
+    """The file of a class of the user's; None for those of libraries, and for optimizers, whose state is theirs."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file if isinstance(file, str) and is_user[file] and not issubclass(kind, Optimizer) else None
 
 
 def _base_of(kind: type) -> type[Any] | None:

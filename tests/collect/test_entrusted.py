@@ -1,0 +1,94 @@
+"""Objects of the user's that only a library holds are counted too, under the names of their classes."""
+
+from __future__ import annotations
+
+import sched
+import sys
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from profkit.collect.growth import GrowthLines
+from profkit.collect.live import Census
+from profkit.collect.usercode import UserFiles
+from profkit.run import LiveHolder
+
+
+class History:
+    def __init__(self) -> None:
+        self.outputs: list[Tensor] = []
+
+    def add(self) -> None:
+        self.outputs.append(torch.ones(1000))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = [torch.ones(10)]
+
+
+class Slotted:
+    __slots__ = ("tensor",)
+
+    def __init__(self) -> None:
+        self.tensor = torch.ones(10)
+
+
+def run_by_a_library(held: Any, steps: int = 1) -> list[dict[str, LiveHolder]]:
+    """A library's loop calls the program back, which holds nothing itself; what the census finds at each step."""
+    census = Census(UserFiles(), GrowthLines(lambda file, line: False))
+    loop = sched.scheduler()
+    loop.trainer = SimpleNamespace(callbacks=held)  # type: ignore[attr-defined]  # as trainers hold what they are given
+    del held
+    for number in range(steps):
+        loop.enter(0, number, lambda: census.take(0, sys._getframe()))
+    loop.run()
+    return [{holder.path: holder for holder in sample.holders} for sample in census.samples]
+
+
+def test_a_callback_without_a_name_is_found_with_the_line_that_makes_it_grow() -> None:
+    history = History()
+    history.add()
+    held = [history]
+    del history
+    (found,) = run_by_a_library(held.pop())
+    assert found["History.outputs"].tensors == 1
+    assert found["History.outputs"].site is not None
+    assert found["History.outputs"].site.source == "self.outputs.append(torch.ones(1000))"
+
+
+def test_a_module_without_a_name_is_found_inside_a_librarys_list() -> None:
+    (found,) = run_by_a_library([[Net()]])
+    assert "Net.kept" in found
+
+
+def test_what_a_name_of_the_users_reaches_is_counted_once() -> None:
+    net = Net()
+    (found,) = run_by_a_library([net])
+    assert [path for path in found if "kept" in path] == ["net.kept"]
+
+
+def test_a_bound_method_leads_to_its_object() -> None:
+    (found,) = run_by_a_library([History().add])
+    assert "History.outputs" not in found  # it is empty
+    net = [Net()]
+    (found,) = run_by_a_library([net.pop().zero_grad])
+    assert "Net.kept" in found
+
+
+def test_an_object_that_no_weak_reference_can_name_is_left_out() -> None:
+    (found,) = run_by_a_library([Slotted()])
+    assert "Slotted.tensor" not in found
+
+
+def test_nothing_is_kept_alive() -> None:
+    net = Net()
+    lives = weakref.ref(net)
+    held = [net]
+    del net
+    run_by_a_library(held.pop(), steps=2)
+    assert lives() is None
