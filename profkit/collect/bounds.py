@@ -1,7 +1,8 @@
 """How long the recorded steps may take, and how large their recording may grow.
 
 Nothing counts the events of a recording that runs. What can be seen is the process's memory: an event takes 270 to 460
-bytes while it is recorded, by measurement, and stopping 5 to 20 us and 2.7 kB for each.
+bytes while it is recorded, by measurement, and stopping 5 to 20 us and 2.7 kB for each. What is gained faster than
+events can be recorded are the program's own tensors, as those of an evaluation that keeps its graph.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ or two to stop."""
 _MOST_BYTES = 256 << 20
 """Beyond the most that the process ever held before. A program may well hold more in one step than in those before, and
 steps that fitted into the opening are no danger, so this is no tighter."""
+_BYTES_PER_S = 150e6
+"""Loops of the smallest operators, recorded with memory and with shapes, gained 130 to 300 MB a second, so that half of
+it counts; tensors in new pages came at 500 to 1300."""
 _SHARE = 15
 """Stopping takes up to so many times the bytes of the recording, of the memory that is free."""
 _NEVER = float("inf")
@@ -45,6 +49,7 @@ class Bounds:
         if are_large:
             give_memory_back()
         held = self._measure()
+        self._last_look, self._last_held, self._tensors = now, held, 0
         self._full_bytes = held + GROWTH_BYTES
         most = min(GROWTH_BYTES if are_large else _MOST_BYTES, psutil.virtual_memory().available // _SHARE)
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most
@@ -52,14 +57,24 @@ class Bounds:
     def end(self) -> None:
         """Nothing is recorded any more."""
         self._deadline = self._patience = self._full_bytes = self._most_bytes = _NEVER
+        self._last_look, self._last_held, self._tensors = 0.0, 0, 0
 
     def are_exceeded(self, has_ended: bool) -> bool:
         """``has_ended`` says that the line marks of the step reached their own limit, so that it is no usual one."""
         now = time.monotonic()
         if now > self._deadline:
             return True
-        held = self._measure() if self._most_bytes < _NEVER else 0
+        held = self._held_by_events(now) if self._most_bytes < _NEVER else 0
         return held > self._most_bytes or (has_ended and now > self._patience and held > self._full_bytes)
+
+    def _held_by_events(self, now: float) -> int:
+        """What the process holds, without what it gained since the beginning in too short a time."""
+        held = self._measure()
+        gained = held - self._last_held
+        at_once = gained - int((now - self._last_look) * _BYTES_PER_S)
+        self._tensors += max(0, at_once) + max(-self._tensors, min(0, gained))
+        self._last_look, self._last_held = now, held
+        return held - self._tensors
 
 
 def give_memory_back() -> None:

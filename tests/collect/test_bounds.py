@@ -16,14 +16,15 @@ class Process:
     """What it holds now; the most it ever held is what a test says."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, peak_mb: int = 500, available_mb: int = 100_000) -> None:
-        self.held_mb = 300
+        self.held_mb, self.now = 300, 1000.0
+        monkeypatch.setattr(bounds.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: peak_mb * MB)
         memory = SimpleNamespace(available=available_mb * MB)
         monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
         self.bounds = Bounds(30.0, lambda: self.held_mb * MB)
 
-    def is_full_at(self, mb: int) -> bool:
-        self.held_mb = mb
+    def is_full_at(self, mb: int, after_s: float = 10.0) -> bool:
+        self.held_mb, self.now = mb, self.now + after_s
         return self.bounds.are_exceeded(has_ended=False)
 
 
@@ -64,9 +65,28 @@ def test_where_nothing_is_recorded_nothing_is_too_much(monkeypatch: pytest.Monke
 def test_a_step_whose_lines_ran_out_is_given_time_before_its_size_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     process.bounds.begin(2_000_000_000)
-    process.held_mb = 300 + 49
+    process.held_mb, process.now = 300 + 49, process.now + 1
     assert not process.bounds.are_exceeded(has_ended=True)
-    now = bounds.time.monotonic()
-    monkeypatch.setattr(bounds.time, "monotonic", lambda: now + 6)
+    process.now += 6
     assert process.bounds.are_exceeded(has_ended=True)
     assert not process.bounds.are_exceeded(has_ended=False)
+
+
+def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation that keeps its graph takes 2 GB in a tenth of a second, again and again; then events follow."""
+    process = Process(monkeypatch)
+    process.bounds.begin(0)
+    for _ in range(5):
+        assert not process.is_full_at(2300, after_s=0.1)
+        assert not process.is_full_at(360, after_s=0.1)
+    for mb in (480, 600, 720):
+        assert not process.is_full_at(mb, after_s=1.0)
+    assert process.is_full_at(840, after_s=1.0)
+
+
+def test_memory_that_was_given_back_hides_no_events_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(0)
+    assert not process.is_full_at(5000, after_s=0.1)
+    assert not process.is_full_at(300, after_s=0.1)
+    assert [process.is_full_at(mb, after_s=2.0) for mb in (500, 700, 900)] == [False, False, True]
