@@ -20,8 +20,8 @@ or two to stop."""
 _MOST_BYTES = 256 << 20
 """Beyond the most that the process ever held before. A program may well hold more in one step than in those before, and
 steps that fitted into the opening are no danger, so this is no tighter."""
-_BYTES_PER_S = 150e6
-"""Loops of the smallest operators, recorded with memory and with shapes, gained 130 to 300 MB a second, so that half of
+_BYTES_PER_S = 220e6
+"""Loops of the smallest operators, recorded with memory and with shapes, gained 130 to 300 MB a second, so that most of
 it counts; tensors in new pages came at 500 to 1300."""
 _SHARE = 15
 """Stopping takes up to so many times the bytes of the recording, of the memory that is free."""
