@@ -44,4 +44,9 @@ def _user_frames(facts: Facts) -> Rows:
 
 def _is_user_frame(name: str) -> bool:
     match = _FRAME.match(name)
-    return match is not None and _LIBRARY.search(match["file"]) is None
+    return match is not None and not is_library(match["file"])
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is, by its path, no code of the user's."""
+    return _LIBRARY.search(file) is not None

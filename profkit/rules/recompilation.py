@@ -2,8 +2,9 @@
 
 What it detects
 Functions of the program that `torch.compile` compiled at least four times for one reason, a guard that fails each time
-with another number. profkit's own recordings hold the compiler's records; others do not. The first time or two are how
-the compiler learns which sizes vary, and a mode or a type that changes once is another reason: neither is a finding.
+with another number. What varies is told at the function, an attribute where the function reads it. profkit's own
+recordings hold the compiler's records; others do not. The first time or two are how the compiler learns which sizes
+vary, and a mode or a type that changes once is another reason: neither is a finding.
 
 Why is this bad?
 A compilation takes a second or so, as long as thousands of steps, and each further one makes every call check more
@@ -38,6 +39,7 @@ from msgspec.structs import replace
 
 from profkit.derive.compiling import compilations
 from profkit.derive.facts import Facts
+from profkit.derive.places import is_library
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.run import CallSite, Compilation
@@ -55,6 +57,9 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
 """The rest of a function after a graph break, which the compiler takes for a function of its own
 (``torch/_dynamo/resume_execution.py``)."""
 _MOST_TEXT = 160
+_READ = re.compile(r'^  File "(.+)", line (\d{1,9}), in (.+)\n    (.*)', re.MULTILINE)
+"""The compiler shows the lines that led to what the guard looks at."""
+_OF_ATTRIBUTE = re.compile(r"(tensor ')?\w[^\s=]*\.\w")
 _FIXES = {
     r"size mismatch|stride mismatch|\.size\(|\.shape": "Let the compiler know that the size varies: "
     "`torch._dynamo.mark_dynamic(tensor, dim)` before the call, or `torch.compile(..., dynamic=True)`; or pad to a few "
@@ -73,6 +78,7 @@ class _Repeated(Struct, frozen=True):
     frames: tuple[int, ...]
     site: CallSite
     guard: str
+    reason: str
     times: int
     lost_ns: int
     gave_up: bool
@@ -97,8 +103,8 @@ def _repeated(records: Sequence[Compilation]) -> list[_Repeated]:
         if one.site is not None and one.reason:
             groups.setdefault((one.frame, _guard(one.reason, "N")), []).append(one)
     return [
-        _Repeated((frame,), group[-1].site, _guard(group[-1].reason), len(group), sum(one.duration_ns for one in group),
-                  frame in gave_up)
+        _Repeated((frame,), group[-1].site, _guard(group[-1].reason), group[-1].reason, len(group),
+                  sum(one.duration_ns for one in group), frame in gave_up)
         for (frame, _), group in groups.items() if len(group) > _MOST_TO_LEARN and group[-1].site is not None
     ]  # fmt: skip
 
@@ -139,15 +145,18 @@ def _suspect(one: _Repeated, rows: Rows, elapsed_ns: int) -> Suspicion:
     going_on = ", and again in most of the recorded steps" if rows.size else ""
     parts = ", in parts because of graph breaks," if len(one.frames) > 1 else ""
     limit = "; then it gave up, and what is new runs uncompiled" if one.gave_up else ""
+    place, function = _read_at(one), Location.of(one.site)
+    name = f"`{one.site.function}`" if place else "This function"
     return Suspicion(
-        message=f"This function{parts} was compiled again {format_count(one.times, 'time')}{going_on}, which took "
+        message=f"{name}{parts} was compiled again {format_count(one.times, 'time')}{going_on}, which took "
         f"{format_time(one.lost_ns)} so far{limit}. The guard that failed last: {one.guard}.",
         fix=next((fix for words, fix in _FIXES.items() if re.search(words, one.guard)), _OTHER_FIX),
         rows=rows,
         edit=remove(rows, uncertainty=_UNCERTAINTY) if rows.size else None,
         confidence=0.95,
         count=one.times,
-        location=Location.of(one.site),
+        location=place or function,
+        also=(function,) if place else (),
         severity=None if rows.size else _severity_of_loss(one.lost_ns, elapsed_ns),
         evidence={
             "recompilations": one.times,
@@ -156,6 +165,14 @@ def _suspect(one: _Repeated, rows: Rows, elapsed_ns: int) -> Suspicion:
             "gave_up": int(one.gave_up),
         },
     )
+
+
+def _read_at(one: _Repeated) -> Location | None:
+    """Where the program's code reads the attribute that varies; None for an argument, which the function is given."""
+    if not _OF_ATTRIBUTE.match(one.guard):
+        return None
+    read = [Location(file, int(line), function, source) for file, line, function, source in _READ.findall(one.reason)]
+    return next((place for place in reversed(read) if not is_library(place.file)), None)
 
 
 def _severity_of_loss(lost_ns: int, elapsed_ns: int) -> Severity:

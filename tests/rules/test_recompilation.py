@@ -56,6 +56,39 @@ def test_three_times_for_one_guard_is_a_finding_at_the_function():
     assert "mark_dynamic" in found.fix
 
 
+def reading(guard: str, *frames: tuple[str, int, str]) -> tuple[Compilation, ...]:
+    """Compiled three times again for a guard on what these lines led to."""
+    lines = "".join(f'\n  File "{file}", line {line}, in forward\n    {source}' for file, line, source in frames)
+    reasons = [f"3/{i}: {guard} == {i}  # code  # net.py:43 in forward\nUser stack trace:{lines}" for i in range(3)]
+    return Compilation(3, SITE, 10**9), *(Compilation(3, SITE, 10**8, reason) for reason in reasons)
+
+
+@pytest.mark.parametrize("guard", ["self.epoch", "self._modules['warmup'].epoch", "tensor 'cfg.scale' size 4"])
+def test_an_attribute_that_varies_is_told_where_it_is_read(guard):
+    (found,), _ = find(reading(guard, ("train.py", 9, "x = self.warmup(x)"), ("net.py", 43, "x * self.epoch")))
+    assert (found.location.file, found.location.line, found.location.source) == ("net.py", 43, "x * self.epoch")
+    assert [(place.file, place.line) for place in found.also] == [("train.py", 5)]
+    assert found.message.startswith("`encode` was compiled again 3 times")
+
+
+def test_what_a_library_reads_is_told_at_the_programs_line_that_led_there():
+    library = "/env/lib/python3.11/site-packages/nets/attention.py"
+    (found,), _ = find(reading("self.offset", ("train.py", 9, "x = self.block(x)"), (library, 7, "x + self.offset")))
+    assert found.location.line == 9
+
+
+@pytest.mark.parametrize("guard", ["rounds", "tensor 'x' size 4"])
+def test_an_argument_that_varies_is_told_at_the_function(guard):
+    (found,), _ = find(reading(guard, ("net.py", 43, "for _ in range(rounds):")))
+    assert (found.location.file, found.location.line) == ("train.py", 5)
+    assert found.also == ()
+
+
+def test_an_attribute_without_a_line_is_told_at_the_function():
+    (found,), _ = find(reading("self.epoch"))
+    assert found.location.line == 5
+
+
 def test_the_parts_after_graph_breaks_count_to_the_function():
     rest = CallSite("train.py", 8, "torch_dynamo_resume_in_encode_at_8")
     (found,), facts = find((*sizes(3, 4, rest), *sizes(3)), compiling_steps(True, True, True))
