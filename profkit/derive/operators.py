@@ -46,11 +46,12 @@ class OfInputs(Struct, frozen=True):
 
 class Operators(Struct, frozen=True):
     """``rows`` are the outermost operators of the main thread (what the program itself called), backward nodes
-    included; an ``autograd.Function`` is the program's own code, and what it calls is meant. The others are known of
-    all events: ``input_bytes`` is the size of all tensor inputs, where shapes were recorded, else 0; ``elements`` the
-    size of the largest input in elements."""
+    included; an ``autograd.Function`` is the program's own code, and what it calls is meant. ``nodes`` are the same
+    with each such function as one, as autograd sees it. The others are known of all events: ``input_bytes`` is the size
+    of all tensor inputs, where shapes were recorded, else 0; ``elements`` the size of the largest input in elements."""
 
     rows: Rows
+    nodes: Rows
     input_bytes: OfInputs
     elements: OfInputs
     has_shapes: bool
@@ -59,11 +60,13 @@ class Operators(Struct, frozen=True):
 def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> Operators:
     events = trace.events
     operators = events.category == Category.OPERATOR
-    forward = operators & ~lines.backward & ~_functions(trace, tree, operators)
-    outermost = tree.outermost(forward) | (lines.backward & tree.outermost(lines.backward))
-    rows = np.flatnonzero(outermost & (events.lane == steps.main_lane))
+    functions, on_main = _functions(trace, tree, operators), events.lane == steps.main_lane
+    backward = tree.outermost(lines.backward)
+    rows = nodes = np.flatnonzero((tree.outermost(operators & ~lines.backward & ~functions) | backward) & on_main)
+    if functions.any():
+        nodes = np.flatnonzero((tree.outermost(operators & ~lines.backward) | backward) & on_main)
     sizes, elements = _sizes(trace, events.dims_code, events.types_code)
-    return Operators(rows, sizes, elements, bool((events.dims_code >= 0).any()))
+    return Operators(rows, nodes, sizes, elements, bool((events.dims_code >= 0).any()))
 
 
 def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:

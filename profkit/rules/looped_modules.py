@@ -83,7 +83,7 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
         calls = max(len(loop.calls) for loop in loops)
         places = locations_of(facts, [loops[0].site])
         yield Suspicion(
-            message=f"{calls} modules of one shape are called one after the other on the same input.",
+            message=f"{calls} modules of one shape are called one after the other, though none needs another's result.",
             fix="Stack their parameters (`torch.func.stack_module_state`) and call them as one with `torch.vmap` over "
             "`torch.func.functional_call`, or make them one module with a batched product (`torch.bmm`, `einsum`).",
             rows=rows,

@@ -100,7 +100,8 @@ def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
         also=tuple(place for place in _outliving(facts) if place != location),
         size_bytes=more_bytes,
         grows=True,
-        confidence=0.95,
+        # Where nothing is trained the graph is needless: `unused_autograd_graph` names the cause and comes first.
+        confidence=0.95 if carried_graph(facts) is None else 0.85,
         count=max(1, graph.more_tensors),
         evidence={"nodes_per_step": graph.more_nodes, "nodes": graph.nodes, "tensors_per_step": graph.more_tensors},
     )

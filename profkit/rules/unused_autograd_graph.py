@@ -139,7 +139,7 @@ def _in_the_same_steps(facts: Facts, rows: Rows, others: Rows) -> Bools:
 
 def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
-    rows = facts.operators.rows
+    rows = facts.operators.nodes
     aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
     in_step = facts.steps.index_of(facts.trace.events.start_ns[rows]) >= 0
     chosen: Rows = rows[in_step & ~aside[rows] & (facts.trace.events.sequence[rows] >= 0)]

@@ -78,6 +78,8 @@ def test_the_forward_of_an_autograd_function_is_code_of_the_program():
     ])  # fmt: skip
     names = [facts.trace.names[code] for code in facts.trace.events.name_code[facts.operators.rows]]
     assert names == ["aten::to", "aten::mul", "detach", "CompiledFunction"]
+    nodes = [facts.trace.names[code] for code in facts.trace.events.name_code[facts.operators.nodes]]
+    assert nodes == ["Reversal", "detach", "CompiledFunction"]
 
 
 def test_events_with_an_input_of_a_type_are_found():

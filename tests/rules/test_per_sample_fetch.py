@@ -101,7 +101,7 @@ def test_picks_that_are_not_stacked_are_silent():
 @pytest.mark.parametrize(("duration", "reported"), [(544, 1), (545, 0)])
 def test_samples_that_are_mostly_made_in_python_are_left_to_input_bound(duration, reported):
     """64 picks of 2 us and a stack of 8 are 136 us of operators."""
-    facts = facts_about(*[request(duration=duration, stacking=8)] * 4, length=5000)
+    facts = facts_about(*[request(duration=duration, stacking=8)] * 4, length=4000)
     assert len(find(facts)) == reported
     assert len(list(input_bound.check(facts))) == 1 - reported
 
