@@ -49,7 +49,7 @@ class Bounds:
         if are_large:
             give_memory_back()
         held = self._measure()
-        self._last_look, self._last_held, self._tensors = now, held, 0
+        self._last_look, self._last_held, self._tensors, self._are_large = now, held, 0, are_large
         self._full_bytes = held + GROWTH_BYTES
         most = min(GROWTH_BYTES if are_large else _MOST_BYTES, psutil.virtual_memory().available // _SHARE)
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most
@@ -57,7 +57,7 @@ class Bounds:
     def end(self) -> None:
         """Nothing is recorded any more."""
         self._deadline = self._patience = self._full_bytes = self._most_bytes = _NEVER
-        self._last_look, self._last_held, self._tensors = 0.0, 0, 0
+        self._last_look, self._last_held, self._tensors, self._are_large = 0.0, 0, 0, False
 
     def are_exceeded(self, has_ended: bool) -> bool:
         """``has_ended`` says that the line marks of the step reached their own limit, so that it is no usual one."""
@@ -68,8 +68,11 @@ class Bounds:
         return held > self._most_bytes or (has_ended and now > self._patience and held > self._full_bytes)
 
     def _held_by_events(self, now: float) -> int:
-        """What the process holds, without what it gained since the beginning in too short a time."""
+        """What the process holds, without what it gained since the beginning in too short a time; all of it where the
+        steps are known to be of so many operators that each look counts."""
         held = self._measure()
+        if self._are_large:
+            return held
         gained = held - self._last_held
         at_once = gained - int((now - self._last_look) * _BYTES_PER_S)
         self._tensors += max(0, at_once) + max(-self._tensors, min(0, gained))

@@ -84,6 +84,12 @@ def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monk
     assert process.is_full_at(840, after_s=1.0)
 
 
+def test_of_steps_that_did_not_fit_into_the_opening_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(0, are_large=True)
+    assert process.is_full_at(300 + 60, after_s=0.1)
+
+
 def test_memory_that_was_given_back_hides_no_events_later(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     process.bounds.begin(0)
