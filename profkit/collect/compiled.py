@@ -7,7 +7,6 @@ never imported: a program that compiles nothing pays nothing.
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.frames import source_line
 from profkit.run import CallSite, Compilation, Compiled, GraphBreak
 
 _UTILS = "torch._dynamo.utils"
@@ -109,4 +109,4 @@ def _frame_of(compile_id: object) -> int:
 
 
 def _call_site(file: str, line: int, function: str) -> CallSite:
-    return CallSite(file, line, function, linecache.getline(file, line).strip())
+    return CallSite(file, line, function, source_line(file, line))

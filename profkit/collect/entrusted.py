@@ -29,19 +29,21 @@ _OPAQUE = (Tensor, nn.Module, str, bytes, int, float, complex, type, ModuleType,
 
 
 class Entrusted:
-    """The objects, found when they are first asked for. ``is_user_object`` says of which classes they are."""
+    """The objects, found when they are first asked for. ``file_of`` names the file of a class of the user's, None for
+    any other."""
 
-    def __init__(self, is_user_object: Callable[[object], bool]) -> None:
-        self._is_user_object = is_user_object
-        self._found: list[weakref.ref[Any]] | None = None
+    def __init__(self, file_of: Callable[[type], str | None]) -> None:
+        self._file_of = file_of
+        self._found: list[tuple[weakref.ref[Any], str]] | None = None
 
-    def objects(self, frames: Iterable[FrameType]) -> list[Any]:
-        """Those that still live; the first call looks for them from the variables of these frames."""
+    def objects(self, frames: Iterable[FrameType]) -> list[tuple[Any, str]]:
+        """Those that still live, each with its class's file; the first call looks for them from the variables of these
+        frames."""
         if self._found is None:
             self._found = list(self._find(frames))
-        return [value for reference in self._found if (value := reference()) is not None]
+        return [(value, file) for reference, file in self._found if (value := reference()) is not None]
 
-    def _find(self, frames: Iterable[FrameType]) -> Iterator[weakref.ref[Any]]:
+    def _find(self, frames: Iterable[FrameType]) -> Iterator[tuple[weakref.ref[Any], str]]:
         queue: deque[tuple[Any, int]] = deque()
         for frame in frames:
             queue.extend((value, 0) for value in list(frame.f_locals.values()))
@@ -56,9 +58,10 @@ class Entrusted:
             if id(value) in seen or value is None:
                 continue
             seen.add(id(value))
-            if self._is_user_object(value):
+            file = self._file_of(type(value))
+            if file is not None:
                 with suppress(TypeError):  # of a class with slots, without one for weak references
-                    yield weakref.ref(value)
+                    yield weakref.ref(value), file
             elif depth < _MAX_DEPTH:
                 queue.extend((held, depth + 1) for held in _held_by(value))
 

@@ -102,7 +102,7 @@ class Census:
         self._growth = growth
         self._generators = generators
         self._modules = _UserModules(is_user)
-        self._entrusted = Entrusted(lambda value: user_file_of(type(value), is_user) is not None)
+        self._entrusted = Entrusted(lambda kind: user_file_of(kind, is_user))
 
     @property
     def samples(self) -> list[LiveSample]:
@@ -144,10 +144,8 @@ class Census:
     def _unnamed(self, frame: FrameType | None) -> Iterator[Reached]:
         """What libraries hold for the user, by the names of the classes; what a name of the user's reaches is known."""
         others = (caller for caller in walk_up(frame) if not self._is_user[caller.f_code.co_filename])
-        for value in self._entrusted.objects(others):
-            file = user_file_of(type(value), self._is_user)
-            if file is not None:
-                yield Reached(value, (type(value).__name__,), Origin(file))
+        for value, file in self._entrusted.objects(others):
+            yield Reached(value, (type(value).__name__,), Origin(file))
 
     def _describe(self, taken: Iterable[_Held]) -> Iterator[LiveHolder]:
         """Of two names that read the same, the outer function's carries the function's name."""
