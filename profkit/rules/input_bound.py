@@ -32,7 +32,7 @@ CPUs as well: where its threads keep all of them busy, workers share them with i
 remain. A batch from a worker is not free either: PyTorch's queues take about as long as two of its tensors, of which
 each is asked for over a connection of its own, and it lies in shared memory, of which the main process is given, and
 frees, each page of 4 KiB. How many tensors and pages, is read off the stacking of the samples or the copies to the
-device; what they take is measured beside the recording (`profkit.collect.handing_over`), else 0.1 ms for a tensor and
+device; what they take is measured beside the recording (`profkit.collect.handing_over`), else 0.3 ms for a tensor and
 1.1 us for a page. Where there are as many workers as CPUs, only cheaper samples help, and the saving is that of a batch
 which is ready.
 """
@@ -69,11 +69,10 @@ _WORTH = 0.03
 _HICCUP = 0.8
 """One wait that makes up so much of all is a hiccup, not the rate at which batches come."""
 _PAGE_BYTES = 4096
-_HANDED = HandingOver(tensor_ns=100_000, page_ns=1_100)
-"""Where nothing was measured. Pages: 0.3 us for the fault and 0.8 us for the freeing under Linux 6.18 on AMD EPYC
-(lmbench's ``lat_pagefault``, the former alone: 0.1 to 0.5 us on x86 servers). Tensors: 0.45 ms there, in a virtual
-machine of two CPUs; between that and the 0.02 ms of a server with idle cores, by a ready batch of two tensors in
-kineto's ``resnet50_num_workers_4`` recording, lies 0.1 ms (geometric mean)."""
+_HANDED = HandingOver(tensor_ns=300_000, page_ns=1_100)
+"""Where nothing was measured: what `profkit.collect.handing_over` measured in a virtual machine of two CPUs, under
+Linux 6.18 on AMD EPYC, 0.23 to 0.34 ms and 1.0 to 1.3 us. Of a page 0.3 us are the fault (lmbench's ``lat_pagefault``:
+0.1 to 0.5 us on x86 servers) and the rest its freeing."""
 _TENSORS = 2
 """Of a batch: what to learn from, and what it is."""
 _QUEUES = 2

@@ -9,7 +9,7 @@ import pytest
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.input_bound import input_bound
 from profkit.rules.per_sample_fetch import per_sample_fetch
-from profkit.run import LOADER_MADE, CallSite, LoaderUse, Remark, Run
+from profkit.run import LOADER_MADE, CallSite, HandingOver, LoaderUse, Remark, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
@@ -101,7 +101,8 @@ def test_picks_that_are_not_stacked_are_silent():
 @pytest.mark.parametrize(("duration", "reported"), [(544, 1), (545, 0)])
 def test_samples_that_are_mostly_made_in_python_are_left_to_input_bound(duration, reported):
     """64 picks of 2 us and a stack of 8 are 136 us of operators."""
-    facts = facts_about(*[request(duration=duration, stacking=8)] * 4, length=4000)
+    run = Run(handing_over=HandingOver(tensor_ns=0, page_ns=0))
+    facts = facts_about(*[request(duration=duration, stacking=8)] * 4, length=5000, run=run)
     assert len(find(facts)) == reported
     assert len(list(input_bound.check(facts))) == 1 - reported
 
