@@ -26,6 +26,7 @@ from profkit.findings import (
     Timing,
     WorkerTimes,
     is_worth_mending,
+    no_gain_note,
     rank,
 )
 from profkit.health import check_recording
@@ -37,6 +38,7 @@ from profkit.savings.simulate import measured_saving, predict_saving, step_time_
 from profkit.trace.reading import read_trace
 from profkit.trace.values import median
 from profkit.trace.workers import read_workers
+from profkit.units import format_time
 
 _MOST_EXPERIMENTS = 8
 """Each takes two seconds: a diagnosis with many lines at fault must not take minutes."""
@@ -123,7 +125,14 @@ def _measure_all(facts: Facts, judged: list[Judged], measure: Measure) -> tuple[
             notes.append(f"--measure: {judged[i].rule} {left}: {answer.failed}")
         else:
             priced[i] = _price_as_measured(facts, judged[i], trial, answer.measurement)
+            if _is_worthless(priced[i].finding):
+                notes.append(_describe_no_gain(judged[i].rule, answer.measurement))
     return priced, notes
+
+
+def _describe_no_gain(rule: str, found: Measurement) -> str:
+    before, after = format_time(found.first_ns), format_time(found.second_ns)
+    return f"{no_gain_note(rule)}: what takes {before} a step on this machine takes {after} with the change"
 
 
 def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measurement) -> Judged:

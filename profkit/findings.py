@@ -59,6 +59,11 @@ MEASURED_EVIDENCE = "measured_factor"
 """A finding whose saving rests on an experiment on this machine has under this name what was left of the time."""
 
 
+def no_gain_note(rule: str) -> str:
+    """How the health note begins that says that an experiment found no gain, so that the rule reports nothing."""
+    return f"--measure: {rule} has nothing to report"
+
+
 @dataclass(frozen=True, slots=True)
 class Saving:
     """What the step would gain: time, its share of the step with a likely range, and bytes of memory."""

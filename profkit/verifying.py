@@ -29,7 +29,7 @@ from profkit import measuring as experiments
 from profkit.catalogue import Scenario
 from profkit.diagnosing import diagnose_path
 from profkit.errors import ProfkitError
-from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Saving
+from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Saving, no_gain_note
 from profkit.trace.events import Int64s
 
 _ROUNDS = 12
@@ -117,7 +117,8 @@ def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
     pitfall = diagnose_variant(scenario, "pitfall", device)
     found = [finding for finding in pitfall.findings if finding.rule in scenario.triggers]
     unable = [pitfall.skipped[rule] for rule in scenario.triggers if rule in pitfall.skipped]
-    if scenario.needs_measuring and not found and unable:  # a machine without what the fix uses
+    unable += [note for note in pitfall.health if note.startswith(tuple(map(no_gain_note, scenario.triggers)))]
+    if scenario.needs_measuring and not found and unable:  # a machine without what the fix uses, or that gains nothing
         return Proof(scenario.name, kind, None, None, False, False, False, f"{_NOT_RUN}{unable[0]}")
     with _processes(scenario, device, kind) as variants:  # which import PyTorch while the fix's recording does so too
         fix = diagnose_variant(scenario, "fix", device)

@@ -12,7 +12,7 @@ from profkit.collect.environment import processor_name
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
 from profkit.experiment import Answer, Case, Experiment, Measurement
-from profkit.findings import Severity
+from profkit.findings import Severity, no_gain_note
 from profkit.report import render
 from profkit.report.json import parse_json, render_json
 from profkit.run import Host, Run
@@ -99,6 +99,17 @@ def test_without_an_answer_it_is_not_looked_at_and_health_says_why():
     assert found.findings == ()
     assert "--measure" in found.skipped["full-precision-matmul"]
     assert found.health[-1] == "--measure: full-precision-matmul has no price: it would not fit"
+
+
+def test_an_opportunity_that_gains_nothing_on_this_machine_is_no_finding_and_health_says_so():
+    """As bfloat16 on a processor that has instructions for it, and is slower with them."""
+    measure, _ = answering(Answer(Measurement(1.6, 1.5, 1.7, 60_000, 96_000)))
+    found = diagnose(products(True), measure)
+    assert found.findings == ()
+    assert "full-precision-matmul" not in found.skipped
+    assert found.health[-1].startswith(no_gain_note("full-precision-matmul"))
+    assert "60.0 us" in found.health[-1]
+    assert "96.0 us" in found.health[-1]
 
 
 def test_where_nothing_can_be_measured_nothing_is_asked_and_health_says_so():

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from profkit import measuring, verifying
 from profkit.catalogue import Scenario, find_scenario
 from profkit.cli.verify import command
-from profkit.findings import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing
+from profkit.findings import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing, no_gain_note
 from profkit.report.verification import rank_correlation, render_verification
 from profkit.verifying import HOLDS, INCONCLUSIVE, NOT_HERE, Measurement, Proof, Share, effect_of, verify
 
@@ -126,6 +126,15 @@ def test_a_machine_on_which_the_fix_cannot_gain_is_not_run(monkeypatch):
     assert (found.verdict, found.was_run) == ("not run: the processor has no such instructions", False)
     found = proof(monkeypatch, unable, diagnosis(), rounds(10, 6))
     assert (found.verdict, found.was_run) == ("the rule did not fire", True)
+
+
+def test_a_machine_on_which_the_fix_was_measured_to_gain_nothing_is_not_run(monkeypatch):
+    note = f"{no_gain_note('slow-thing')}: it takes as long"
+    nothing = replace(diagnosis(), health=("another note", note))
+    assert proof(monkeypatch, nothing, diagnosis(), rounds(10, 6), MEASURED).verdict == f"not run: {note}"
+    assert proof(monkeypatch, nothing, diagnosis(), rounds(10, 6)).verdict == "the rule did not fire"
+    other = replace(diagnosis(), health=(no_gain_note("other-thing"),))
+    assert proof(monkeypatch, other, diagnosis(), rounds(10, 6), MEASURED).verdict == "the rule did not fire"
 
 
 @pytest.mark.parametrize(("scenario", "measured"), [(SCENARIO, False), (MEASURED, True)])

@@ -1,14 +1,14 @@
 """The process that runs experiments: ``python -m profkit.collect.experiments``, a request on stdin, answers on stdout.
 
-Both forms of a case run by turns, A B A B, warm, so that whatever else the machine does falls on both alike; a round
-compares them within itself, and the spread is that of the rounds. Each experiment answers with a line of JSON as soon
-as it is done, so that one which fails, or is stopped, costs none of those before it.
+Both forms of a case run by turns, A B A B, warm. What else the machine does only adds to the time, and not to every
+turn alike: two threads that wait for each other lose more to a third than one does. So a form takes what its shorter
+turns took; the spread is that of the rounds, each compared within itself. Each experiment answers with a line of JSON
+as soon as it is done, so that one which fails, or is stopped, costs none of those before it.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from profkit.collect.environment import processor_name
+from profkit.collect.faults import count_crowded_ns
 from profkit.collect.forms import Call, CannotRun, forms_of
 from profkit.collect.guard import describe
 from profkit.collect.rates import keep_rates
@@ -30,6 +31,10 @@ _TURN_NS = 5_000_000
 """A turn lasts that long at least: the clock, and the change from one form to the other, are then within a per cent."""
 _LONGEST_S = 12.0
 """For one case: a call of a second is not worth a minute of waiting."""
+_LOW = 0.1
+_CROWDED = 0.5
+"""Of the time the process could have run but another had the processor: then no turn came through undisturbed. Two
+threads that wait for each other took 40 times as long beside four programs on two CPUs, in either form."""
 _SPREAD = (10, 90)
 """Percentiles of the rounds that are given as the range."""
 
@@ -41,8 +46,10 @@ class Turns:
     first_ns: list[float]
     second_ns: list[float]
 
-    def medians(self) -> tuple[float, float]:
-        return statistics.median(self.first_ns), statistics.median(self.second_ns)
+    def undisturbed(self) -> tuple[float, float]:
+        """What either takes where little else runs: a low quantile, as one turn may be short by chance."""
+        first, second = (sorted(took)[round(_LOW * (len(took) - 1))] for took in (self.first_ns, self.second_ns))
+        return first, second
 
     def ratios(self) -> tuple[float, float]:
         """Low and high share of the first form's time that the second took in a round."""
@@ -58,8 +65,8 @@ def run(experiment: Experiment, device: str, budget_s: float = _BUDGET_S) -> Mea
     first = second = weights = middle = low = high = 0.0
     for case in experiment.cases:
         a, b = forms_of(experiment, case, device)
-        turns = take_turns(a, b, budget_s / len(experiment.cases), device)
-        (took, took_instead), (least, most) = turns.medians(), turns.ratios()
+        turns = _take_undisturbed(a, b, budget_s / len(experiment.cases), device)
+        (took, took_instead), (least, most) = turns.undisturbed(), turns.ratios()
         first += case.calls * took
         second += case.calls * took_instead
         weight = case.recorded_ns or case.calls * took
@@ -71,6 +78,16 @@ def run(experiment: Experiment, device: str, budget_s: float = _BUDGET_S) -> Mea
         raise CannotRun("the recorded calls are too short to be measured")
     factor, low, high = (one / weights for one in (middle, low, high))
     return Measurement(factor, min(factor, low), max(factor, high), round(first), round(second))
+
+
+def _take_undisturbed(a: Call, b: Call, budget_s: float, device: str) -> Turns:
+    """Raises `CannotRun` where other programs had the processor for most of the time."""
+    before, began = count_crowded_ns(), time.perf_counter_ns()
+    turns = take_turns(a, b, budget_s, device)
+    after, took = count_crowded_ns(), time.perf_counter_ns() - began
+    if before is not None and after is not None and after - before > _CROWDED * took:
+        raise CannotRun("other programs had the processor for most of the time")
+    return turns
 
 
 def take_turns(a: Call, b: Call, budget_s: float, device: str) -> Turns:

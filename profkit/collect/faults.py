@@ -1,4 +1,5 @@
-"""Page faults: how many the process had, and what one costs on this machine.
+"""What the kernel counts of the process: its page faults, and what one costs on this machine; how often and how long it
+did not run.
 
 Memory that the C library got from the system anew is filled with zeros page by page, as the program first touches it.
 A recording changes which memory is new: its own events lie between the program's tensors.
@@ -10,6 +11,7 @@ import ctypes
 import mmap
 import time
 from contextlib import suppress
+from pathlib import Path
 
 try:
     import resource
@@ -28,6 +30,13 @@ def count_faults() -> int:
 def count_switches() -> int | None:
     """How often threads of the process went to sleep so far, by themselves; None where the system does not say."""
     return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+
+
+def count_crowded_ns() -> int | None:
+    """How long this thread could have run so far but another one had its CPU; None where the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
+    return None
 
 
 def measure_fault_ns() -> int | None:

@@ -153,7 +153,7 @@ def test_turns_are_interleaved_after_the_warm_up_and_bounded(monkeypatch: pytest
     monkeypatch.setattr(experiments, "_time", lambda call, repeats, device: call() or 1e9)
     turns = take_turns(lambda: calls.append("A"), lambda: calls.append("B"), 0.0, "cpu")
     assert "".join(calls) == "AB" * (2 + 5)
-    assert turns.medians() == (1e9, 1e9)
+    assert turns.undisturbed() == (1e9, 1e9)
 
 
 def test_turns_of_a_shorter_call_repeat_it_until_they_are_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,26 @@ def test_calls_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatch) 
 def test_the_range_is_that_of_the_rounds_without_the_outermost(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = experiments.Turns([10.0] * 11, [float(n) for n in range(11)])
     assert turns.ratios() == (0.1, 0.9)
-    assert turns.medians() == (10.0, 5.0)
+
+
+def test_a_form_takes_what_its_shorter_turns_took() -> None:
+    """Of eleven turns the second shortest: most were disturbed, the shortest may be chance."""
+    turns = experiments.Turns([9.0, 10.0] + [30.0] * 9, [float(n) for n in range(11)])
+    assert turns.undisturbed() == (10.0, 1.0)
+
+
+def test_on_a_crowded_machine_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter([0, 10**15])
+    monkeypatch.setattr(experiments, "count_crowded_ns", lambda: next(counts))
+    assert "other programs" in answer(ALL["narrower-type"], "cpu").failed
+
+
+@pytest.mark.parametrize("count", [0, None])
+def test_a_machine_that_is_not_crowded_or_does_not_say_is_measured(
+    count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiments, "count_crowded_ns", lambda: count)
+    assert answer(ALL["narrower-type"], "cpu").measurement is not None
 
 
 def test_cases_weigh_by_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:

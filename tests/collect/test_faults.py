@@ -1,15 +1,18 @@
-"""Page faults are counted, and one has a price."""
+"""Page faults are counted, and one has a price; so is the time in which a thread did not run."""
 
 from __future__ import annotations
 
 import mmap
+import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from profkit.collect import faults
-from profkit.collect.faults import count_faults, count_switches, measure_fault_ns
+from profkit.collect.faults import count_crowded_ns, count_faults, count_switches, measure_fault_ns
 
 _PAGES = 64
 
@@ -48,3 +51,32 @@ def test_each_sleep_is_a_switch() -> None:
     assert before is not None
     assert after is not None
     assert after - before >= 5
+
+
+@pytest.mark.skipif(count_crowded_ns() is None, reason="only Linux counts this, where it was built to")
+def test_time_in_which_another_program_has_the_processor_is_counted() -> None:
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(mine)})
+    other = subprocess.Popen([sys.executable, "-c", "print('runs', flush=True)\nwhile True: pass"],
+                             stdout=subprocess.PIPE)  # fmt: skip
+    try:
+        with other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            before = count_crowded_ns() or 0
+            until = time.monotonic() + 30
+            while (count_crowded_ns() or 0) < before + 10**6 and time.monotonic() < until:
+                pass
+            other.kill()
+    finally:
+        os.sched_setaffinity(0, mine)
+    assert (count_crowded_ns() or 0) >= before + 10**6
+
+
+def test_a_system_that_does_not_say_how_long_a_thread_waited_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faults, "Path", lambda _: tmp_path / "missing")
+    assert count_crowded_ns() is None
+    (tmp_path / "missing").write_text("0\n")
+    assert count_crowded_ns() is None

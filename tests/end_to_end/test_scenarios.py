@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from profkit.catalogue import Scenario, list_scenarios
+from profkit.findings import no_gain_note
 from tests.end_to_end.running import Outcome, diagnose, diagnose_forked
 from tests.forks import Forks
 
@@ -35,6 +36,8 @@ def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, di
     outcome = diagnose_variant(scenario, "pitfall")
     assert outcome.status == 0, outcome.stderr
     unable = [outcome.diagnosis["skipped"][rule] for rule in scenario.triggers if rule in outcome.diagnosis["skipped"]]
+    no_gain = tuple(map(no_gain_note, scenario.triggers))
+    unable += [note for note in outcome.diagnosis["health"] if note.startswith(no_gain)]
     if scenario.needs_measuring and unable:
         pytest.skip(unable[0])
     findings = outcome.diagnosis["findings"]
