@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from profkit import measuring
-from profkit.collect.environment import processor_name
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
 from profkit.experiment import Answer, Case, Experiment, Measurement
 from profkit.findings import Severity, no_gain_note
+from profkit.processor import processor_name
 from profkit.report import render
 from profkit.report.json import parse_json, render_json
 from profkit.run import Host, Run

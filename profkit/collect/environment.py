@@ -17,7 +17,6 @@ import math
 import os
 import platform
 import sys
-from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 import torch
 
 from profkit.collect.session import cuda_is_used
+from profkit.processor import multiplies_bfloat16, processor_name
 from profkit.run import Host, Run
 
 Flags = dict[str, str | int | bool | None]
@@ -43,10 +43,6 @@ _VARIABLES = (
 """The only environment variables that are read: others may hold secrets."""
 _MAX_VALUE = 200
 _CGROUP = Path("/sys/fs/cgroup")
-_CPUINFO = Path("/proc/cpuinfo")
-_BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16", "bf16", "svebf16"))
-"""Dot products and tiles as Linux names them (``cpufeatures.h`` on x86, ``hwcap.h`` on Arm). ``avx_ne_convert`` only
-converts."""
 
 
 def describe_run(command: tuple[str, ...], target: str | None, variant: str | None) -> Run:
@@ -88,25 +84,6 @@ def describe_host(cgroup: Path = _CGROUP) -> Host:
         processor=processor_name(),
         bfloat16=multiplies_bfloat16(),
     )
-
-
-def processor_name() -> str:
-    """The CPU's model as its maker calls it; elsewhere than on Linux what Python knows of it."""
-    with suppress(OSError):
-        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def multiplies_bfloat16(cpuinfo: Path = _CPUINFO) -> bool | None:
-    """Whether the processor has instructions for products of bfloat16; None where the system does not list them."""
-    with suppress(OSError):
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            kind, _, listed = line.partition(":")
-            if kind.strip() in ("flags", "Features"):  # x86, Arm
-                return not _BFLOAT16.isdisjoint(listed.split())
-    return None
 
 
 def count_cpus(cgroup: Path = _CGROUP) -> int:

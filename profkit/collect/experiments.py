@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
-from profkit.collect.environment import processor_name
 from profkit.collect.faults import count_crowded_ns
 from profkit.collect.forms import Call, CannotRun, forms_of
 from profkit.collect.guard import describe
 from profkit.collect.rates import keep_rates
 from profkit.experiment import Answer, Experiment, Measurement, Request
+from profkit.processor import processor_name
 
 _BUDGET_S = 2.0
 """For one experiment: its cases share it."""

@@ -111,6 +111,11 @@ class Census:
         self._taken.clear()
         return self._told
 
+    @property
+    def taken(self) -> int:
+        """How many there are."""
+        return len(self._taken) + len(self._told)
+
     def forget(self) -> None:
         """What was taken so far does not count."""
         self._taken.clear()

@@ -18,7 +18,7 @@ from tempfile import NamedTemporaryFile
 import msgspec
 import torch
 
-from profkit.collect.environment import processor_name
+from profkit.processor import processor_name
 from profkit.run import Rates
 
 _MOST_BYTES = 1 << 16

@@ -16,6 +16,7 @@ from profkit.collect import environment
 from profkit.collect.archive import Archive
 from profkit.collect.bounds import Bounds
 from profkit.collect.cycles import CycleWatch
+from profkit.collect.engine import in_backward_pass
 from profkit.collect.faults import count_faults
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
@@ -23,6 +24,7 @@ from profkit.collect.interlude import Interlude
 from profkit.collect.lines import LineTracer
 from profkit.collect.live import Census
 from profkit.collect.loader_sites import LoaderSites
+from profkit.collect.looks import Looks
 from profkit.collect.marks import free_cycles
 from profkit.collect.opening import Opening
 from profkit.collect.sampler import Sampler
@@ -67,6 +69,7 @@ class Recorder:
         self._is_user = is_user = UserFiles(subject.roots)
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
+        self._looks = Looks(self._census, self._schedule, self._files, plan.active)
         self.signals = StepSignals(self, guard, WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard))
         self._tape = Tape(lambda: guard(self._yield_to_program))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._look)
@@ -97,7 +100,7 @@ class Recorder:
         else:
             self._enter(self._schedule.phase)
         self._sampler.start()
-        self._schedule.begin(time.perf_counter_ns())
+        self._schedule.begin(time.perf_counter_ns(), count_faults())
 
     def step(self, between: Callable[[], None] | None = None) -> None:
         """The program says that a step ended. ``between`` is called before the next one begins."""
@@ -146,6 +149,14 @@ class Recorder:
         """A boundary is one on the thread that is recorded, and none inside profkit's own work or an interlude."""
         return not (self.over or self._busy or self.aside.is_on or get_ident() != self._thread or is_capturing())
 
+    def passes_by(self) -> bool:
+        """A step ended, by the signal that ends them: all that is to be done where it passes before anything is
+        recorded; else nothing is done, and False. No step that short may feel it."""
+        is_unheard = self.over or self._busy or self.aside.is_on or self._between or self._on_progress
+        if is_unheard or get_ident() != self._thread or in_backward_pass():
+            return False
+        return self._schedule.pass_by(time.perf_counter_ns(), count_faults)
+
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0
 
@@ -155,9 +166,10 @@ class Recorder:
         self._on_over()
 
     def end_step(self, is_first: bool) -> None:
-        now_ns, faults = time.perf_counter_ns(), count_faults()
-        if not (is_first or self._between or self._on_progress) and self._schedule.pass_by(now_ns, faults):
+        now_ns = time.perf_counter_ns()
+        if not (is_first or self._between or self._on_progress) and self._schedule.pass_by(now_ns, count_faults):
             return
+        faults = count_faults()
         self._busy = True
         try:
             self._turn(now_ns, faults, is_first)
@@ -191,10 +203,7 @@ class Recorder:
 
     def _observe(self, ended: Phase) -> None:
         """What the names hold and which settings are on is seen here, between two steps."""
-        if ended.recorded or self._schedule.is_settling:
-            self._census.take(self._schedule.step, sys._getframe())
-        if ended.recorded or ended is Phase.OPENING:
-            self._files.set(flags=environment.read_flags())
+        self._looks.after(ended, sys._getframe())
         self._call_between()
 
     def _drop_false_start(self, ended: Phase) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
@@ -36,6 +37,8 @@ class Sampler:
 
     def start(self) -> None:
         self._stopped.clear()
+        with suppress(psutil.Error, OSError):
+            self._process.cpu_percent()  # shares are of the time since; on this thread, which keeps Python's lock
         self._thread = threading.Thread(target=self._run, name="profkit-sampler", daemon=True)
         self._thread.start()
 
@@ -65,7 +68,6 @@ class Sampler:
 
     def _run(self) -> None:
         """A last reading is taken at the end, where that is not too soon: a short program has few."""
-        self._process.cpu_percent()
         taken, is_over = time.monotonic(), False
         while not is_over:
             is_over = self._stopped.wait(self._interval_s)

@@ -10,6 +10,7 @@ that has yet to be reused, batches that workers loaded meanwhile) is gone by the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -24,6 +25,9 @@ SIGNALS = {
 """What may end a step, as a user names it and as the run's file does. ``epoch`` only ends one where it is chosen."""
 _MOST_TIMED = 30
 """Unprofiled steps before the recorded ones whose times are kept: the last ones, which are the nearest."""
+_COUNT_NS = 5_000_000
+"""To count page faults takes up to 12 us among other work, a fiftieth of a short step: of steps that pass before
+anything is recorded they are counted so often, and spread evenly over the steps since."""
 
 
 class Phase(str, Enum):
@@ -118,6 +122,7 @@ class Schedule:
         self.reference_step_faults: list[int] = []
         self.measured_step_faults: list[int] = []
         self.measured_step_ns: list[int] = []
+        self._counted_ns = 0
         self.restart()
         if plan.opening:
             self.phase = Phase.OPENING
@@ -190,23 +195,26 @@ class Schedule:
 
     def advance(self, now_ns: int, faults: int = 0) -> Phase:
         """The current step ended; returns the phase of the next one."""
-        self._count(now_ns - self._begun_ns, faults - self._begun_faults)
+        self._count(now_ns - self._begun_ns, faults)
         self.step += 1
         self.phase = self._next()
         return self.phase
 
-    def pass_by(self, now_ns: int, faults: int = 0) -> bool:
+    def pass_by(self, now_ns: int, count_faults: Callable[[], int]) -> bool:
         """`advance`, in half the time, where the current step and the next are among those that pass before anything is
         recorded; else nothing, and False."""
-        is_one = self.phase is Phase.REFERENCE and not self._located and self.step + 1 < self._before
-        if is_one:
-            self.reference_step_ns.append(now_ns - self._begun_ns)
-            self.reference_step_faults.append(faults - self._begun_faults)
-            self.step += 1
-            if self.step % _MOST_TIMED == 0:
-                self._forget_early()
-            self._begun_ns, self._begun_faults = now_ns, faults
-        return is_one
+        if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
+            return False
+        self.reference_step_ns.append(now_ns - self._begun_ns)
+        self._begun_ns = now_ns
+        self.step += 1
+        self._uncounted += 1
+        if now_ns - self._counted_ns >= _COUNT_NS:
+            self._spread(count_faults())
+            self._counted_ns = now_ns
+        if self.step % _MOST_TIMED == 0:
+            self._forget_early()
+        return True
 
     def restart(self, must_wait: bool = False) -> Phase:
         """The first step begins now: what came before was none. Returns its phase.
@@ -218,7 +226,7 @@ class Schedule:
         self.reference_step_ns[:] = self._plan.known_step_ns
         self.reference_step_faults[:] = self._plan.known_step_faults
         self.step = self._located = self._settled = self._active = self._after = 0
-        self._recorded_ns = self._begun_ns = self._begun_faults = 0
+        self._recorded_ns = self._begun_ns = self._begun_faults = self._uncounted = 0
         self.phase = self._next()
         return self.phase
 
@@ -249,16 +257,23 @@ class Schedule:
             self._recorded_ns += took_ns
         else:
             self.reference_step_ns.append(took_ns)
-            self.reference_step_faults.append(faults)
+            self._uncounted += 1
+            self._spread(faults)
             if not self._located and not self._active:
                 self._forget_early()
         if self.phase is Phase.ACTIVE:
-            self.measured_step_faults.append(faults)
+            self.measured_step_faults.append(faults - self._begun_faults)
             self.measured_step_ns.append(took_ns)
         self._settled += self.is_settling
         self._located += self.phase is Phase.LOCATED
         self._active += self.phase is Phase.ACTIVE
         self._after += self.phase is Phase.AFTER
+
+    def _spread(self, faults: int) -> None:
+        """The faults since the last count were those of the steps since, one like the other."""
+        each = (faults - self._begun_faults) // self._uncounted
+        self.reference_step_faults += [each] * self._uncounted
+        self._begun_faults, self._uncounted = faults, 0
 
     def _forget_early(self) -> None:
         for counted in (self.reference_step_ns, self.reference_step_faults):

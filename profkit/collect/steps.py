@@ -40,6 +40,10 @@ class StepListener(Protocol):
     def hears(self) -> bool:
         """Whether a signal that comes now, on this thread, can end a step."""
 
+    def passes_by(self) -> bool:
+        """`end_step` of a step that passes before anything is recorded, by the signal that ended the last ones, in a
+        third of the time; False for any other, of which nothing is done."""
+
     def is_committed(self) -> bool:
         """Whether steps were recorded already, so that a better signal comes too late."""
 
@@ -54,7 +58,7 @@ class OptimizerSteps:
     """Calls ``on_step`` after each step of the optimizer that stepped first, and describes all that step.
 
     With several optimizers (a GAN) a step of the program holds one step of each; with gradient accumulation it holds
-    several batches.
+    several batches. ``passes_by`` is asked first, if it is set: where it answers True that was all.
     """
 
     def __init__(self, on_step: OnStep, guard: Guard) -> None:
@@ -62,9 +66,13 @@ class OptimizerSteps:
         self.uses: dict[OptimizerUse, None] = {}
         self._described: set[int] = set()
         self._first: weakref.ref[Optimizer] | None = None
+        self._ends_steps = True
+        self.passes_by: Callable[[], bool] | None = None
         self._handle: RemovableHandle | None = None
 
-    def install(self) -> None:
+    def install(self, ends_steps: bool = True) -> None:
+        """Where they end no steps, the optimizers are described and nothing else."""
+        self._ends_steps = ends_steps
         self._handle = register_optimizer_step_post_hook(self._after_step)
 
     def remove(self) -> None:
@@ -78,12 +86,21 @@ class OptimizerSteps:
 
     @uncompiled
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002  # torch's signature
-        self._guard(lambda: self._note_step(optimizer, kwargs))
+        try:
+            first = self._first
+            if self.passes_by is not None and first is not None and first() is optimizer and self.passes_by():
+                return
+        except Exception:  # noqa: S110  # the other way meets it again, and tells
+            pass
+        if self._ends_steps or id(optimizer) not in self._described:
+            self._guard(lambda: self._note_step(optimizer, kwargs))
 
     def _note_step(self, optimizer: Optimizer, kwargs: dict[str, Any]) -> None:
         if id(optimizer) not in self._described:  # it takes as long as all the rest
             self.uses[_describe_optimizer(optimizer)] = None
             self._described.add(id(optimizer))
+        if not self._ends_steps:
+            return
         first = self._first() if self._first is not None else None
         if first is None:
             self._first = weakref.ref(optimizer)
@@ -177,7 +194,8 @@ class StepSignals:
         self._every, self._ends = every, 0
         self._chosen = chosen or (EXPLICIT if has_begun else None)
         self.name = self._chosen if has_begun else None
-        self._optimizer.install()
+        self._let_pass_by()
+        self._optimizer.install(ends_steps=self._chosen in (None, "optimizer"))
         self._loader.install()
         if self._workers is not None:
             self._workers.install()
@@ -207,9 +225,15 @@ class StepSignals:
                 self._listener.end_step(is_first=False)
         elif self._is_better(name) and not self._listener.is_committed():
             self.name = name
+            self._let_pass_by()
             self._listener.end_step(is_first=True)
         elif name == "optimizer" and self.may_be_outdone:
             self._listener.outdone()
+
+    def _let_pass_by(self) -> None:
+        """The optimizer's steps may pass by, without more ado, where each of them ends a step."""
+        is_each = self.name == "optimizer" and self._every == 1
+        self._optimizer.passes_by = self._listener.passes_by if is_each else None
 
     def _is_better(self, name: str) -> bool:
         return name == self._chosen or _STRENGTH.get(name, 0) > _STRENGTH[self.name]

@@ -96,6 +96,9 @@ class WindowRequests:
     def hears(self) -> bool:
         return not self._is_busy() and threading.get_ident() == self._thread and not is_capturing()
 
+    def passes_by(self) -> bool:
+        return False
+
     def is_committed(self) -> bool:
         return False
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from math import ceil
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.holding import held_by_name, is_steady, since_growing
+from profkit.derive.holding import growth_per_step, held_by_name, is_steady, since_growing
 from profkit.run import CallSite
 from profkit.trace.values import median
 
@@ -47,10 +48,10 @@ def _growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     found = []
     for path, samples in held_by_name(facts):
         last, held = samples[-1], since_growing(samples, "graph_nodes")
-        nodes, tensors, size = (np.diff([getattr(holder, name, 0) for holder in held])
+        nodes, tensors, size = (growth_per_step(facts, held, name)
                                 for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
         if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):
-            more = [int(median(column)) for column in (nodes, tensors, size)]
+            more = [ceil(median(column)) for column in (nodes, tensors, size)]
             found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))
     return tuple(found)
 

@@ -7,21 +7,25 @@ events do not tell who holds it. Where they agree, the growth is real and its ow
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
 from profkit.run import CallSite, LiveHolder
 from profkit.trace.events import NONE, Int64s
 from profkit.trace.values import median
 
+Float64s = NDArray[np.float64]
 MIN_SAMPLES = 4
 """Fewer steps show three changes or less: growth cannot be told from fluctuation."""
 _AGREES = 0.5
 """The allocator sees at least so much of the growth that the census sees. It rounds sizes up, never down; what it does
 not see was there before, or came from elsewhere (NumPy, a worker's shared memory)."""
 
+_USED = "used_bytes"
 _NOTABLE_BYTES = 100_000
 """Less a step makes no more than 10 GB of 100,000 steps, an ordinary training (ImageNet's 90 epochs at batch size 256
 are 450,000): losses and scores, kept on purpose."""
@@ -59,7 +63,7 @@ def growing_names(facts: Facts) -> tuple[GrowingName, ...]:
     live_growth = live_growth_per_step(facts)
     if len(facts.live) < MIN_SAMPLES or not live_growth:
         return ()
-    found = (_growth_of(path, held) for path, held in held_by_name(facts))
+    found = (_growth_of(facts, path, held) for path, held in held_by_name(facts))
     return tuple(name for name in found if name is not None and live_growth >= _AGREES * name.more_bytes)
 
 
@@ -72,7 +76,15 @@ def held_by_name(facts: Facts) -> Iterable[tuple[str, list[LiveHolder | None]]]:
     return series.items()
 
 
-def is_steady(growth: Int64s) -> bool:
+def growth_per_step(facts: Facts, held: list[LiveHolder | None], column: str) -> Float64s:
+    """By how much what the name held, of ``column``, grew from each sample to the next, for each step between them;
+    ``held`` is that of the last samples, or of all."""
+    steps = np.array([sample.step for sample in facts.live[len(facts.live) - len(held) :]], dtype=np.int64)
+    growth: Float64s = np.diff(_values(held, column)) / np.diff(steps).clip(min=1)
+    return growth
+
+
+def is_steady(growth: Float64s) -> bool:
     """Whether each step adds something, and none more than three times what another adds."""
     return bool(growth.min() > 0 and growth.max() <= 3 * growth.min())
 
@@ -90,20 +102,20 @@ def live_growth_per_step(facts: Facts) -> int:
     return int(median(growth)) if len(growth) and growth.min() > 0 else 0
 
 
-def _growth_of(path: str, held: list[LiveHolder | None]) -> GrowingName | None:
+def _growth_of(facts: Facts, path: str, held: list[LiveHolder | None]) -> GrowingName | None:
     last = held[-1]
     if last is None:
         return None
     held = since_growing(held, "tensors")
-    tensors, graphs, size = (_growth(held, column) for column in ("tensors", "graph_tensors", "bytes"))
+    names = ("tensors", "graph_tensors", "bytes", _USED)
+    tensors, graphs, size, used = (growth_per_step(facts, held, column) for column in names)
     if len(held) < MIN_SAMPLES or not is_steady(tensors) or size.min() <= 0 or graphs.max() > 0:
         return None
-    used = np.diff(np.array([_used_bytes(holder) for holder in held], dtype=np.int64))
     return GrowingName(
         path=path,
         site=last.site,
         is_bounded=last.is_bounded,
-        more_tensors=int(median(tensors)),
+        more_tensors=ceil(median(tensors)),
         more_bytes=int(median(size)),
         more_used_bytes=int(median(used)),
         wasted_bytes=last.bytes - _used_bytes(last),
@@ -112,13 +124,12 @@ def _growth_of(path: str, held: list[LiveHolder | None]) -> GrowingName | None:
 
 def since_growing(held: list[LiveHolder | None], column: str) -> list[LiveHolder | None]:
     """The samples from the last one on before the name begins to hold more: it may do so after some steps only."""
-    begun = np.flatnonzero(_growth(held, column))
+    begun = np.flatnonzero(np.diff(_values(held, column)))
     return held[int(begun[0]) :] if begun.size else held[-1:]
 
 
-def _growth(held: list[LiveHolder | None], column: str) -> Int64s:
-    values = np.array([getattr(holder, column, 0) for holder in held], dtype=np.int64)
-    return values[1:] - values[:-1]
+def _values(held: list[LiveHolder | None], column: str) -> Int64s:
+    return np.array([_used_bytes(one) if column == _USED else getattr(one, column, 0) for one in held], dtype=np.int64)
 
 
 def _used_bytes(holder: LiveHolder | None) -> int:

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.processor import processor_name
 from profkit.units import format_count
 from profkit.verifying import Proof, Share
 
@@ -89,5 +90,5 @@ def _machine() -> str:
     except PackageNotFoundError:
         torch = "none"
     date = datetime.now(timezone.utc).date().isoformat()
-    machine = f"{platform.machine()}, {os.cpu_count()} CPUs, one thread each"
+    machine = f"{processor_name()}, {os.cpu_count()} CPUs, one thread each"
     return f"{date}, {machine}, Python {platform.python_version()}, torch {torch}"

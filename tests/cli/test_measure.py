@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from profkit.collect.environment import processor_name
+from profkit.processor import processor_name
 from profkit.run import RUN_FILE, Host, Run, save
 from tests.traces import json_of, op, step
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.environment import multiplies_bfloat16
+from profkit.processor import multiplies_bfloat16
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import torch
 from msgspec.structs import replace
 
 from profkit.collect import experiments, forms
-from profkit.collect.environment import processor_name
 from profkit.collect.experiments import answer, choose_device, run, take_turns
 from profkit.collect.forms import CannotRun, forms_of
 from profkit.experiment import RUNNABLE, RUNNABLE_BINARY, RUNNABLE_PRODUCTS, Case, Experiment, Request
+from profkit.processor import processor_name
 
 LINEAR = Case("linear", ((4, 8), (6, 8), (6,)), "float64", 2.0)
 ATTENTION = Case("scaled_dot_product_attention", ((2, 8, 4), (2, 8, 4), (2, 8, 4)))

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from profkit.collect import rates as module
-from profkit.collect.environment import processor_name
 from profkit.collect.rates import cache_file, keep_rates, measure_rates, read_rates
+from profkit.processor import processor_name
 from profkit.run import Rates
 
 KEPT = Rates(processor_name(), 1e10, {"float64": 1e10, "float32": 2e10})

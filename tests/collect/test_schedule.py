@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.collect.schedule import Phase, Plan, Schedule
+from profkit.collect.schedule import _COUNT_NS, Phase, Plan, Schedule
 
 SECOND_NS = 1_000_000_000
 
@@ -119,15 +119,29 @@ def test_more_steps_pass_after_the_located_ones_where_something_must_settle() ->
 def test_steps_that_are_passed_by_leave_what_others_leave(at_step: int) -> None:
     plan = Plan(wait=3, warmup=1, active=2, after=2, opening=False, at_step=at_step)
     passed, advanced = Schedule(plan), Schedule(plan)
-    for now in range(0, 5000, 10):
+    for now in range(_COUNT_NS, 500 * _COUNT_NS, _COUNT_NS):
         advanced.advance(now, now // 2)
         advanced.begin(now, now // 2)
-        if not passed.pass_by(now, now // 2):
+        if not passed.pass_by(now, lambda: now // 2):  # noqa: B023  # called at once
             passed.advance(now, now // 2)
             passed.begin(now, now // 2)
         assert (passed.phase, passed.step) == (advanced.phase, advanced.step)
         if passed.phase is not Phase.REFERENCE:
             assert passed.counted == advanced.counted
+
+
+def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> None:
+    """Steps of a fifth of the time between two counts, and three faults each; the first holds thirty more."""
+    schedule = Schedule(Plan(wait=13, warmup=0, active=1, after=1, opening=False))
+    schedule.begin(_COUNT_NS, 1000)
+    counts = []
+    for step in range(1, 13):
+        now = _COUNT_NS + step * _COUNT_NS // 5
+        assert schedule.pass_by(now, lambda: counts.append(step) or 1030 + 3 * step)  # type: ignore[func-returns-value]  # noqa: B023  # called at once
+    assert counts == [1, 6, 11]
+    assert schedule.advance(_COUNT_NS + 13 * _COUNT_NS // 5, 1030 + 3 * 13) is Phase.ACTIVE
+    assert schedule.reference_step_ns == [_COUNT_NS // 5] * 13
+    assert schedule.reference_step_faults == [33, *[3] * 12]
 
 
 def test_progress_counts_up_to_the_end_of_the_recording() -> None:

@@ -29,11 +29,16 @@ class Listener:
     def __init__(self) -> None:
         self.ends: list[bool] = []
         self.errors: list[BaseException] = []
-        self.committed = self.deaf = False
+        self.committed = self.deaf = self.lets_pass = False
+        self.passed = 0
         self.signals = StepSignals(self, Guard(self.errors.append))
 
     def hears(self) -> bool:
         return not self.deaf
+
+    def passes_by(self) -> bool:
+        self.passed += self.lets_pass
+        return self.lets_pass
 
     def is_committed(self) -> bool:
         return self.committed
@@ -83,6 +88,32 @@ def test_each_step_of_the_optimizer_ends_a_step(listener: Listener) -> None:
             optimizer.step()
     assert listener.ends == [True, False, False]
     assert signals.name == "optimizer"
+
+
+def test_steps_that_pass_by_end_by_the_quick_way_alone(listener: Listener) -> None:
+    """The first tells which optimizer it is that ends steps; another's steps go neither way."""
+    first, second = make_optimizer(), make_optimizer()
+    with listener.on():
+        first.step()
+        listener.lets_pass = True
+        for _ in range(3):
+            first.step()
+            second.step()
+        listener.lets_pass = False
+        first.step()
+    assert (listener.passed, len(listener.ends)) == (3, 2)
+
+
+def test_an_error_on_the_quick_way_is_met_again_on_the_other(listener: Listener, monkeypatch: Any) -> None:
+    def fails() -> bool:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(listener, "passes_by", fails)
+    optimizer = make_optimizer()
+    with listener.on():
+        for _ in range(3):
+            optimizer.step()
+    assert (len(listener.ends), listener.errors) == (3, [])
 
 
 def test_the_step_ends_after_the_optimizers_own_range(recorded: Record, listener: Listener) -> None:

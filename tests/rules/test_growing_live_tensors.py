@@ -50,8 +50,9 @@ def held(
     ]
 
 
-def living(*names: list[LiveHolder], events: list[Json] | None = None) -> Facts:
-    samples = tuple(LiveSample(i, holders) for i, holders in enumerate(zip(*names, strict=True)))
+def living(*names: list[LiveHolder], events: list[Json] | None = None, after: Sequence[int] = range(5)) -> Facts:
+    """``after`` are the numbers of the steps at whose ends the names were looked at."""
+    samples = tuple(map(LiveSample, after, zip(*names, strict=True)))
     return facts_of(events or steps([SIZE] * 5), live=samples, callsites=(APPEND, MODEL))
 
 
@@ -64,6 +65,18 @@ def test_a_list_of_outputs_grows_by_what_each_step_adds():
     assert found.evidence == {"tensors_per_step": 1, "bytes_per_step": SIZE}
     assert "`outputs` keeps 1 tensor more each step" in found.message
     assert "200 kB a step" in found.message
+
+
+def test_growth_is_told_by_the_step_where_not_each_was_looked_at():
+    """Between the second, third and fourth sample lie two steps each."""
+    (found,) = find(living(held(tensors=(1, 2, 4, 6)), after=(0, 1, 3, 5)))
+    assert (found.size_bytes, found.count) == (SIZE, 1)
+    assert found.evidence == {"tensors_per_step": 1, "bytes_per_step": SIZE}
+
+
+def test_growth_that_is_even_over_the_samples_alone_is_not_steady():
+    """Four tensors in one step, and four in the next four."""
+    assert find(living(held(tensors=(4, 8, 12, 16)), after=(0, 1, 5, 6))) == []
 
 
 def test_names_that_hold_the_same_tensors_share_what_the_allocator_sees():

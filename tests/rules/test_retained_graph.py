@@ -40,10 +40,13 @@ def held(path: str, site: CallSite | None, series: Series, bytes_each: int = 0) 
     ]
 
 
-def living(*holders: list[LiveHolder | None], events: list[Json] | None = None) -> Facts:
+def living(
+    *holders: list[LiveHolder | None], events: list[Json] | None = None, after: Sequence[int] = range(5)
+) -> Facts:
+    """``after`` are the numbers of the steps at whose ends the names were looked at."""
     samples = tuple(
         LiveSample(i, tuple(holder for holder in column if holder is not None))
-        for i, column in enumerate(zip(*holders, strict=True))
+        for i, column in zip(after, zip(*holders, strict=True), strict=False)
     )
     return facts_of(events or steps(), live=samples)
 
@@ -61,6 +64,13 @@ def test_a_list_of_losses_keeps_one_graph_more_each_step():
     assert found.evidence == {"nodes_per_step": 7, "nodes": 35, "tensors_per_step": 1}
     assert "`losses` keeps 1 tensor with an autograd graph more each step" in found.message
     assert "`x.detach()`" in found.fix
+
+
+def test_growth_is_told_by_the_step_where_not_each_was_looked_at():
+    """Seven nodes a step, with two steps between the last samples."""
+    series = [(7 * n, n) for n in (1, 2, 4, 6)]
+    (found,) = find(living(held("losses", APPEND, series), after=(0, 1, 3, 5)))
+    assert found.evidence == {"nodes_per_step": 7, "nodes": 42, "tensors_per_step": 1}
 
 
 def test_a_list_that_is_empty_at_first_counts_from_nothing():

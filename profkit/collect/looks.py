@@ -1,0 +1,53 @@
+"""When profkit looks, between two steps, at what the program's names hold and which settings are on.
+
+A look takes about a millisecond, and leaves the processor's caches to other data than the program's. After a long step
+that is nothing; after a short one the next is recorded slower than it is. So where a look takes a notable part of a
+step it comes after some of the measured steps only, as many as growth is told from.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from types import FrameType
+
+from profkit.collect import environment
+from profkit.collect.live import Census
+from profkit.collect.schedule import Phase, Schedule
+from profkit.collect.sidefiles import SideFiles
+
+ENOUGH = 4
+"""Samples, from which growth is told (`profkit.derive.holding`)."""
+_DEAR = 0.01
+"""Of a step: what comes after each is to stay within the noise of most machines."""
+
+
+class Looks:
+    """``after`` is told of each step that ended, before the schedule is; ``measured`` steps are planned."""
+
+    def __init__(self, census: Census, schedule: Schedule, files: SideFiles, measured: int) -> None:
+        self._census, self._schedule, self._files, self._planned = census, schedule, files, measured
+        self._took_ns = 0
+        self._before = 0
+
+    def after(self, ended: Phase, frame: FrameType | None) -> None:
+        """Look, if it is time to."""
+        if ended is Phase.ACTIVE and not self._is_wanted():
+            return
+        if ended.recorded or self._schedule.is_settling:
+            begun = time.perf_counter_ns()
+            self._census.take(self._schedule.step, frame)
+            self._took_ns = time.perf_counter_ns() - begun
+        if ended.recorded or ended is Phase.OPENING:
+            self._files.set(flags=environment.read_flags())
+        if ended is not Phase.ACTIVE:
+            self._before = self._census.taken
+
+    def _is_wanted(self) -> bool:
+        """After a measured step: always where that is cheap, else after the last one and as many as are missing, evenly
+        among the others."""
+        usual = self._schedule.reference_step_ns or self._schedule.measured_step_ns
+        if not usual or self._took_ns <= _DEAR * median(usual):
+            return True
+        number, missing = self._schedule.measured + 1, max(1, ENOUGH - self._before)
+        return number * missing // self._planned > (number - 1) * missing // self._planned

@@ -1,0 +1,93 @@
+"""After which steps profkit looks at what the program's names hold, and what growth then is a step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from profkit.collect import looks as looking
+from profkit.collect.looks import ENOUGH, Looks
+from profkit.collect.schedule import Phase, Plan, Schedule
+from profkit.collect.sidefiles import SideFiles
+from profkit.collect.subject import Subject
+from profkit.derive.holding import MIN_SAMPLES
+
+STEP_NS = 10**9
+
+
+class Names:
+    """In the census's place: each look takes as long as it is told, by the clock that the looks read."""
+
+    def __init__(self, look_ns: int) -> None:
+        self.steps: list[int] = []
+        self.clock_ns = 0
+        self._look_ns = look_ns
+
+    def take(self, step: int, frame: FrameType | None) -> None:
+        self.steps.append(step)
+        self.clock_ns += self._look_ns
+
+    @property
+    def taken(self) -> int:
+        return len(self.steps)
+
+
+def looked_after(
+    plan: Plan, look_ns: int, directory: Path, monkeypatch: pytest.MonkeyPatch, settles: int = 0
+) -> list[tuple[Phase, int]]:
+    """The steps of a recording after which there was a look."""
+    names: Any = Names(look_ns)
+    monkeypatch.setattr(looking.time, "perf_counter_ns", lambda: names.clock_ns)
+    schedule = Schedule(plan)
+    looks = Looks(names, schedule, SideFiles(directory, Subject()), plan.active)
+    schedule.begin(0)
+    found, now_ns = [], 0
+    while schedule.phase not in (Phase.AFTER, Phase.DONE):
+        ended, before = schedule.phase, names.taken
+        looks.after(ended, sys._getframe())
+        if names.taken > before:
+            found.append((ended, names.steps[-1]))
+        now_ns += STEP_NS
+        if schedule.advance(now_ns) is not Phase.LOCATED and ended is Phase.LOCATED:
+            schedule.let_settle(settles)
+        schedule.begin(now_ns)
+    return found
+
+
+def test_growth_is_told_from_as_many_samples_as_are_taken() -> None:
+    assert ENOUGH == MIN_SAMPLES
+
+
+def test_a_cheap_look_comes_after_each_recorded_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = looked_after(Plan(opening=False), STEP_NS // 100, tmp_path, monkeypatch)
+    assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), *((Phase.ACTIVE, step) for step in (4, 5, 6, 7))]
+
+
+def test_a_dear_look_comes_after_every_second_measured_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four samples in all: of the located step, the one that passes then, and two of the four measured ones."""
+    looks = looked_after(Plan(opening=False), STEP_NS // 99, tmp_path, monkeypatch)
+    assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), (Phase.ACTIVE, 5), (Phase.ACTIVE, 7)]
+
+
+@pytest.mark.parametrize(
+    ("plan", "settles", "steps"),
+    [(Plan(opening=False, active=2), 0, [4, 5]), (Plan(opening=False, active=9), 0, [8, 12]),
+     (Plan(opening=False, warmup=2, active=4), 0, [8]), (Plan(opening=False, active=4), 3, [9]),
+     (Plan(opening=False, active=1), 0, [4]), (Plan(opening=False, warmup=0, active=4), 0, [3, 4, 5, 6])],
+)  # fmt: skip
+def test_there_are_enough_samples_if_the_steps_allow_it_and_always_one_at_the_end(
+    plan: Plan, settles: int, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = looked_after(plan, STEP_NS, tmp_path, monkeypatch, settles)
+    assert [step for phase, step in looks if phase is Phase.ACTIVE] == steps
+
+
+def test_where_no_step_was_timed_before_the_first_measured_one_is_looked_at_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(wait=0, warmup=1, active=4, opening=False)
+    assert [step for _, step in looked_after(plan, STEP_NS, tmp_path, monkeypatch)] == [0, 1, 2, 3, 4]
