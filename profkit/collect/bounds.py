@@ -17,6 +17,8 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 GROWTH_BYTES = 48 << 20
 """By which the process may grow while steps or the opening are recorded: 180,000 events at most, which take a second
 or two to stop."""
+MAX_EVENTS = 300_000
+"""In all recorded steps, as far as the opening lets them be foreseen: some five seconds to stop, and 800 MB."""
 _MOST_BYTES = 256 << 20
 """Beyond the most that the process ever held before. A program may well hold more in one step than in those before, and
 steps that fitted into the opening are no danger, so this is no tighter."""

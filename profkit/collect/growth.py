@@ -25,6 +25,9 @@ _GROWERS = frozenset(
 )  # fmt: skip
 _EMPTIERS = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
 _JOINERS = frozenset(("cat", "concat", "concatenate", "dstack", "hstack", "stack", "vstack"))
+_PUSHERS = frozenset(("heappush", "insort", "insort_left", "insort_right"))
+_POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
+"""Functions of `heapq` and `bisect`, that are given the list."""
 _ANY_ITEM = "[*]"
 _MAX_LINES = 50_000
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -178,6 +181,8 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
     """The names that a node binds or extends, and whether it extends them."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWERS:
         yield _parts_of(node.func.value), True
+    elif isinstance(node, ast.Call) and _name_called(node) in _PUSHERS and node.args:
+        yield _parts_of(node.args[0]), True
     elif isinstance(node, ast.AugAssign):
         yield _parts_of(node.target), True
     elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
@@ -190,10 +195,10 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
 def _limited_by(node: ast.AST) -> Iterator[Parts]:
     """The names that a node empties, measures against a limit, or joins into one tensor."""
     if isinstance(node, ast.Call):
-        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        called = _name_called(node)
         if called in _EMPTIERS and isinstance(node.func, ast.Attribute):
             yield _parts_of(node.func.value)
-        elif called in _JOINERS and node.args:
+        elif called in (_JOINERS | _POPPERS) and node.args:
             yield _parts_of(node.args[0])
     elif isinstance(node, ast.Delete):
         yield from (_parts_of(getattr(target, "value", target)) for target in node.targets)
@@ -202,6 +207,10 @@ def _limited_by(node: ast.AST) -> Iterator[Parts]:
         yield from (rest for target in node.targets if _parts_of(target) == rest)
     elif isinstance(node, ast.Compare):
         yield from _limited_by_comparison(node)
+
+
+def _name_called(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def _limited_by_comparison(node: ast.Compare) -> Iterator[Parts]:

@@ -14,7 +14,7 @@ from threading import current_thread, get_ident, main_thread
 
 from profkit.collect import environment
 from profkit.collect.archive import Archive
-from profkit.collect.bounds import Bounds
+from profkit.collect.bounds import MAX_EVENTS, Bounds
 from profkit.collect.cycles import CycleWatch
 from profkit.collect.engine import in_backward_pass
 from profkit.collect.faults import count_faults
@@ -39,8 +39,6 @@ from profkit.collect.watchdog import Watchdog
 from profkit.collect.workers import WorkerWatch
 
 Progress = Callable[[str, int, int], None]
-_MAX_EVENTS = 300_000
-"""In all recorded steps, as far as the opening lets them be foreseen: some five seconds to stop, and 800 MB."""
 
 
 class Recorder:
@@ -78,7 +76,7 @@ class Recorder:
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
         self._archive = Archive(directory, self._files, *parts)
         self._archive.replaces, self.notes = replaces, self._archive.notes
-        self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, _MAX_EVENTS)
+        self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, MAX_EVENTS)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
         self._watchdog = Watchdog(self._opening, self._bounds, self._tracer, guard, self._cut_off_if_heard)
         self._on_cuda = lambda: guard(self._opening.record_cuda)
@@ -126,7 +124,7 @@ class Recorder:
                 remove()
 
     def before_fork(self) -> None:
-        """No thread may run, and the opening pauses: the child would inherit it and record for as long as it lives."""
+        """No thread may run, and the opening pauses: a child that inherits it would record for as long as it lives."""
         self._sampler.suspend()
         self._opening.break_off()
 
@@ -150,12 +148,11 @@ class Recorder:
         return not (self.over or self._busy or self.aside.is_on or get_ident() != self._thread or is_capturing())
 
     def passes_by(self) -> bool:
-        """A step ended, by the signal that ends them: all that is to be done where it passes before anything is
-        recorded; else nothing is done, and False. No step that short may feel it."""
-        is_unheard = self.over or self._busy or self.aside.is_on or self._between or self._on_progress
-        if is_unheard or get_ident() != self._thread or in_backward_pass():
+        """All that there is to an end of a step before anything is recorded, which no step may feel; else False."""
+        if self._between or self._on_progress or self.over or self._busy or self.aside.is_on:
             return False
-        return self._schedule.pass_by(time.perf_counter_ns(), count_faults)
+        is_here = get_ident() == self._thread and not in_backward_pass()
+        return is_here and self._schedule.pass_by(time.perf_counter_ns(), count_faults)
 
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0
@@ -166,13 +163,16 @@ class Recorder:
         self._on_over()
 
     def end_step(self, is_first: bool) -> None:
-        now_ns = time.perf_counter_ns()
-        if not (is_first or self._between or self._on_progress) and self._schedule.pass_by(now_ns, count_faults):
+        if not is_first and self.passes_by():
             return
-        faults = count_faults()
+        now_ns, faults = time.perf_counter_ns(), count_faults()
+        self._work(lambda: self._turn(now_ns, faults, is_first))
+
+    def _work(self, action: Callable[[], None]) -> None:
+        """Nothing is heard meanwhile."""
         self._busy = True
         try:
-            self._turn(now_ns, faults, is_first)
+            action()
         finally:
             self._busy = False
         if self.over:
@@ -185,13 +185,14 @@ class Recorder:
         if self._tape.running is not None:
             self._tape.running.end_step()
         with pause_marked() if self._tape.running is not None else nullcontext():
-            self._observe(ended)
+            self._looks.after(ended, sys._getframe())
+            self._call_between()
         if ended is Phase.LOCATED:
             self._stop_tracing()
         if is_first:
             self._drop_false_start(ended)
-        schedule, must_wait = self._schedule, self._tape.cut_operators_off
-        following = schedule.restart(must_wait) if is_first else schedule.advance(now_ns, faults)
+        schedule = self._schedule
+        following = schedule.restart(self._tape.cut_operators_off) if is_first else schedule.advance(now_ns, faults)
         if ended is Phase.LOCATED and following is not Phase.LOCATED:
             following = self._end_located()
         if ended is Phase.AFTER:
@@ -201,17 +202,12 @@ class Recorder:
         self._enter(following)
         self._schedule.begin(time.perf_counter_ns(), count_faults())
 
-    def _observe(self, ended: Phase) -> None:
-        """What the names hold and which settings are on is seen here, between two steps."""
-        self._looks.after(ended, sys._getframe())
-        self._call_between()
-
     def _drop_false_start(self, ended: Phase) -> None:
         """A better signal came: steps by a weaker one were none. The opening holds the first step, and more."""
         if ended is Phase.OPENING:
             self._opening.close()
             self._tracer.notes.clear()
-            self._schedule.limit_recorded(_MAX_EVENTS // max(self._opening.events, 1))
+            self._schedule.limit_recorded(MAX_EVENTS // max(self._opening.events, 1))
         else:
             self._tape.drop()
             self._census.forget()
@@ -275,13 +271,7 @@ class Recorder:
 
     def _cut_off_if_heard(self) -> None:
         if self.hears():
-            self._busy = True
-            try:
-                self._cut_off()
-            finally:
-                self._busy = False
-            if self.over:
-                self._on_over()
+            self._work(self._cut_off)
 
     def _cut_off(self) -> None:
         if self._schedule.phase is Phase.OPENING:

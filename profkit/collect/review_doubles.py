@@ -13,6 +13,11 @@ from collections.abc import Iterator
 _TAKES_A_TYPE = frozenset(("from_numpy", "as_tensor", "tensor", "asarray"))
 _CONVERTS = frozenset(("float", "half", "bfloat16", "long", "int", "bool", "to", "type", "type_as", "short"))
 _DOUBLES = frozenset(("float64", "double"))
+_MAKES_INTEGERS = frozenset(("integers", "randint", "permutation", "argsort", "argmax", "argmin", "searchsorted",
+                             "digitize", "bincount", "binomial", "poisson", "geometric", "zipf"))  # fmt: skip
+"""Functions of NumPy, and of its generators of random numbers."""
+_CHAIN = 3
+"""Names that are computed from names, so often."""
 _OTHER_TYPES = frozenset(("float32", "float16", "bfloat16", "half", "int64", "long", "int32", "bool", "uint8", "float"))
 
 
@@ -23,6 +28,7 @@ def double_makers(tree: ast.Module) -> list[int]:
     named: list[int] = []
     taken: list[int] = []
     converted: list[int] = []
+    integers = _integer_names(tree)
     for call, is_converted in _calls(tree, False):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         types = {part.attr for part in ast.walk(call) if isinstance(part, ast.Attribute)}
@@ -34,7 +40,9 @@ def double_makers(tree: ast.Module) -> list[int]:
             continue
         elif (asked := _type_asked_for(call)) in _DOUBLES:
             named.append(call.lineno)
-        elif name in _TAKES_A_TYPE and asked is None and not types & _OTHER_TYPES and not _is_literal(call):
+        elif name in _TAKES_A_TYPE and asked is None and not types & _OTHER_TYPES:
+            if _is_literal(call) or _is_integral(call.args[0], integers):
+                continue
             taken.append(call.lineno)
     return list(dict.fromkeys(everywhere + sorted(named) + sorted(taken) + sorted(converted)))
 
@@ -51,6 +59,36 @@ def _calls(node: ast.AST, is_converted: bool) -> Iterator[tuple[ast.Call, bool]]
 
 def _first_part(node: ast.Call | ast.Attribute | ast.Subscript) -> ast.expr:
     return node.func if isinstance(node, ast.Call) else node.value
+
+
+def _integer_names(tree: ast.AST) -> frozenset[str]:
+    """Names that integers are given to, and nothing else."""
+    given: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                given.setdefault(getattr(target, "id", ""), []).append(node.value)
+    known: frozenset[str] = frozenset()
+    for _ in range(_CHAIN):
+        known = frozenset(name for name, values in given.items() if all(_is_integral(value, known) for value in values))
+    return known
+
+
+def _is_integral(value: ast.expr, known: frozenset[str]) -> bool:
+    """Whether a formula holds something that is known for integers, and nothing that makes other numbers of them."""
+    parts = [value]
+    found = False
+    for part in parts:
+        if isinstance(part, ast.Call):
+            if getattr(part.func, "attr", "") not in _MAKES_INTEGERS:
+                return False
+            found = True
+            continue
+        if isinstance(part, ast.Div) or (isinstance(part, ast.Constant) and isinstance(part.value, float)):
+            return False
+        found |= isinstance(part, ast.Name) and part.id in known
+        parts += ast.iter_child_nodes(part)  # type: ignore[arg-type]  # operators and contexts among them have no parts
+    return found
 
 
 def _is_torchs(call: ast.Call) -> bool:

@@ -19,6 +19,9 @@ from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 
 _CARRIED = (Category.OPERATOR, Category.ANNOTATION, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
 """What a line of the program causes."""
+_MOST_MORE = 8
+"""Times as many of a kind as the located step holds: sequences differ in length by less, so these are something else's,
+which did not run there."""
 
 
 class Repeats(Struct, frozen=True):
@@ -93,6 +96,7 @@ def _match(kind: Int64s, step: Int64s, source: Rows, target: Rows) -> tuple[Rows
     rank, total = _rank_within(combine_codes((step[target], kind[target])))
     equal: Bools = total == count[at]
     scaled = np.where(equal, rank, rank * count[at] // np.maximum(total, 1))
+    found &= total <= _MOST_MORE * count[at]
     row = np.where(found, source[first[at] + scaled.clip(max=count[at] - 1)], NONE)
     return row, found & equal
 

@@ -44,7 +44,10 @@ def _parse(line: str) -> ast.stmt | None:
 
 
 def _comprehensions(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
-    """The names that each comprehension varies, and its element; `map` of a lambda is one."""
+    """The names that each comprehension varies, and its element. A lambda is one where it is mapped, and where it has a
+    name: the line that runs over and over is then the lambda's."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+        yield {argument.arg for argument in node.value.args.args}, node.value.body
     for inner in ast.walk(node):
         if isinstance(inner, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
             yield _varied(inner.generators), inner.elt

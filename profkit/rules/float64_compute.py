@@ -116,10 +116,15 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _are_needed(facts: Facts, called: Rows, rows: Rows, made: Rows) -> bool:
-    """Whether the step itself casts to doubles, before any operator on them, and then solves or decomposes a matrix:
-    that loses half the digits of an ill-conditioned one, so the program asks for more of them."""
+    """Whether the step itself casts to doubles, before any operator on them, or the program makes them the type of all
+    new tensors, and the step then solves or decomposes a matrix: that loses half the digits of an ill-conditioned one,
+    so the program asks for more of them."""
     doubles = called[facts.once(_holds_doubles)[called]]
-    if not made.size or not operators_of(facts.trace, DECOMPOSITION)[doubles].any():
+    if not operators_of(facts.trace, DECOMPOSITION)[doubles].any():
+        return False
+    if facts.run.flags.get("default_dtype") == "float64":
+        return True
+    if not made.size:
         return False
     start_ns = facts.trace.events.start_ns
     step = facts.steps.index_of(start_ns[rows])

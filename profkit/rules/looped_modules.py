@@ -81,7 +81,7 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
         if not rows.size:
             continue
         calls = max(len(loop.calls) for loop in loops)
-        places = locations_of(facts, [loops[0].site])
+        places = locations_of(facts, [_loop_site(facts, loops[0])])
         yield Suspicion(
             message=f"{calls} modules of one shape are called one after the other, though none needs another's result.",
             fix="Stack their parameters (`torch.func.stack_module_state`) and call them as one with `torch.vmap` over "
@@ -169,6 +169,15 @@ def _shown_independent(facts: Facts, loop: _Loop) -> bool:
     sources = [place.source for site in body if (place := call_site(facts, int(site)))]
     called = call_site(facts, loop.site)
     return called is not None and calls_independent_modules(called.source, sources)
+
+
+def _loop_site(facts: Facts, loop: _Loop) -> int:
+    """The line of the loop: the one that calls over and over or, of a lambda with a name, the one that maps it."""
+    outer = facts.tree.nearest_ancestor(facts.trace.events.category == Category.LINE_MARK)[loop.calls[0]]
+    own, around = (call_site(facts, int(site)) for site in (loop.site, facts.trace.events.site[outer]))
+    if outer >= 0 and own and around and "lambda" in own.source and "map(" in around.source:
+        return int(facts.trace.events.site[outer])
+    return loop.site
 
 
 def _in_measured_steps(facts: Facts, loops: list[_Loop]) -> Rows:

@@ -3,8 +3,9 @@
 What it detects
 `x.repeat(...)`, `torch.tile`, `repeat_interleave`, or `expand(...)` or `torch.broadcast_tensors(...)` followed by
 `contiguous()` or `clone()`, that repeat along dimensions of size one or new ones, and whose result an elementwise
-operator of two tensors takes next. Where a product, a concatenation or an embedding takes it first, which need it
-whole, or where rows are tiled (`[a, b, a, b]`), nothing is reported.
+operator of two tensors takes next, or a function of pairs of vectors (`pairwise_distance`, `cosine_similarity`). Where
+a product, a concatenation or an embedding takes it first, which need it whole, or where rows are tiled
+(`[a, b, a, b]`), nothing is reported.
 
 Why is this bad?
 The repeated tensor is allocated, written, and read back, all to hold the same numbers many times. An elementwise
@@ -53,6 +54,9 @@ _REPEATING = frozenset(("repeat", "repeat_interleave", "tile"))
 _JOINTLY = "broadcast_tensors"
 _EXPANDING = frozenset(("broadcast_to", "expand", "expand_as", _JOINTLY))
 _COPYING = frozenset(("clone", "contiguous"))
+_MATCHING = frozenset((*ELEMENTWISE, "cosine_similarity", "pairwise_distance"))
+"""What matches the shapes of two tensors by itself: arithmetic, and functions of pairs of vectors, which begin with
+it."""
 
 Shape = tuple[int, ...]
 
@@ -197,7 +201,7 @@ def _find_takers(facts: Facts, called: Rows, at: Int64s, shapes: list[Shape], ki
 
     Views and further repetitions on the way are passed over, and so is arithmetic on the result alone.
     """
-    elementwise = operators_of(facts.trace, ELEMENTWISE)
+    elementwise = operators_of(facts.trace, _MATCHING)
     aside = operators_of(facts.trace, VIEW, _REPEATING, _COPYING)
     step = facts.steps.index_of(facts.trace.events.start_ns[called])
     takers = np.full(len(at), NONE, dtype=np.int64)

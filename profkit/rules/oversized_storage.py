@@ -29,9 +29,13 @@ the copies would take; and no more than the live bytes grow by the allocator's w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from profkit.derive.facts import Facts
+from profkit.derive.families import operators_of
 from profkit.derive.holding import (
     MIN_SAMPLES,
     GrowingName,
@@ -40,12 +44,16 @@ from profkit.derive.holding import (
     notable_growth_bytes,
     outliving_sites,
 )
+from profkit.derive.operators import item_bytes, parse_dims, parse_types
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of
+from profkit.rules.evidence import locations_of, program_operators
+from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_bytes, format_count
 
 _ALSO = 3
+_TAKING_PARTS = frozenset(("chunk", "narrow", "select", "slice", "split", "split_with_sizes", "unbind"))
+"""Views of less than the whole."""
 
 
 @rule(Kind.FAULT, Need.LIVE, Need.MEMORY)
@@ -65,14 +73,15 @@ def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
 
 def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
     """What a container with a maximum wastes does not grow for ever: its share of the peak so far is what counts."""
-    site = name.site
-    location = Location.of(site) if site else None
+    kept = Location.of(name.site) if name.site else None
+    location = _where_viewed(facts, name) or kept
+    others = (kept, *locations_of(facts, outliving_sites(facts)[:_ALSO]))
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, of "
         f"{format_bytes(name.more_used_bytes)}, and with them storages of {format_bytes(name.more_bytes)}.",
         fix=f"Keep a copy of the part instead of a view of the whole: put `x.clone()` into `{name.path}`.",
         location=location,
-        also=tuple(place for place in locations_of(facts, outliving_sites(facts)[:_ALSO]) if place != location),
+        also=tuple(dict.fromkeys(place for place in others if place and place != location)),
         size_bytes=wasted,
         peak_fraction=name.wasted_bytes / max(facts.memory.peak_bytes, name.wasted_bytes, 1),
         grows=not name.is_bounded,
@@ -80,3 +89,28 @@ def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
         count=name.more_tensors,
         evidence={"storage_bytes_per_step": name.more_bytes, "used_bytes_per_step": name.more_used_bytes},
     )
+
+
+def _where_viewed(facts: Facts, name: GrowingName) -> Location | None:
+    """The one line that takes a part of a tensor which makes up most of what the name keeps of each step; None where
+    there are several, or none: then the line that keeps it has to do."""
+    if not facts.operators.has_shapes:
+        return None
+    called = program_operators(facts)
+    rows = called[operators_of(facts.trace, _TAKING_PARTS)[called]]
+    events = facts.trace.events
+    first, inverse = distinct_rows(events.dims_code[rows], events.types_code[rows])
+    sizes = np.array([_input_bytes(facts, int(row)) for row in rows[first]], dtype=np.int64)
+    wasted = (2 * sizes > name.more_bytes) & (sizes <= name.more_bytes)
+    places = locations_of(facts, distinct(facts.lines.site[rows[wasted[inverse]]])) if rows.size else ()
+    return places[0] if len(places) == 1 else None
+
+
+def _input_bytes(facts: Facts, row: int) -> int:
+    """Of an operator's first input."""
+    events, text_of = facts.trace.events, facts.trace.text_of
+    if events.dims_code[row] < 0:
+        return 0
+    shape = next(iter(parse_dims(text_of(events.dims_code[row]))), ())
+    kind = next(iter(parse_types(text_of(events.types_code[row]))), "") if events.types_code[row] >= 0 else ""
+    return math.prod(shape) * (item_bytes(kind) or 0)

@@ -68,6 +68,8 @@ _MAX_GAP_NS = 200_000
 """Python takes microseconds between the operators of such a loop; a longer gap is other work, which would stay."""
 _NEAR_LINES = 3
 """Lines so close in one function are one loop's body."""
+_ITERATING = frozenset(("unbind",))
+"""What Python's `for` calls of a tensor."""
 _BY_NUMBER = frozenset(("select", "slice", "narrow"))
 _BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
 """These take an element where the tensor of indices holds a few; with many they are the vectorised way."""
@@ -97,8 +99,10 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         rounds = sum(loop.rounds for loop in loops) / steps
         if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or share_of_steps(facts, rows) < 0.5:
             continue
+        if facts.lines.known and not (facts.lines.site[rows] >= 0).any():
+            continue  # what does not run in the located step need be no loop: requests that come meanwhile
         start, end, _ = _stretches(facts, loops)
-        places = _places(facts, rows, np.concatenate([loop.takers for loop in loops]))
+        places = _places(facts, rows, loops)
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
@@ -115,10 +119,15 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _places(facts: Facts, rows: Rows, takers: Rows) -> tuple[Location, ...]:
+def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> tuple[Location, ...]:
     """The lines of the loop, the costliest first; those of functions that it calls, and that take no elements
-    themselves, stand behind it: they are the same for one element and for all."""
+    themselves, stand behind it: they are the same for one element and for all. Where the loop goes over the elements of
+    a tensor (`for row in x`), that line's function is the loop's, whatever the others take of the elements."""
+    takers = np.concatenate([loop.takers for loop in loops])
     places = locations_of(facts, dict.fromkeys([*sites_by_time(facts, rows), *sites_by_time(facts, takers)]))
+    iterated = takers[operators_of(facts.trace, _ITERATING)[takers]]
+    if _count_accesses(facts, iterated).sum() >= sum(loop.rounds for loop in loops) / 2:
+        takers = iterated
     taking = locations_of(facts, distinct(facts.lines.site[takers]))
     loop = {(place.file, place.function) for place in taking}
     return tuple(sorted(places, key=lambda place: (place.file, place.function) not in loop))

@@ -37,6 +37,7 @@ def is_bounded(tmp_path: Path):
     [
         "kept.clear()",
         "kept.pop(0)",
+        "heapq.heappushpop(kept, x)",
         "del kept[0]",
         "del kept",
         "kept = kept[-100:]",

@@ -50,6 +50,8 @@ def code_of(code: CodeType, name: str) -> CodeType:
         ("kept.insert(0, loss)", ("kept",)),
         ("kept.appendleft(loss)", ("kept",)),
         ("kept.add(loss)", ("kept",)),
+        ("heapq.heappush(kept, (step, loss))", ("kept",)),
+        ("insort(kept, loss)", ("kept",)),
         ("kept += [loss]", ("kept",)),
         ("kept = kept + loss", ("kept",)),
         ("kept = torch.cat([kept, loss])", ("kept",)),

@@ -511,7 +511,7 @@ def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_p
 def test_a_full_opening_foretells_large_steps_of_which_fewer_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profkit.collect.recorder._MAX_EVENTS", 300)
+    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 300)
     with profile(tmp_path, wait=0, warmup=1, active=50) as recording:
         for _ in range(100):
             torch.rand(8) * 2

@@ -52,6 +52,34 @@ def test_what_makes_none_is_not_remarked(tmp_path: Path, expression: str) -> Non
     assert lines_of(tmp_path, f"import torch\ny = {expression}\n") == []
 
 
+def test_integers_of_numpys_generators_are_none(tmp_path: Path) -> None:
+    source = """
+    def draw(rng, n):
+        user = rng.integers(0, 100, n)
+        item = (user * 7 + rng.geometric(0.02, n)) % 50
+        share, score = user / n, rng.normal(size=n)
+        return torch.from_numpy(user), torch.from_numpy(item)
+
+    def floats(rng, n):
+        rank = rng.integers(0, 100, n)
+        share = rank / n
+        a = torch.from_numpy(share)
+        b = torch.from_numpy(rank * 0.5)
+        c = torch.from_numpy(numpy.sqrt(rank))
+        return a, b, c
+    """
+    assert lines_of(tmp_path, source) == [11, 12, 13]
+
+
+def test_a_name_that_is_given_other_numbers_too_may_hold_doubles(tmp_path: Path) -> None:
+    source = """
+    x = rng.integers(0, 100, n)
+    x = x / 100
+    y = torch.from_numpy(x)
+    """
+    assert lines_of(tmp_path, source) == [4]
+
+
 def test_what_takes_the_type_of_the_data_comes_before_conversions_of_what_is_there(tmp_path: Path) -> None:
     source = """
     def load(table):

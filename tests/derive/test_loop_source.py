@@ -23,6 +23,7 @@ from profkit.derive.loop_source import calls_independent_modules
         ("scores[i] = self.models[i](x)", ["for i in range(len(self.models)):"]),
         ("outs.append(net.encode(x))", ["for net in nets:"]),
         ("outs.append(net.linear(x))", ["for net in nets:"]),
+        ("ask = lambda net: net(x)", []),
     ],
 )
 def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> None:
@@ -33,6 +34,7 @@ def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> No
     ("call", "body"),
     [
         ("x = layer(x)", ["for layer in self.layers:"]),
+        ("encode = lambda row: net(row)", []),
         ("h = block(previous)", ["for block in blocks:", "previous = norm(h)"]),
         ("x = x + block(x)", ["for block in blocks:"]),
         ("total += head(total)", ["for head in heads:"]),

@@ -171,6 +171,19 @@ def test_doubles_that_the_step_asks_for_to_solve_a_matrix_are_silent(cast_at: in
     assert bool(find(facts_of(steps_of(events)))) is reported
 
 
+@pytest.mark.parametrize(
+    ("default", "solver", "reported"),
+    [("float64", "aten::linalg_cholesky", False), ("float64", "aten::relu", True),
+     ("float32", "aten::linalg_cholesky", True)],
+)  # fmt: skip
+def test_doubles_for_all_in_a_program_that_solves_a_matrix_are_silent(default: str, solver: str, reported: bool):
+    def events(at: float) -> list[Json]:
+        return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
+
+    facts = facts_of(steps_of(events), run=Run(flags={"default_dtype": default}))
+    assert bool(find(facts)) is reported
+
+
 @pytest.mark.parametrize(("duration", "reported"), [(2.0, True), (1.9, False)])
 def test_it_fires_from_one_per_cent_of_the_step(duration: float, reported: bool):
     assert bool(find(facts_of(steps_of(lambda at: [linear(at, duration)])))) is reported

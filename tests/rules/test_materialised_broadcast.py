@@ -44,6 +44,12 @@ def test_the_repetition_vanishes_and_its_reader_moves_less():
     assert predict_saving(facts, found.edit).fraction == pytest.approx((20 + reader_saves) / 200, abs=1e-4)
 
 
+@pytest.mark.parametrize(("name", "reported"), [("pairwise_distance", True), ("cosine_similarity", True),
+                                                ("cdist", False), ("bmm", False)])  # fmt: skip
+def test_functions_of_pairs_of_vectors_match_shapes_by_themselves(name: str, reported: bool):
+    assert bool(find(recording(repeat(10), binary(40, name=name)))) is reported
+
+
 def test_two_repetitions_for_one_operator_save_both_of_its_reads():
     other = repeat(32, [1, 16, 32], "[64, 1, 1]")
     facts = recording(repeat(10), other, binary(60))

@@ -62,6 +62,36 @@ def test_a_row_of_each_batch_keeps_the_batch():
     assert "`x.clone()`" in found.fix
 
 
+PART = CallSite("train.py", 5, "Slate.of", "anchors=scores[:, :4]")
+OTHER = CallSite("train.py", 7, "Slate.of", "items=scores[:, 4:9]")
+
+
+def taking(*parts: tuple[int, str, list[int]]) -> Facts:
+    """Of each step a view on 400 kB is kept, at the ninth line; ``parts`` are taken at these sites of such shapes."""
+    events = steps()
+    for step_number in range(5):
+        for i, (site, operator, shape) in enumerate(parts):
+            at = 100 * step_number + 30 + 10 * i
+            events += [mark(2 + site, at, 5)] if step_number == 0 else []
+            events.append(op(f"aten::{operator}", at + 1, 2, dims=[shape], types=["float"]))
+    samples = tuple(LiveSample(i, (holder,)) for i, holder in enumerate(views(4000)))
+    return facts_of(events, live=samples, callsites=(APPEND, MODEL, PART, OTHER))
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [(((0, "slice", [100, 1000]),), 5), (((0, "select", [50_001]),), 5), (((0, "slice", [50_000]),), 9),
+     (((0, "slice", [100_001]),), 9), (((0, "add", [100, 1000]),), 9),
+     (((0, "slice", [100, 1000]), (1, "slice", [1000, 100])), 9), (((0, "slice", [100, 1000]), (1, "slice", [9])), 5)],
+)  # fmt: skip
+def test_the_line_is_the_one_that_takes_the_part_if_only_one_does(parts: Any, line: int):
+    """Of a tensor that is more than half of what each step keeps, and no larger: of 400,000 bytes."""
+    (found,) = find(taking(*parts))
+    assert found.location is not None
+    assert found.location.line == line
+    assert {place.line for place in found.also} >= ({9} - {line})
+
+
 def test_what_a_view_wastes_is_no_growth_of_live_tensors():
     assert list(growing_live_tensors.check(living(views(4000)))) == []
 

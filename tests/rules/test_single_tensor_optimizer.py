@@ -41,6 +41,12 @@ def steps_of(part: Callable[[float], list[Json]], length: float = 100, count: in
     return [event for i in range(count) for event in (step(i, length * i, length), *part(length * i))]
 
 
+def and_calls(events: list[Json], call: float) -> list[Json]:
+    """Beside each step's update operators that do nothing, so that what a call takes is known."""
+    steps = [event["ts"] for event in events if event["name"].startswith("ProfilerStep")]
+    return [*events, *(op("aten::detach", at + 90 + i, call) for at in steps for i in range(4))]
+
+
 def run_with(foreach: bool | None, fused: bool | None = None) -> Run:
     return Run(optimizers=(OptimizerUse("SGD", foreach, fused, 6),))
 
@@ -166,8 +172,9 @@ def test_counters_of_steps_are_no_parameters():
     assert [found.count for found in find(facts)] == [18]
 
 
-def test_foreach_on_a_cpu_is_only_worth_it_where_python_takes_the_time():
-    """RMSprop cannot be fused: its operators stay as they are, and what may vanish is the time between them."""
+def test_foreach_on_a_cpu_is_only_worth_it_where_python_and_calls_take_the_time():
+    """RMSprop cannot be fused: its operators stay as they are, and what may vanish is the time between them. Of 70 us a
+    third and a little are 24.5: 18 operators that take 1.36 beyond a call."""
     asked = Run(optimizers=(OptimizerUse("RMSprop", False, None, 6),))
 
     def events(call: float) -> list[Json]:
@@ -177,7 +184,8 @@ def test_foreach_on_a_cpu_is_only_worth_it_where_python_takes_the_time():
     (found,) = find(facts)
     assert "foreach=True" in found.fix
     assert predict_saving(facts, found.edit).fraction == pytest.approx((70 - 18) * (2 / 3) / 100, abs=1e-3)
-    assert find(facts_of(events(2.9), run=asked)) == []
+    assert len(find(facts_of(and_calls(events(2.35), 1), run=asked))) == 1
+    assert find(facts_of(and_calls(events(2.37), 1), run=asked)) == []
     assert find(facts_of(events(1))) == [], "what PyTorch chose by itself on a CPU"
 
 
@@ -214,8 +222,10 @@ def test_a_line_that_calls_another_optimizers_step_does_not_go_round_with_the_pa
     assert bool(find(facts_of(own_optimizer(call=2, rounds=rounds), callsites=OWN))) == reported
 
 
-def test_an_own_loop_whose_operators_compute_most_of_the_time_is_silent():
-    assert find(facts_of(own_optimizer(call=2.9), callsites=OWN)) == []
+@pytest.mark.parametrize(("call", "reported"), [(2.9, True), (1.5, False)])
+def test_an_own_loop_whose_time_goes_into_data_is_silent(call, reported):
+    """Operators of 2.9 us that are all call, and such that spend 1.4 of it on data."""
+    assert bool(find(facts_of(and_calls(own_optimizer(call=2.9), call), callsites=OWN))) == reported
 
 
 def test_the_line_is_the_one_that_calls_the_step():

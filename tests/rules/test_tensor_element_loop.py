@@ -227,6 +227,29 @@ def test_a_function_that_gets_elements_taken_all_at_once_is_not_the_place_either
     assert (found.location.line, [place.line for place in found.also]) == (34, [18])
 
 
+def test_where_the_loop_goes_over_a_tensor_its_line_is_the_place_though_others_take_elements_too():
+    """`[overlap(box) for box in boxes]`, of a function that reads the box's corners."""
+    sites = (CallSite("match.py", 34, "quality"), CallSite("match.py", 18, "overlap"))
+
+    def body(at: float) -> list[Json]:
+        calls = [[mark(1, at + 20 * n + 20, 18), select(at + 20 * n + 21), select(at + 20 * n + 27),
+                  tensor_op("aten::exp", at + 20 * n + 33, 4, [1])] for n in range(64)]  # fmt: skip
+        taking = tensor_op("aten::unbind", at + 5, 10, [64, 1])
+        return [mark(0, at + 1, 1400), taking, *(event for call in calls for event in call)]
+
+    (found,) = find(facts_of(steps_of(body, 2000), callsites=sites))
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also]) == (34, [18])
+
+
+def test_a_loop_that_the_located_step_does_not_run_is_silent():
+    """Elements that are taken between the steps, as requests come in, are no loop of the program's."""
+    facts = facts_of([step(9, 0, 900), mark(0, 5, 800), select(10), select(20),
+                      *(event for i in range(1, 5) for event in (step(i, 2000 * i, 2000), *summing(2000 * i)))],
+                     callsites=(CallSite("serve.py", 6, "answer"),))  # fmt: skip
+    assert find(facts) == []
+
+
 def test_a_loop_in_fewer_than_half_of_the_steps_is_silent():
     assert find(facts_of(steps_of(lambda at: [] if at else summing(at)))) == []
 
