@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from profkit.collect.schedule import Phase, Plan, Schedule
+from profkit.collect.plan import Plan
+from profkit.collect.schedule import Phase, Schedule
 
 MEASURED = 3
 """Cycles that are measured, after the one that is located: growth is told from four."""
 _PATIENCE_NS = 20 * 10**9
 _MOST_STEPS = 5000
-_LEAST_STEP_NS = 10**6
-"""To be told of the end of a step takes some 10 us: of shorter ones it would be more than a hundredth."""
+_LEAST_STEP_NS = 300_000
+"""To be told of the end of a step takes some 3 us: of shorter ones it would be more than a hundredth."""
 _LONG = 3.0
 """Times the median: what a step takes that holds something else besides. Steps of the like vary by less."""
 _STANDS_OUT = 10.0
@@ -86,6 +87,15 @@ class CycleWatch:
         if self.found is not None:
             return schedule.end()
         return schedule.go_on_timing() if schedule.phase is Phase.DONE and self._may_go_on() else schedule.phase
+
+    def pass_by(self, now_ns: int, count_faults: Callable[[], int]) -> bool:
+        """All that is to be done at the end of a step that is like most, once these are known; else nothing, and
+        False."""
+        if not self._usual_ns or not self._may_go_on():
+            return False
+        took_ns = self._schedule.pass_behind(now_ns, count_faults, _LONG * self._usual_ns)
+        self._total_ns += took_ns
+        return took_ns > 0
 
     def _find_cycle(self) -> Cycle | None:
         after_ns = self._schedule.after_ns

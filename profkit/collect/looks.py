@@ -2,7 +2,8 @@
 
 A look takes about a millisecond, and leaves the processor's caches to other data than the program's. After a long step
 that is nothing; after a short one the next is recorded slower than it is. So where a look takes a notable part of a
-step it comes after some of the measured steps only, as many as growth is told from.
+step it comes after some of the measured steps only, as many as growth is told from, and after those behind them: what
+begins to grow late needs steps in a row, and a few among the many that are timed there do not change their median.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from profkit.collect.schedule import Phase, Schedule
 from profkit.collect.sidefiles import SideFiles
 
 ENOUGH = 4
-"""Samples, from which growth is told (`profkit.derive.holding`)."""
+"""Samples, from which growth is told (`profkit.derive.holding`): with the last measured step three behind it."""
 _DEAR = 0.01
 """Of a step: what comes after each is to stay within the noise of most machines."""
 
@@ -27,14 +28,16 @@ class Looks:
 
     def __init__(self, census: Census, schedule: Schedule, files: SideFiles, measured: int) -> None:
         self._census, self._schedule, self._files, self._planned = census, schedule, files, measured
-        self._took_ns = 0
-        self._before = 0
+        self._took_ns = self._before = 0
+        self._were_skipped = False
 
     def after(self, ended: Phase, frame: FrameType | None) -> None:
         """Look, if it is time to."""
         if ended is Phase.ACTIVE and not self._is_wanted():
+            self._were_skipped = True
             return
-        if ended.recorded or self._schedule.is_settling:
+        is_behind = ended is Phase.AFTER and self._were_skipped and self._schedule.timed < ENOUGH - 1
+        if ended.recorded or self._schedule.is_settling or is_behind:
             begun = time.perf_counter_ns()
             self._census.take(self._schedule.step, frame)
             self._took_ns = time.perf_counter_ns() - begun

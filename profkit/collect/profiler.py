@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 from profkit.collect.forking import follow_forks
 from profkit.collect.guard import Guard, describe, say, uncompiled
+from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.recorder import Progress, Recorder
-from profkit.collect.schedule import EXPLICIT, Plan
 from profkit.collect.second import ANEW, SecondRecording
 from profkit.collect.stopping import Stopper
 from profkit.collect.subject import Subject

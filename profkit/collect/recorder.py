@@ -27,8 +27,9 @@ from profkit.collect.loader_sites import LoaderSites
 from profkit.collect.looks import Looks
 from profkit.collect.marks import free_cycles
 from profkit.collect.opening import Opening
+from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.sampler import Sampler
-from profkit.collect.schedule import EXPLICIT, Phase, Plan, Schedule
+from profkit.collect.schedule import Phase, Schedule
 from profkit.collect.session import Recording, is_capturing, pause_marked, when_cuda_starts
 from profkit.collect.sidefiles import SideFiles
 from profkit.collect.steps import StepSignals
@@ -148,11 +149,12 @@ class Recorder:
         return not (self.over or self._busy or self.aside.is_on or get_ident() != self._thread or is_capturing())
 
     def passes_by(self) -> bool:
-        """All that there is to an end of a step before anything is recorded, which no step may feel; else False."""
-        if self._between or self._on_progress or self.over or self._busy or self.aside.is_on:
+        """All that there is to the end of a step that nobody records, which no step may feel; else False."""
+        is_unheard = self.over or self._busy or self.aside.is_on or get_ident() != self._thread
+        if is_unheard or self._between or self._on_progress or in_backward_pass():
             return False
-        is_here = get_ident() == self._thread and not in_backward_pass()
-        return is_here and self._schedule.pass_by(time.perf_counter_ns(), count_faults)
+        now_ns = time.perf_counter_ns()
+        return self._schedule.pass_by(now_ns, count_faults) or self.cycles.pass_by(now_ns, count_faults)
 
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0
@@ -217,8 +219,7 @@ class Recorder:
         if self._schedule.measured or (self._schedule.recorded and not self.signals.is_weak):
             self._tape.opening = None
         if phase.recorded:
-            recording = self._tape.running or self._begin_recording()
-            recording.begin_step(self._schedule.step)
+            (self._tape.running or self._begin_recording()).begin_step(self._schedule.step)
             if phase is Phase.LOCATED:
                 self._tracer.max_lines = self._plan.max_lines
                 self._tracer.start(sys._getframe())

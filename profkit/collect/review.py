@@ -12,11 +12,11 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from profkit.collect.frames import source_line
-from profkit.collect.review_cycles import closed_cycles
+from profkit.collect.review_cycles import closed_cycles, returns_what_holds_its_object
 from profkit.collect.review_doubles import double_makers
 from profkit.run import (
     CYCLE_CLOSED,
@@ -30,7 +30,7 @@ from profkit.run import (
 
 _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
-_Scope = tuple[str, ast.AST, frozenset[str]]
+_Scope = tuple[str, ast.AST, Mapping[str, bool]]
 _CALLS = {THREADS_SET: "set_num_threads", LOADER_MADE: "DataLoader"}
 _MOST_REMARKS = 100
 """Of one kind."""
@@ -109,17 +109,17 @@ def _parse(file: str) -> ast.Module | None:
 
 
 def _scopes(tree: ast.Module) -> Iterator[_Scope]:
-    """The module and its functions and methods, with their names as a traceback gives them, and for a method the names
-    of all methods of its class."""
-    waiting: list[_Scope] = [("<module>", tree, frozenset())]
+    """The module and its functions and methods, with their names as a traceback gives them, and for a method all those
+    of its class, as `closed_cycles` wants them."""
+    waiting: list[_Scope] = [("<module>", tree, {})]
     while waiting:
         name, node, siblings = waiting.pop(0)
         children = list(_definitions(node))
         if isinstance(node, ast.ClassDef):
-            siblings = frozenset(child.name for child in children)
+            siblings = {child.name: returns_what_holds_its_object(child) for child in children}
         else:
             yield name, node, siblings
-            siblings = frozenset()
+            siblings = {}
         prefix = "" if name == "<module>" else f"{name}." if isinstance(node, ast.ClassDef) else f"{name}.<locals>."
         waiting += [(prefix + child.name, child, siblings) for child in children]
 

@@ -9,7 +9,7 @@ like the constructor of a class; a weak reference holds nothing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _WEAK = frozenset(("ref", "proxy", "WeakMethod", "WeakSet", "WeakValueDictionary", "WeakKeyDictionary"))
@@ -17,16 +17,31 @@ _ADDS = frozenset(("append", "appendleft", "add", "insert", "extend", "setdefaul
 _CONTAINERS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred, ast.IfExp, ast.BoolOp, ast.NamedExpr)
 
 
-def closed_cycles(function: ast.AST, methods: frozenset[str]) -> list[int]:
+def closed_cycles(function: ast.AST, methods: Mapping[str, bool]) -> list[int]:
     """The lines at which objects of this function come to refer to each other. ``methods`` are those of the class that
-    the function is a method of; none for any other function."""
+    the function is a method of, each with whether it `returns_what_holds_its_object`; none for any other function."""
     if not isinstance(function, _FUNCTIONS):
         return []  # what a module's names hold is no garbage
-    first = next((argument.arg for argument in function.args.args), "") if methods else ""
-    references = _References(first, methods)
+    references = _References(_first_argument(function) if methods else "", methods)
     for statement in _statements(function.body):
         references.follow(statement)
     return sorted(references.closed)
+
+
+def returns_what_holds_its_object(method: ast.AST) -> bool:
+    """Whether a method returns a function or a container that refers to the object whose method it is."""
+    if not isinstance(method, _FUNCTIONS) or not (owner := _first_argument(method)):
+        return False
+    references, returned = _References(owner, {}), set[str]()
+    for statement in _statements(method.body):
+        references.follow(statement)
+        if isinstance(statement, ast.Return) and statement.value is not None:
+            returned |= references.held_by(statement.value)
+    return any(references.reaches(name, owner) for name in returned)
+
+
+def _first_argument(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return next((argument.arg for argument in function.args.args), "")
 
 
 def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -41,7 +56,7 @@ class _References:
     """Which names hold which, and the lines that closed a circle. ``owner`` is what the class's methods call their
     object."""
 
-    def __init__(self, owner: str, methods: frozenset[str]) -> None:
+    def __init__(self, owner: str, methods: Mapping[str, bool]) -> None:
         self.closed: set[int] = set()
         self._owner, self._methods = owner, methods
         self._held: dict[str, set[str]] = {}
@@ -67,25 +82,25 @@ class _References:
                     self._assign(one, of_it)
         elif isinstance(target, ast.Name):
             if not isinstance(value, ast.Name):
-                self._hold(target.id, self._held_by(value) - {target.id}, value.lineno)
+                self._hold(target.id, self.held_by(value) - {target.id}, value.lineno)
         else:
-            self._hold(_root(target), self._held_by(value), target.lineno)
+            self._hold(_root(target), self.held_by(value), target.lineno)
 
     def _add(self, call: ast.Call) -> None:
         """``a.parts.append(b)``, ``module.register_forward_hook(self._hook)``."""
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if method in _ADDS or method.startswith("register_"):
             values = [*call.args, *(keyword.value for keyword in call.keywords)]
-            self._hold(_root(call.func), set[str]().union(*map(self._held_by, values)), call.lineno)
+            self._hold(_root(call.func), set[str]().union(*map(self.held_by, values)), call.lineno)
 
     def _hold(self, holder: str, held: set[str], line: int) -> None:
         if not holder or not held:
             return
-        if any(name in self._errors or self._reaches(name, holder) for name in held):
+        if any(name in self._errors or self.reaches(name, holder) for name in held):
             self.closed.add(line)
         self._held.setdefault(holder, set()).update(held)
 
-    def _reaches(self, start: str, wanted: str) -> bool:
+    def reaches(self, start: str, wanted: str) -> bool:
         seen, waiting = {start}, [start]
         while waiting:
             name = waiting.pop()
@@ -96,16 +111,21 @@ class _References:
             waiting += further
         return False
 
-    def _held_by(self, value: ast.AST) -> set[str]:
+    def held_by(self, value: ast.AST) -> set[str]:
         """The names whose objects the value of an expression keeps."""
         if isinstance(value, ast.Name):
             return {value.id}
         if isinstance(value, ast.Lambda):
             return _names_in(value)
         if isinstance(value, ast.Attribute):
-            is_bound = value.attr in self._methods and getattr(value.value, "id", "") == self._owner
-            return {self._owner} if is_bound else set()
-        return set[str]().union(*map(self._held_by, _kept_parts(value)))
+            return {self._owner} if self._is_method(value) else set()
+        if isinstance(value, ast.Call) and self._is_method(value.func) and self._methods[value.func.attr]:  # type: ignore[attr-defined]  # of an attribute
+            return {self._owner}
+        return set[str]().union(*map(self.held_by, _kept_parts(value)))
+
+    def _is_method(self, value: ast.AST) -> bool:
+        is_own = isinstance(value, ast.Attribute) and getattr(value.value, "id", "") == self._owner
+        return is_own and value.attr in self._methods  # type: ignore[attr-defined]  # of an attribute
 
 
 def _kept_parts(value: ast.AST) -> Iterable[ast.AST]:

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
 from profkit.collect.recorder import Progress
-from profkit.collect.schedule import Plan
 from profkit.collect.subject import Subject
 from profkit.errors import UnreadableInput, UsageError
 from profkit.run import create_directory

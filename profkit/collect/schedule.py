@@ -11,18 +11,10 @@ that has yet to be reused, batches that workers loaded meanwhile) is gone by the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from enum import Enum
 
-EXPLICIT = "step()"
-SIGNALS = {
-    "step": EXPLICIT,
-    "optimizer": "optimizer",
-    "dataloader": "dataloader",
-    "forward": "forward",
-    "epoch": "epoch",
-}
-"""What may end a step, as a user names it and as the run's file does. ``epoch`` only ends one where it is chosen."""
+from profkit.collect.plan import Plan
+
 _MOST_TIMED = 30
 """Unprofiled steps before the recorded ones whose times are kept: the last ones, which are the nearest."""
 _COUNT_NS = 5_000_000
@@ -45,70 +37,6 @@ class Phase(str, Enum):
     def recorded(self) -> bool:
         """Whether the steps of this phase are steps of the recording."""
         return self in (Phase.LOCATED, Phase.ACTIVE)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How many steps of each kind; limits in seconds, ``max_lines`` per located step.
-
-    ``opening`` says whether to record until the first step ends, for programs that never end one; else the program
-    must end its steps itself. The opening ends after ``limit_s``, and once the recorded steps took that long no
-    further one is recorded, if one could be measured.
-
-    ``steps_from`` is the one signal that ends steps, by its name in `SIGNALS`; None: the best that comes. No step
-    before ``at_step`` is recorded. ``stops`` ends the program once it is recorded. ``window`` counts the recordings of
-    one run of the program, from 1; one that ``is_second`` takes the place of the first. The signal must come ``every``
-    so many times to end a step; how long such steps took that passed unprofiled, and their page faults, may be known
-    before.
-    """
-
-    wait: int = 3
-    warmup: int = 1
-    active: int = 4
-    after: int = 30
-    opening: bool = True
-    limit_s: float = 30.0
-    max_lines: int = 40_000
-    steps_from: str | None = None
-    at_step: int = 0
-    stops: bool = False
-    window: int = 1
-    is_second: bool = False
-    every: int = 1
-    known_step_ns: tuple[int, ...] = ()
-    known_step_faults: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if min(self.wait, self.warmup, self.after, self.at_step) < 0 or self.active < 1:
-            raise ValueError("wait, warmup, after and at_step must be at least 0, active at least 1")
-        if self.steps_from is not None and self.steps_from not in SIGNALS:
-            raise ValueError(f"steps_from must be auto or one of {', '.join(SIGNALS)}: not {self.steps_from!r}")
-
-    @property
-    def chosen_signal(self) -> str | None:
-        """The one signal that ends steps, as the run's file names it; None where the best one does."""
-        return None if self.steps_from is None else SIGNALS[self.steps_from]
-
-    @property
-    def finds_cycles(self) -> bool:
-        """Whether nobody chose what a step is: then it may turn out to be several steps of the optimizer."""
-        chosen = None if self.is_second else self.steps_from
-        return chosen is None and self.every == 1 and not (self.at_step or self.stops)
-
-    def for_window(self, window: int, signal: str) -> Plan:
-        """The plan of a later window, which begins where a step ends that ``signal`` announced."""
-        chosen = next(name for name, given in SIGNALS.items() if given == signal)
-        return replace(self, opening=False, steps_from=chosen, at_step=0, window=window)
-
-    def for_optimizer(self) -> Plan:
-        """The plan of the recording that takes the place of one that came before the optimizer stepped."""
-        return replace(self.for_window(2, SIGNALS["optimizer"]), is_second=True)
-
-    def for_cycles(self, every: int, cycles: int) -> Plan:
-        """The plan of a recording of that many steps that begins where a step of the optimizer ends, and takes
-        ``every`` so many for one. A cycle may be seconds long: none passes between those that are recorded."""
-        wait = self.wait if every == 1 else 0
-        return replace(self.for_optimizer(), wait=wait, warmup=1, active=cycles, after=0, every=every)
 
 
 class Schedule:
@@ -205,6 +133,22 @@ class Schedule:
         recorded; else nothing, and False."""
         if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
             return False
+        self._note_passed(now_ns, count_faults)
+        if self.step % _MOST_TIMED == 0:
+            self._forget_early()
+        return True
+
+    def pass_behind(self, now_ns: int, count_faults: Callable[[], int], most_ns: float) -> int:
+        """The same for a step of ``most_ns`` at most that is timed on behind the planned ones: how long it took, or
+        nothing, and 0."""
+        took_ns = now_ns - self._begun_ns
+        if self.phase is not Phase.AFTER or self._after < self._plan.after or took_ns > most_ns:
+            return 0
+        self._after += 1
+        self._note_passed(now_ns, count_faults)
+        return took_ns
+
+    def _note_passed(self, now_ns: int, count_faults: Callable[[], int]) -> None:
         self.reference_step_ns.append(now_ns - self._begun_ns)
         self._begun_ns = now_ns
         self.step += 1
@@ -212,9 +156,6 @@ class Schedule:
         if now_ns - self._counted_ns >= _COUNT_NS:
             self._spread(count_faults())
             self._counted_ns = now_ns
-        if self.step % _MOST_TIMED == 0:
-            self._forget_early()
-        return True
 
     def restart(self, must_wait: bool = False) -> Phase:
         """The first step begins now: what came before was none. Returns its phase.

@@ -102,8 +102,8 @@ class Child:
 
     def _begin(self, program: Program) -> None:
         from profkit.collect.announce import Announcer
+        from profkit.collect.plan import Plan
         from profkit.collect.profiler import profile
-        from profkit.collect.schedule import Plan
         from profkit.collect.subject import Subject
 
         options = self._options

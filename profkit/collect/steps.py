@@ -21,7 +21,7 @@ from profkit.collect.engine import in_backward_pass
 from profkit.collect.forwards import ForwardCalls
 from profkit.collect.guard import Guard, uncompiled
 from profkit.collect.loader_sites import LoaderSites
-from profkit.collect.schedule import EXPLICIT
+from profkit.collect.plan import EXPLICIT
 from profkit.collect.workers import WorkerWatch
 from profkit.run import LoaderUse, OptimizerUse
 

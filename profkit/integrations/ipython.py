@@ -11,7 +11,7 @@ from typing import Any
 
 import profkit
 from profkit.collect.frames import walk_up
-from profkit.collect.schedule import Plan
+from profkit.collect.plan import Plan
 from profkit.findings import Diagnosis, Finding, Location
 
 _MAGIC = "profkit"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profkit.collect.schedule import Plan
+from profkit.collect.plan import Plan
 from profkit.report.wording import verdict
 from profkit.run import REPORT_FILE
 

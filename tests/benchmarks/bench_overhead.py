@@ -40,8 +40,8 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
 import profkit
+from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
-from profkit.collect.schedule import Plan
 from profkit.collect.subject import Subject
 
 STEPS = 4

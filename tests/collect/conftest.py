@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from profkit.collect.exporting import export
+from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
-from profkit.collect.schedule import Plan
 from profkit.collect.session import Recording
 from tests.collect.reading import Event, read_events
 

@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import profkit
 from profkit.cli import _recording
 from profkit.collect import forwards
+from profkit.collect.plan import SIGNALS, Plan
 from profkit.collect.profiler import profile
-from profkit.collect.schedule import SIGNALS, Phase, Plan, Schedule
+from profkit.collect.schedule import Phase, Schedule
 from profkit.run import load_run
 from tests.collect.reading import is_inside, read_events, steps_of
 

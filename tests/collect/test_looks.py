@@ -11,7 +11,8 @@ import pytest
 
 from profkit.collect import looks as looking
 from profkit.collect.looks import ENOUGH, Looks
-from profkit.collect.schedule import Phase, Plan, Schedule
+from profkit.collect.plan import Plan
+from profkit.collect.schedule import Phase, Schedule
 from profkit.collect.sidefiles import SideFiles
 from profkit.collect.subject import Subject
 from profkit.derive.holding import MIN_SAMPLES
@@ -46,7 +47,7 @@ def looked_after(
     looks = Looks(names, schedule, SideFiles(directory, Subject()), plan.active)
     schedule.begin(0)
     found, now_ns = [], 0
-    while schedule.phase not in (Phase.AFTER, Phase.DONE):
+    while schedule.phase is not Phase.DONE:
         ended, before = schedule.phase, names.taken
         looks.after(ended, sys._getframe())
         if names.taken > before:
@@ -67,10 +68,14 @@ def test_a_cheap_look_comes_after_each_recorded_step(tmp_path: Path, monkeypatch
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), *((Phase.ACTIVE, step) for step in (4, 5, 6, 7))]
 
 
-def test_a_dear_look_comes_after_every_second_measured_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four samples in all: of the located step, the one that passes then, and two of the four measured ones."""
+def test_a_dear_look_comes_after_every_second_measured_step_and_behind_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four samples: of the located step, the one that passes then, and two of the four measured ones. And three of the
+    steps behind these: what begins to grow late grows in four samples too."""
     looks = looked_after(Plan(opening=False), STEP_NS // 99, tmp_path, monkeypatch)
-    assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), (Phase.ACTIVE, 5), (Phase.ACTIVE, 7)]
+    assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), (Phase.ACTIVE, 5), (Phase.ACTIVE, 7),
+                     *((Phase.AFTER, step) for step in (8, 9, 10))]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -89,5 +94,5 @@ def test_there_are_enough_samples_if_the_steps_allow_it_and_always_one_at_the_en
 def test_where_no_step_was_timed_before_the_first_measured_one_is_looked_at_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan(wait=0, warmup=1, active=4, opening=False)
+    plan = Plan(wait=0, warmup=1, active=4, after=0, opening=False)
     assert [step for _, step in looked_after(plan, STEP_NS, tmp_path, monkeypatch)] == [0, 1, 2, 3, 4]

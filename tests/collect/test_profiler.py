@@ -140,7 +140,8 @@ def test_the_settings_are_those_of_the_steps(tmp_path: Path) -> None:
     assert load_run(tmp_path).flags["anomaly_mode"] is True
 
 
-def test_what_the_names_hold_grows_from_step_to_step(tmp_path: Path) -> None:
+def test_what_the_names_hold_grows_from_step_to_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profkit.collect.looks._DEAR", 1e9)
     losses: list[Tensor] = []
     train_step = make_training()
     with profile(tmp_path, wait=1, warmup=1, active=3) as recording:

@@ -16,6 +16,19 @@ class Report:
 
     def compute(self):
         return 1
+
+    def writer(self, i):
+        def write(module, args, output):
+            self.features[i] = output
+        return write
+
+    def watcher(this):
+        return {{"watch": lambda x: this.compute()}}
+
+    def maker(self, i):
+        def make(x):
+            return x + i
+        return make
 """
 
 
@@ -34,6 +47,8 @@ def closing_lines(tmp_path: Path, source: str) -> list[tuple[str, int]]:
         "self.metric = self.compute",
         "self.metrics = {'loss': lambda: self.loss.item()}",
         "self.child = Child(self)",
+        "self.writers = [self.writer(i) for i in range(3)]",
+        "self.hooks.append(self.watcher())",
         "self.children.append(Child(1, parent=self))",
         "self.run = functools.partial(self.compute, 1)",
         "module.register_forward_hook(self.compute); self.module = module",
@@ -50,6 +65,7 @@ def test_an_object_that_comes_to_hold_itself_is_remarked(tmp_path: Path, stateme
     [
         "self.value = value",
         "self.loss = self.compute()",
+        "self.makers = [self.maker(i) for i in range(3)]",
         "self.first = self.second",
         "self.parent = weakref.ref(self)",
         "self.handler = weakref.WeakMethod(self.compute)",

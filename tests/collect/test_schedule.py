@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.collect.schedule import _COUNT_NS, Phase, Plan, Schedule
+from profkit.collect.plan import Plan
+from profkit.collect.schedule import _COUNT_NS, Phase, Schedule
 
 SECOND_NS = 1_000_000_000
 
@@ -142,6 +143,23 @@ def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> 
     assert schedule.advance(_COUNT_NS + 13 * _COUNT_NS // 5, 1030 + 3 * 13) is Phase.ACTIVE
     assert schedule.reference_step_ns == [_COUNT_NS // 5] * 13
     assert schedule.reference_step_faults == [33, *[3] * 12]
+
+
+def test_steps_behind_the_planned_ones_pass_in_the_quick_way_if_they_are_short() -> None:
+    plan = Plan(wait=1, warmup=0, active=1, after=1, opening=False)
+    schedule = Schedule(plan)
+    for now in (10, 20, 30):
+        assert schedule.pass_behind(now, lambda: 7, 100) == 0, "planned"
+        schedule.advance(now, 7)
+        schedule.begin(now, 7)
+    assert schedule.phase is Phase.DONE
+    assert schedule.pass_behind(40, lambda: 7, 100) == 0, "nothing is timed on"
+    schedule.go_on_timing()
+    assert schedule.pass_behind(45, lambda: 9, 15) == 15
+    assert schedule.pass_behind(65, lambda: 9, 15) == 0
+    assert schedule.advance(65, 11) is Phase.DONE
+    assert schedule.after_ns == [10, 15, 20]
+    assert schedule.after_faults == [0, 2, 2]
 
 
 def test_progress_counts_up_to_the_end_of_the_recording() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
-from profkit.collect.schedule import Plan
 from profkit.collect.stopping import STOPPED, RecordingComplete, Stopper
 from profkit.collect.subject import Subject
 from profkit.run import load_run

@@ -18,8 +18,8 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, TensorDataset
 
 from profkit.collect.launch import _catches
+from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
-from profkit.collect.schedule import Plan
 from profkit.collect.windows import WindowRequests, window_directory
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
