@@ -47,8 +47,9 @@ from profkit.collect.subject import Subject
 STEPS = 4
 BEFORE = 3
 """Steps timed without the profiler; one of them passes between the located step and the measured ones."""
-OUTSIDE = 100
-"""Unrecorded steps timed a round: they cost no recording."""
+OUTSIDE_S = 0.4
+OUTSIDE = (20, 400)
+"""How long unrecorded steps are timed a round, which cost no recording, and how many at least and at most."""
 RESAMPLES = 2000
 Step = Callable[[], Tensor]
 
@@ -107,15 +108,20 @@ def by_profkit(step: Step, directory: Path, pauses: list[int]) -> list[int]:
     return took
 
 
+def outside(step: Step) -> range:
+    """So many steps as are timed where nothing is recorded."""
+    return range(min(OUTSIDE[1], max(OUTSIDE[0], round(OUTSIDE_S * 1e9 / timed(step)))))
+
+
 def unprofiled(step: Step) -> list[int]:
-    return [timed(step) for _ in range(OUTSIDE)]
+    return [timed(step) for _ in outside(step)]
 
 
 def before_the_window(step: Step, directory: Path) -> list[int]:
     """Steps that pass while profkit waits for the first one that it is to record."""
-    plan = Plan(wait=10 * OUTSIDE, opening=False, steps_from="optimizer")
+    plan = Plan(wait=10 * OUTSIDE[1], opening=False, steps_from="optimizer")
     with profile.planned(fresh(directory), plan, Subject()):
-        return [timed(step) for _ in range(OUTSIDE)]
+        return [timed(step) for _ in outside(step)]
 
 
 def after_the_window(step: Step, directory: Path) -> list[int]:
@@ -124,7 +130,7 @@ def after_the_window(step: Step, directory: Path) -> list[int]:
         step()
         assert recording.is_over
         step()
-        return [timed(step) for _ in range(OUTSIDE)]
+        return [timed(step) for _ in outside(step)]
 
 
 def fresh(directory: Path) -> Path:
