@@ -168,20 +168,10 @@ class Compiled(Struct, frozen=True):
 
 PROFKIT_FAILED = "profkit failed: "
 """How the note begins that says why a recording was given up."""
-EVALUATION_WITH_GRAD = "evaluation-with-grad"
-"""A model in evaluation mode is called in a loop with autograd on."""
-THREADS_SET = "threads-set"
-"""The number of threads of an operator is set."""
-LOADER_MADE = "loader-made"
-"""A DataLoader is made."""
-CYCLE_CLOSED = "cycle-closed"
-"""Objects come to refer to each other."""
-DOUBLES_MADE = "doubles-made"
-"""Data become a tensor, or a tensor is converted, and what comes of it may be float64."""
 
 
 class Remark(Struct, frozen=True):
-    """What the program's source says of a line, recorded or not."""
+    """What the program's source says of a line, recorded or not; `profkit.remarks` names the kinds."""
 
     kind: str
     site: CallSite

@@ -16,17 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from profkit.collect.frames import source_line
+from profkit.collect.review_anomaly import anomaly_mode_setters
 from profkit.collect.review_cycles import closed_cycles, returns_what_holds_its_object
 from profkit.collect.review_doubles import double_makers
-from profkit.run import (
-    CYCLE_CLOSED,
-    DOUBLES_MADE,
-    EVALUATION_WITH_GRAD,
-    LOADER_MADE,
-    THREADS_SET,
-    CallSite,
-    Remark,
-)
+from profkit.remarks import ANOMALY_MODE_SET, CYCLE_CLOSED, DOUBLES_MADE, EVALUATION_WITH_GRAD, LOADER_MADE, THREADS_SET
+from profkit.run import CallSite, Remark
 
 _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
@@ -79,6 +73,11 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
             for file, inside in all_scopes.items()
             for name, node, methods in inside
             for line in closed_cycles(node, methods)
+        ],
+        ANOMALY_MODE_SET: [
+            (file, _name_at(all_scopes[file], line), line)
+            for file, tree in trees.items()
+            for line in anomaly_mode_setters(tree)
         ],
         DOUBLES_MADE: [
             (file, _name_at(all_scopes[file], line), line)

@@ -41,8 +41,9 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
+from profkit.remarks import ANOMALY_MODE_SET
 from profkit.rules.base import Suspicion, rule
-from profkit.rules.evidence import locations_of, named_operators, works_under
+from profkit.rules.evidence import locations_of, named_operators, remarked, works_under
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, median
@@ -113,12 +114,12 @@ def _is_node(name: str) -> bool:
 
 
 def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
-    """At the line that switches it on, where profkit saw that line run."""
+    """At the line that switches it on: one that profkit saw run, else what the source shows."""
     steps = max(facts.steps.measured_count, 1)
     mask = facts.trace.mask_of(checks)
     searched = round(int(named_operators(facts, "aten::isnan")[checks].sum()) / steps)
     formatting = _stack_formatting(facts)
-    places = locations_of(facts, _lines_with(facts, _ANOMALY))
+    places = locations_of(facts, _lines_with(facts, _ANOMALY)) or remarked(facts, ANOMALY_MODE_SET)
     what = f", and each step searches {format_count(searched, 'gradient')} for NaN" if searched else ""
     return Suspicion(
         message=f"Autograd's anomaly mode is on: each operator of the forward pass formats Python's stack{what}.",

@@ -12,7 +12,8 @@ from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.findings import Location
-from profkit.run import LOADER_MADE, CallSite
+from profkit.remarks import LOADER_MADE
+from profkit.run import CallSite
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct
 

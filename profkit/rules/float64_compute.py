@@ -41,6 +41,7 @@ from profkit.derive.located import in_located_step, marks_before, model_call
 from profkit.derive.operators import has_type, parse_dims, parse_types
 from profkit.derive.places import call_site
 from profkit.findings import Kind, Location
+from profkit.remarks import DOUBLES_MADE
 from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
     Floats,
@@ -52,7 +53,7 @@ from profkit.rules.evidence import (
     share_of_steps,
 )
 from profkit.rules.pricing import run_in_both, scale_with_backward
-from profkit.run import DOUBLES_MADE, Rates
+from profkit.run import Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import is_convolution, work_of

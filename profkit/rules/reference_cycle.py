@@ -41,9 +41,10 @@ from profkit.derive.holding import notable_growth_bytes
 from profkit.derive.located import in_located_step
 from profkit.findings import Kind, Location
 from profkit.marks import GC_MARK
+from profkit.remarks import CYCLE_CLOSED
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, remarked
-from profkit.run import CYCLE_CLOSED, CallSite
+from profkit.run import CallSite
 from profkit.trace.events import Bools, Category, Int64s
 from profkit.trace.values import distinct, median
 from profkit.units import format_bytes

@@ -42,9 +42,9 @@ from profkit.derive.facts import Facts
 from profkit.derive.workers import loader_accounts
 from profkit.experiment import Experiment
 from profkit.findings import Kind, Location
+from profkit.remarks import THREADS_SET
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
 from profkit.rules.evidence import backward_of, locations_of, program_operators, remarked, sites_by_time, spent_ns
-from profkit.run import THREADS_SET
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
 from profkit.savings.simulate import replay, step_time_ns

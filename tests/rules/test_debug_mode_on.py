@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from profkit.remarks import ANOMALY_MODE_SET, DOUBLES_MADE
 from profkit.rules.base import Suspicion
 from profkit.rules.debug_mode_on import debug_mode_on
-from profkit.run import CallSite, Run
+from profkit.run import CallSite, Remark, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, op, rows_named, runtime, step
 
@@ -129,6 +130,17 @@ def test_an_operator_made_of_others_formats_nothing_itself():
 def test_caches_are_not_filled_for_longer_than_the_operator_lasts():
     facts = facts_of(steps_of([*forward(0, 21, 23), *forward(60, 1, 10, sequence=None)]), run=ON)
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.22)
+
+
+def test_where_no_line_was_seen_to_switch_it_on_it_is_the_one_that_the_source_shows():
+    remarks = (Remark(DOUBLES_MADE, CallSite("a.py", 5, "load")), Remark(ANOMALY_MODE_SET, CallSite("a.py", 9, "main")))
+    (found,) = find(facts_of(steps_of(node(10)), run=Run(remarks=remarks)))
+    assert found.location is not None
+    assert found.location.line == 9
+    seen = CallSite("a.py", 2, "f", "torch.autograd.set_detect_anomaly(True)")
+    (found,) = find(facts_of(steps_of(node(10)), run=Run(remarks=remarks), callsites=(seen,)))
+    assert found.location is not None
+    assert found.location.line == 2
 
 
 def test_the_line_is_the_one_that_switches_it_on():

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from profkit.experiment import Case, Experiment
+from profkit.remarks import DOUBLES_MADE
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.float64_compute import float64_compute
-from profkit.run import DOUBLES_MADE, CallSite, Rates, Remark, Run
+from profkit.run import CallSite, Rates, Remark, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 

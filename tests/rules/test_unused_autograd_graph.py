@@ -8,9 +8,10 @@ import pytest
 
 from profkit.diagnosing import diagnose, read_facts
 from profkit.findings import Severity
+from profkit.remarks import EVALUATION_WITH_GRAD
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.unused_autograd_graph import unused_autograd_graph
-from profkit.run import EVALUATION_WITH_GRAD, CallSite, LiveHolder, LiveSample, Remark, Run
+from profkit.run import CallSite, LiveHolder, LiveSample, Remark, Run
 from tests.traces import annotation, facts_of, mark, memory, op, rows_named, step
 
 Json = dict[str, Any]
