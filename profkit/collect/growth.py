@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import CodeType
 
 from profkit.collect.frames import source_line
+from profkit.collect.syntax import name_called
 from profkit.run import CallSite
 
 Parts = tuple[str, ...]
@@ -28,6 +29,7 @@ _JOINERS = frozenset(("cat", "concat", "concatenate", "dstack", "hstack", "stack
 _PUSHERS = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 _POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
 """Functions of `heapq` and `bisect`, that are given the list."""
+_TAKERS = _JOINERS | _POPPERS
 _ANY_ITEM = "[*]"
 _MAX_LINES = 50_000
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -181,7 +183,7 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
     """The names that a node binds or extends, and whether it extends them."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWERS:
         yield _parts_of(node.func.value), True
-    elif isinstance(node, ast.Call) and _name_called(node) in _PUSHERS and node.args:
+    elif isinstance(node, ast.Call) and name_called(node) in _PUSHERS and node.args:
         yield _parts_of(node.args[0]), True
     elif isinstance(node, ast.AugAssign):
         yield _parts_of(node.target), True
@@ -195,10 +197,10 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
 def _limited_by(node: ast.AST) -> Iterator[Parts]:
     """The names that a node empties, measures against a limit, or joins into one tensor."""
     if isinstance(node, ast.Call):
-        called = _name_called(node)
+        called = name_called(node)
         if called in _EMPTIERS and isinstance(node.func, ast.Attribute):
             yield _parts_of(node.func.value)
-        elif called in (_JOINERS | _POPPERS) and node.args:
+        elif called in _TAKERS and node.args:
             yield _parts_of(node.args[0])
     elif isinstance(node, ast.Delete):
         yield from (_parts_of(getattr(target, "value", target)) for target in node.targets)
@@ -207,10 +209,6 @@ def _limited_by(node: ast.AST) -> Iterator[Parts]:
         yield from (rest for target in node.targets if _parts_of(target) == rest)
     elif isinstance(node, ast.Compare):
         yield from _limited_by_comparison(node)
-
-
-def _name_called(call: ast.Call) -> str:
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def _limited_by_comparison(node: ast.Compare) -> Iterator[Parts]:

@@ -26,6 +26,8 @@ _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
 _Scope = tuple[str, ast.AST, Mapping[str, bool]]
 _CALLS = {THREADS_SET: "set_num_threads", LOADER_MADE: "DataLoader"}
+_LINES = {ANOMALY_MODE_SET: anomaly_mode_setters, DOUBLES_MADE: double_makers}
+"""What is found in a whole file, wherever the line stands."""
 _MOST_REMARKS = 100
 """Of one kind."""
 _GUARDS = frozenset(("inference_mode", "no_grad", "set_grad_enabled"))
@@ -74,16 +76,10 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
             for name, node, methods in inside
             for line in closed_cycles(node, methods)
         ],
-        ANOMALY_MODE_SET: [
-            (file, _name_at(all_scopes[file], line), line)
-            for file, tree in trees.items()
-            for line in anomaly_mode_setters(tree)
-        ],
-        DOUBLES_MADE: [
-            (file, _name_at(all_scopes[file], line), line)
-            for file, tree in trees.items()
-            for line in double_makers(tree)
-        ],
+        **{
+            kind: [(file, _name_at(all_scopes[file], at), at) for file, tree in trees.items() for at in find(tree)]
+            for kind, find in _LINES.items()
+        },
     }
     return tuple(Remark(kind, _site(*place)) for kind, places in found.items() for place in places[:_MOST_REMARKS])
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 
+from profkit.collect.syntax import name_called
+
 _SWITCHES = frozenset(("set_detect_anomaly", "detect_anomaly"))
 _OPTION = "detect_anomaly"
 
@@ -18,8 +20,8 @@ def anomaly_mode_setters(tree: ast.Module) -> list[int]:
     lines = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if name in _SWITCHES and not any(map(_is_off, (*node.args, *(word.value for word in node.keywords)))):
+            values = (*node.args, *(word.value for word in node.keywords))
+            if name_called(node) in _SWITCHES and not any(map(_is_off, values)):
                 lines.append(node.lineno)
             lines += [word.value.lineno for word in node.keywords if word.arg == _OPTION and not _is_off(word.value)]
         elif isinstance(node, ast.Dict):

@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
+from profkit.collect.syntax import name_called
+
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _WEAK = frozenset(("ref", "proxy", "WeakMethod", "WeakSet", "WeakValueDictionary", "WeakKeyDictionary"))
 _ADDS = frozenset(("append", "appendleft", "add", "insert", "extend", "setdefault", "update"))
@@ -143,7 +145,7 @@ def _kept_parts(value: ast.AST) -> Iterable[ast.AST]:
 
 def _makes_an_object(call: ast.Call) -> bool:
     """Whether it looks like the constructor of something that keeps what it is given."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    name = name_called(call)
     return name not in _WEAK and (name[:1].isupper() or name == "partial")
 
 

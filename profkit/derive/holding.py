@@ -11,14 +11,12 @@ from math import ceil
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
 from profkit.run import CallSite, LiveHolder
-from profkit.trace.events import NONE, Int64s
+from profkit.trace.events import NONE, Float64s, Int64s
 from profkit.trace.values import median
 
-Float64s = NDArray[np.float64]
 MIN_SAMPLES = 4
 """Fewer steps show three changes or less: growth cannot be told from fluctuation."""
 _AGREES = 0.5

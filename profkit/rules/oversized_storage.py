@@ -29,10 +29,7 @@ the copies would take; and no more than the live bytes grow by the allocator's w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-
-import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
@@ -44,11 +41,10 @@ from profkit.derive.holding import (
     notable_growth_bytes,
     outliving_sites,
 )
-from profkit.derive.operators import item_bytes, parse_dims, parse_types
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, program_operators
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count
 
 _ALSO = 3
@@ -98,19 +94,7 @@ def _where_viewed(facts: Facts, name: GrowingName) -> Location | None:
         return None
     called = program_operators(facts)
     rows = called[operators_of(facts.trace, _TAKING_PARTS)[called]]
-    events = facts.trace.events
-    first, inverse = distinct_rows(events.dims_code[rows], events.types_code[rows])
-    sizes = np.array([_input_bytes(facts, int(row)) for row in rows[first]], dtype=np.int64)
+    sizes = facts.operators.input_bytes[rows]
     wasted = (2 * sizes > name.more_bytes) & (sizes <= name.more_bytes)
-    places = locations_of(facts, distinct(facts.lines.site[rows[wasted[inverse]]])) if rows.size else ()
+    places = locations_of(facts, distinct(facts.lines.site[rows[wasted]]))
     return places[0] if len(places) == 1 else None
-
-
-def _input_bytes(facts: Facts, row: int) -> int:
-    """Of an operator's first input."""
-    events, text_of = facts.trace.events, facts.trace.text_of
-    if events.dims_code[row] < 0:
-        return 0
-    shape = next(iter(parse_dims(text_of(events.dims_code[row]))), ())
-    kind = next(iter(parse_types(text_of(events.types_code[row]))), "") if events.types_code[row] >= 0 else ""
-    return math.prod(shape) * (item_bytes(kind) or 0)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
+Float64s = NDArray[np.float64]
 Int32s = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.int64]

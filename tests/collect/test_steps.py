@@ -3,69 +3,27 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import SGD, Adam
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from profkit.collect.guard import Guard
-from profkit.collect.steps import EXPLICIT, StepSignals
+from profkit.collect.steps import EXPLICIT
 from profkit.run import LoaderUse, OptimizerUse
+from tests.collect.listening import Listener, make_optimizer
 from tests.collect.reading import Event
 
 Record = Callable[[Callable[[], Any]], list[Event]]
 
 
-class Listener:
-    """Counts the ends of steps; ``committed`` makes it refuse a new signal, ``deaf`` any."""
-
-    def __init__(self) -> None:
-        self.ends: list[bool] = []
-        self.errors: list[BaseException] = []
-        self.committed = self.deaf = self.lets_pass = False
-        self.passed = 0
-        self.signals = StepSignals(self, Guard(self.errors.append))
-
-    def hears(self) -> bool:
-        return not self.deaf
-
-    def passes_by(self) -> bool:
-        self.passed += self.lets_pass
-        return self.lets_pass
-
-    def is_committed(self) -> bool:
-        return self.committed
-
-    def end_step(self, is_first: bool) -> None:
-        torch.ops.aten.neg(torch.ones(1))
-        self.ends.append(is_first)
-
-    @contextmanager
-    def on(self, only_explicit: bool = False) -> Iterator[StepSignals]:
-        self.signals.install(only_explicit)
-        try:
-            yield self.signals
-        finally:
-            self.signals.remove()
-
-
 @pytest.fixture
 def listener() -> Listener:
     return Listener()
-
-
-def make_optimizer(kind: type[Any] = SGD, **options: Any) -> Optimizer:
-    parameter = nn.Parameter(torch.ones(3))
-    parameter.grad = torch.ones(3)
-    made: Optimizer = kind([parameter], lr=0.1, **options)
-    return made
 
 
 class Numbers(Dataset[int]):
@@ -88,32 +46,6 @@ def test_each_step_of_the_optimizer_ends_a_step(listener: Listener) -> None:
             optimizer.step()
     assert listener.ends == [True, False, False]
     assert signals.name == "optimizer"
-
-
-def test_steps_that_pass_by_end_by_the_quick_way_alone(listener: Listener) -> None:
-    """The first tells which optimizer it is that ends steps; another's steps go neither way."""
-    first, second = make_optimizer(), make_optimizer()
-    with listener.on():
-        first.step()
-        listener.lets_pass = True
-        for _ in range(3):
-            first.step()
-            second.step()
-        listener.lets_pass = False
-        first.step()
-    assert (listener.passed, len(listener.ends)) == (3, 2)
-
-
-def test_an_error_on_the_quick_way_is_met_again_on_the_other(listener: Listener, monkeypatch: Any) -> None:
-    def fails() -> bool:
-        raise ValueError("broken")
-
-    monkeypatch.setattr(listener, "passes_by", fails)
-    optimizer = make_optimizer()
-    with listener.on():
-        for _ in range(3):
-            optimizer.step()
-    assert (len(listener.ends), listener.errors) == (3, [])
 
 
 def test_the_step_ends_after_the_optimizers_own_range(recorded: Record, listener: Listener) -> None:

@@ -199,6 +199,13 @@ def test_a_body_of_several_lines_is_one_finding_at_the_costliest():
     assert (found.location.line, [place.line for place in found.also]) == (6, [5])
 
 
+def mapped(at: float, called: Callable[[float], list[Json]]) -> list[Json]:
+    """A line takes the 64 elements of a tensor and calls a function for each, at a second line."""
+    calls = [[mark(1, at + 20 * n + 20, 18), *called(at + 20 * n + 20)] for n in range(64)]
+    taking = tensor_op("aten::unbind", at + 5, 10, [64, 1])
+    return [mark(0, at + 1, 1400), taking, *(event for call in calls for event in call)]
+
+
 def test_a_function_that_the_loop_calls_for_each_element_is_not_the_place():
     """The loop's line takes the element, and hands it to a function that costs most."""
     sites = (CallSite("heat.py", 34, "encode"), CallSite("heat.py", 18, "blob"))
@@ -217,12 +224,10 @@ def test_a_function_that_gets_elements_taken_all_at_once_is_not_the_place_either
     """`map(blob, rows)` takes them apart before the first call."""
     sites = (CallSite("heat.py", 34, "encode"), CallSite("heat.py", 18, "blob"))
 
-    def body(at: float) -> list[Json]:
-        calls = [[mark(1, at + 20 * n + 20, 18), tensor_op("aten::exp", at + 20 * n + 21, 15, [1])] for n in range(64)]
-        taking = tensor_op("aten::unbind", at + 5, 10, [64, 1])
-        return [mark(0, at + 1, 1400), taking, *(event for call in calls for event in call)]
+    def called(at: float) -> list[Json]:
+        return [tensor_op("aten::exp", at + 1, 15, [1])]
 
-    (found,) = find(facts_of(steps_of(body, 2000), callsites=sites))
+    (found,) = find(facts_of(steps_of(lambda at: mapped(at, called), 2000), callsites=sites))
     assert found.location is not None
     assert (found.location.line, [place.line for place in found.also]) == (34, [18])
 
@@ -231,13 +236,10 @@ def test_where_the_loop_goes_over_a_tensor_its_line_is_the_place_though_others_t
     """`[overlap(box) for box in boxes]`, of a function that reads the box's corners."""
     sites = (CallSite("match.py", 34, "quality"), CallSite("match.py", 18, "overlap"))
 
-    def body(at: float) -> list[Json]:
-        calls = [[mark(1, at + 20 * n + 20, 18), select(at + 20 * n + 21), select(at + 20 * n + 27),
-                  tensor_op("aten::exp", at + 20 * n + 33, 4, [1])] for n in range(64)]  # fmt: skip
-        taking = tensor_op("aten::unbind", at + 5, 10, [64, 1])
-        return [mark(0, at + 1, 1400), taking, *(event for call in calls for event in call)]
+    def called(at: float) -> list[Json]:
+        return [select(at + 1), select(at + 7), tensor_op("aten::exp", at + 13, 4, [1])]
 
-    (found,) = find(facts_of(steps_of(body, 2000), callsites=sites))
+    (found,) = find(facts_of(steps_of(lambda at: mapped(at, called), 2000), callsites=sites))
     assert found.location is not None
     assert (found.location.line, [place.line for place in found.also]) == (34, [18])
 
