@@ -1,7 +1,8 @@
-"""Recording a piece of a test with torch.profiler, as a run does."""
+"""What tests of recordings share: a recording of one call, a closer watch, and that nothing stays on."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from profkit.collect.exporting import export
 from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
+from profkit.collect.sampler import Sampler
 from profkit.collect.session import Recording
 from tests.collect.reading import Event, read_events
 
@@ -30,6 +32,18 @@ def recorded(tmp_path: Path) -> Callable[[Callable[[], Any]], list[Event]]:
         return read_events(tmp_path)
 
     return record
+
+
+@pytest.fixture
+def warnings_said(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """What was written to stderr since the last call."""
+    return lambda: capfd.readouterr().err
+
+
+@pytest.fixture
+def watched_closely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampling thread looks as often as it can."""
+    monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
 
 
 @pytest.fixture(autouse=True)

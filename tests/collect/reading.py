@@ -42,3 +42,7 @@ def marks_around(event: Event, events: list[Event]) -> list[int]:
     around = [mark for mark in marks_of(events) if mark["tid"] == event["tid"] and is_inside(event, mark)]
     around.sort(key=lambda mark: (mark["ts"], -mark["dur"]))
     return [int(mark["name"].removeprefix(LINE_MARK)) for mark in around]
+
+
+def traces_in(directory: Path) -> list[Path]:
+    return list(directory.glob("*.pt.trace.json.gz"))

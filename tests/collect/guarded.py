@@ -1,0 +1,45 @@
+"""A training that is recorded from outside, and what is left of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.collect.reading import read_events, steps_of
+from tests.end_to_end.running import Outcome, diagnose_forked
+from tests.forks import Forks
+
+TRAINING = """\
+import os, resource, shutil, signal, sys, threading
+import torch
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started without
+parameter = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+
+
+def train(steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (parameter * 2).sum().backward()
+        optimizer.step()
+    print("trained", steps, parameter.tolist(), flush=True)
+
+
+"""
+
+
+RECORDED = 12
+"""Steps until the recording is whole and written: the opening, 3 timed, 5 recorded and some after."""
+
+
+def run(directory: Path, forks: Forks, end: str, *options: str) -> Outcome:
+    program = directory / "program.py"
+    program.write_text(TRAINING + end)
+    outcome = diagnose_forked(forks, *options, str(program), directory=directory)
+    assert "profkit/collect" not in outcome.stderr, outcome.stderr
+    return outcome
+
+
+def assert_diagnosed(outcome: Outcome, directory: Path) -> None:
+    assert outcome.diagnosis["timing"]["steps_from"] == "the optimizer's steps", outcome.stderr
+    assert sorted(steps_of(read_events(directory / "run"))) == [2, 4, 5, 6, 7]

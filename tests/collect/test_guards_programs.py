@@ -1,0 +1,161 @@
+"""Programs that do what a recording must not mind: threads, profilers of their own, deep recursion, ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profkit.run import find_trace, load_run
+from tests.collect.guarded import RECORDED, assert_diagnosed, run
+from tests.collect.reading import read_events, steps_of
+from tests.forks import Forks
+
+pytestmark = pytest.mark.slow
+
+
+THREADED = """\
+losses = []
+worker = threading.Thread(target=train, args=(6,))
+worker.start()
+worker.join()
+train({steps})
+worker = threading.Thread(target=os.urandom, args=(9,), daemon=True)
+worker.start()
+print(threading.active_count() >= 1)
+"""
+
+
+def test_steps_of_other_threads_end_none_of_the_recorded_ones(tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, THREADED.format(steps=RECORDED))
+    assert outcome.status == 0, outcome.stderr
+    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5, 6, 7]
+
+
+OWN_PROFILER = """\
+train({before})
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+    train(3)
+print(sum(event.count for event in own.key_averages() if event.key == "aten::mul"))
+train(8)
+"""
+
+
+@pytest.mark.parametrize("before", [0, 2, 7, RECORDED])
+def test_a_profiler_of_the_programs_own_gets_its_recording(tmp_path: Path, forks: Forks, before: int) -> None:
+    outcome = run(tmp_path, forks, OWN_PROFILER.format(before=before))
+    assert outcome.status in (0, 2), outcome.stderr
+    assert "\n6\n" in outcome.stdout  # one multiplication forward and one backward in each of three steps
+    if before >= 7:
+        assert outcome.diagnosis["timing"]["steps"] >= 1
+
+
+NESTED = """\
+import profkit
+with profkit.profile("inner") as inner:
+    train({steps})
+print(inner.diagnosis)
+"""
+
+
+def test_a_profile_inside_a_profiled_program_leaves_one_recording(tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, NESTED.format(steps=RECORDED))
+    assert outcome.status == 0, outcome.stderr
+    assert "\nNone\n" in outcome.stdout
+    assert "another profkit.profile is on" in outcome.stderr
+    assert not (tmp_path / "inner").exists()
+    assert_diagnosed(outcome, tmp_path)
+
+
+DEEP = """\
+import sys
+
+def nest(x, depth):
+    return nest(x * 1.0, depth - 1) if depth else x
+
+def fall(x):
+    return fall(x * 1.0)
+
+for step in range(12):
+    optimizer.zero_grad()
+    try:
+        fall(parameter)
+    except RecursionError:
+        pass
+    nest(parameter, sys.getrecursionlimit() - 100).sum().backward()
+    optimizer.step()
+print(parameter.tolist())
+"""
+
+
+def test_a_recursion_as_deep_as_python_lets_it_ends_the_location_of_lines_only(tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, DEEP)
+    assert outcome.status == 0, outcome.stderr
+    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5, 6, 7]
+    assert any("recursed as deep as it may" in note for note in load_run(tmp_path / "run").notes)
+
+
+TINY = """\
+for _ in range(4):
+    total = torch.zeros(())
+    for _ in range(250_000):
+        total = total + 1
+    optimizer.zero_grad()
+    (parameter.sum() * total).backward()
+    optimizer.step()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, flush=True)
+"""
+
+
+def test_a_step_of_ever_so_many_operators_is_cut_off_before_it_fills_the_memory(tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, TINY)
+    assert outcome.status == 0, outcome.stderr
+    assert "a step was so long that the recording was ended in the middle of it" in load_run(tmp_path / "run").notes
+    peaks_mb = [int(line) for line in outcome.stdout.splitlines()[:4]]
+    assert peaks_mb[-1] < 2000, peaks_mb
+
+
+RANKS = """\
+import json, sys
+import torch
+import torch.distributed
+import profkit
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with profkit.profile("run") as recording:
+    for _ in range(12):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+rank = torch.distributed.get_rank()
+torch.distributed.destroy_process_group()
+with open(f"said{rank}", "w") as file:
+    json.dump([str(recording.directory), recording.diagnosis.timing.steps], file)
+"""
+
+
+def test_each_process_of_torchrun_leaves_a_run_directory_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ranks.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+    assert result.returncode == 0, result.stderr
+    for rank in (0, 1):
+        directory, steps = json.loads((tmp_path / f"said{rank}").read_text())
+        assert directory == f"run/rank{rank}"
+        assert steps >= 3  # the measured ones, but for one that something disturbed
+        assert find_trace(tmp_path / "run" / f"rank{rank}") is not None
+
+
+def test_a_launched_program_alone_has_its_directory_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    from profkit.run import directory_of_rank
+
+    monkeypatch.setattr(os, "environ", {"RANK": "0", "WORLD_SIZE": "1"})
+    assert directory_of_rank(Path("run")) == Path("run")
+    monkeypatch.setattr(os, "environ", {"RANK": "3", "WORLD_SIZE": "4"})
+    assert directory_of_rank(Path("run")) == Path("run/rank3")

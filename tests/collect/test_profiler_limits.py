@@ -1,0 +1,123 @@
+"""``profkit.profile`` around steps that are too long or hold too much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from profkit.collect import bounds, opening
+from profkit.collect.profiler import profile
+from profkit.run import load_callsites, load_run
+from tests.collect.reading import marks_around, read_events, steps_of
+from tests.collect.training import compute_until, train
+
+
+def spend_lines_of(recording: profile, count: int) -> None:
+    """Leave the tracer so many lines, now and at each start."""
+    assert recording._recorder is not None
+    tracer = recording._recorder._tracer
+    tracer.max_lines = tracer._lines_left = count
+
+
+def is_off() -> bool:
+    return not torch.autograd._profiler_enabled()
+
+
+@pytest.mark.usefixtures("watched_closely")
+def test_the_opening_ends_after_its_time_even_in_a_loop_of_operators(tmp_path: Path) -> None:
+    with profile(tmp_path, limit_s=0.0):
+        compute_until(is_off)
+    assert load_run(tmp_path).notes[0].startswith("no step ended for so long that only the beginning")
+    assert is_off()
+    assert "aten::add" in {event["name"] for event in read_events(tmp_path)}
+
+
+@pytest.mark.usefixtures("watched_closely")
+def test_the_opening_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "GROWTH_BYTES", 0)
+    with profile(tmp_path) as recording:
+        spend_lines_of(recording, 1000)
+        compute_until(is_off)
+    assert load_run(tmp_path).notes[0].startswith("no step ended for so long that only the beginning")
+    assert is_off()
+
+
+@pytest.mark.usefixtures("watched_closely")
+def test_an_opening_without_operators_begins_anew_until_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[int] = []
+    look_at = opening.Opening.look_at
+
+    def count(self: opening.Opening) -> bool:
+        parts.append(1)
+        return look_at(self)
+
+    monkeypatch.setattr(opening.Opening, "look_at", count)
+    with profile(tmp_path) as recording:
+        spend_lines_of(recording, 100)
+        for _ in range(5_000_000):
+            if len(parts) > 2:
+                break
+        torch.rand(8) * 2
+    run, events = load_run(tmp_path), read_events(tmp_path)
+    assert run.notes == ()
+    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
+    assert load_callsites(tmp_path)[marks_around(multiplication, events)[-1]].source == "torch.rand(8) * 2"
+
+
+@pytest.mark.usefixtures("watched_closely")
+def test_a_step_that_never_ends_is_cut_off(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=0, warmup=0, active=1, limit_s=0.0) as recording:
+        recording.step()
+        compute_until(is_off)
+    assert "a step was so long that the recording was ended in the middle of it" in load_run(tmp_path).notes
+    assert sorted(steps_of(read_events(tmp_path))) == [0]
+
+
+@pytest.mark.usefixtures("watched_closely")
+def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "GROWTH_BYTES", -1)
+    monkeypatch.setattr(bounds, "_GRACE_S", 0.0)
+    with profile(tmp_path, wait=0) as recording:
+        spend_lines_of(recording, 1000)
+        recording.step()
+        compute_until(is_off)
+    assert "a step was so long that the recording was ended in the middle of it" in load_run(tmp_path).notes
+    assert sorted(steps_of(read_events(tmp_path))) == [0]
+
+
+def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        for _ in range(8):
+            torch.rand(8) * 2
+            recording.step()
+            spend_lines_of(recording, 3)
+            for _ in range(100):
+                len("a line without an operator")
+    assert load_run(tmp_path).notes == ("lines were located for the first 3 lines that ran, and no longer",)
+    assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
+
+
+def test_a_full_opening_foretells_large_steps_of_which_fewer_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 300)
+    with profile(tmp_path, wait=0, warmup=1, active=50) as recording:
+        for _ in range(100):
+            torch.rand(8) * 2
+        recording.step()
+        train(8, recording)
+    assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
+    assert load_run(tmp_path).notes == ("fewer steps were recorded than planned, because they are long",)
+
+
+def test_long_steps_are_fewer_and_that_is_noted(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=0, warmup=1, active=50, limit_s=1e-6) as recording:
+        train(8, recording)
+    assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
+    assert "fewer steps were recorded than planned, because they are long" in load_run(tmp_path).notes

@@ -1,0 +1,89 @@
+"""Which steps ``profkit.profile`` records, and what is left of programs that end early."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from profkit.collect.profiler import profile
+from profkit.run import load_callsites, load_run
+from tests.collect.reading import is_inside, marks_around, read_events, steps_of
+from tests.collect.training import make_training, train
+
+
+def test_a_program_without_steps_is_recorded_from_its_start(tmp_path: Path) -> None:
+    with profile(tmp_path):
+        torch.rand(8) * 2
+    run, events = load_run(tmp_path), read_events(tmp_path)
+    (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
+    assert load_callsites(tmp_path)[marks_around(multiplication, events)[-1]].source == "torch.rand(8) * 2"
+    assert (run.step_signal, run.reference_step_ns, steps_of(events)) == (None, (), {})
+
+
+def test_a_program_that_ends_while_it_is_timed_leaves_its_beginning(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=5) as recording:
+        train(3, recording)
+    run = load_run(tmp_path)
+    assert run.notes == ("only 2 whole steps passed, none of them recorded: the program's beginning is all there is",)
+    assert "aten::addmm" in {event["name"] for event in read_events(tmp_path)}
+    assert len(run.reference_step_ns) == 2
+
+
+def test_a_program_that_ends_among_the_recorded_steps_leaves_the_whole_ones(tmp_path: Path) -> None:
+    train_step = make_training()
+    with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
+        for _ in range(4):
+            train_step()
+            recording.step()
+        train_step()
+    events = read_events(tmp_path)
+    assert sorted(steps_of(events)) == [0, 2]
+    assert [event["name"] for event in events if event["name"] == "profkit.remainder"] == ["profkit.remainder"]
+
+
+def test_the_beginning_is_better_than_a_part_of_a_step(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=0, warmup=0, active=1) as recording:
+        torch.rand(8) * 2
+        recording.step()
+        torch.rand(8) + 2
+    assert load_run(tmp_path).notes == (
+        "only 0 whole steps passed, none of them recorded: the program's beginning is all there is",
+    )
+    assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
+
+
+def test_a_forgotten_step_is_replaced_by_the_optimizers(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=1, warmup=1, active=2):
+        train(6)
+    assert load_run(tmp_path).step_signal == "optimizer"
+    assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
+
+
+def test_an_explicit_step_after_the_first_optimizer_step_takes_over(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=0, warmup=0, active=2) as recording:
+        train(4, recording)
+    run, events = load_run(tmp_path), read_events(tmp_path)
+    assert run.step_signal == "step()"
+    names = [event["name"] for event in events if event["name"].startswith(("ProfilerStep#", "Optimizer.step#"))]
+    assert names == ["ProfilerStep#0", "Optimizer.step#SGD.step", "ProfilerStep#1", "Optimizer.step#SGD.step"]
+
+
+def test_batches_are_steps_where_nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profkit.collect.steps.living_optimizers", list)  # other tests' may live on
+    model = nn.Linear(4, 1)
+    with profile(tmp_path, wait=1, warmup=1, active=2), torch.no_grad():
+        for (batch,) in DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=8):
+            model(batch)
+    run, events = load_run(tmp_path), read_events(tmp_path)
+    assert run.step_signal == "dataloader"
+    assert [(use.workers, use.batch_size) for use in run.loaders] == [(0, 8)]
+    assert (run.handing_over is not None) == hasattr(os, "memfd_create")
+    for step in steps_of(events).values():
+        inside = [event["name"] for event in events if is_inside(event, step)]
+        assert inside.count("aten::linear") == 1
+        assert sum(name.startswith("enumerate(DataLoader)#") for name in inside) == 1
