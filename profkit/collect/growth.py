@@ -30,7 +30,8 @@ _PUSHERS = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 _POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
 """Functions of `heapq` and `bisect`, that are given the list."""
 _TAKERS = _JOINERS | _POPPERS
-_ANY_ITEM = "[*]"
+ANY_ITEM = "[*]"
+"""An item of a container whose keys have no names."""
 _MAX_LINES = 50_000
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -95,7 +96,7 @@ class GrowthLines:
         """The line that extends ``parts``, or None where no line of the files visibly does."""
         ranked = sorted(self._candidates(parts, origin), key=lambda pair: pair[0], reverse=True)
         if not ranked:
-            return self.find(parts, origin.around) if origin.around is not None else None
+            return next((found for other in _wider(parts, origin) if (found := self.find(*other))), None)
         best = ranked[0][1]
         source = source_line(origin.file, best.line)
         return CallSite(origin.file, best.line, best.function, source)
@@ -105,7 +106,7 @@ class GrowthLines:
         changes = [change for change in self._changes_of(origin.file) if _likeness_within(change, parts, origin)]
         if any(change.limits or (change.recurs and not change.extends) for change in changes):
             return True
-        return origin.around is not None and self.is_bounded(parts, origin.around)
+        return any(self.is_bounded(*other) for other in _wider(parts, origin))
 
     def _candidates(self, parts: Parts, origin: Origin) -> Iterator[tuple[tuple[int, ...], _Change]]:
         """Changes of the name with their rank, in the order of the reasons that the module names."""
@@ -119,6 +120,14 @@ class GrowthLines:
         if file not in self._changes:
             self._changes[file] = _changes_in(file)
         return self._changes[file]
+
+
+def _wider(parts: Parts, origin: Origin) -> Iterator[tuple[Parts, Origin]]:
+    """Where else a change of the name may stand: around the object, or where the sequence that it is in changes."""
+    if origin.around is not None:
+        yield parts, origin.around
+    elif ANY_ITEM in parts:
+        yield parts[: parts.index(ANY_ITEM)], origin
 
 
 def _likeness_within(change: _Change, parts: Parts, origin: Origin) -> int:
@@ -146,7 +155,7 @@ def _likeness(changed: Parts, held: Parts) -> int:
     other, 0 for another name."""
     shorter = min(len(changed), len(held))
     pairs = zip(changed[:shorter], held[:shorter], strict=True)
-    if not shorter or any(a != b and not (a == _ANY_ITEM and b.startswith("[")) for a, b in pairs):
+    if not shorter or any(a != b and not (a == ANY_ITEM and b.startswith("[")) for a, b in pairs):
         return 0
     if len(changed) != len(held):
         return int(_are_items((*changed[shorter:], *held[shorter:])))
@@ -241,8 +250,8 @@ def _parts_of(node: ast.AST) -> Parts:
         inner = _parts_of(node.value)
         key = node.slice
         known = isinstance(key, ast.Constant) and isinstance(key.value, str)
-        return (*inner, f"[{key.value!r}]" if known else _ANY_ITEM) if inner else ()  # type: ignore[attr-defined]  # known
+        return (*inner, f"[{key.value!r}]" if known else ANY_ITEM) if inner else ()  # type: ignore[attr-defined]  # known
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
         inner = _parts_of(node.func.value)
-        return (*inner, _ANY_ITEM) if inner else ()
+        return (*inner, ANY_ITEM) if inner else ()
     return ()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from profkit.collect.frames import source_file
-from profkit.collect.growth import Origin, Parts
+from profkit.collect.growth import ANY_ITEM, Origin, Parts
 
 _MAX_NAMED_KEYS = 64
 _SAMPLE = 100
@@ -29,13 +29,15 @@ _LARGE_BYTES = 1 << 20
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, range, slice, type(None), ModuleType))
 _OWNED_BY_MODULE = frozenset(("_parameters", "_buffers", "_modules"))
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, deque, set, frozenset)
+_GROWING = (dict, list, deque, set)
 
 
 class Reached(NamedTuple):
     """An object and the name that reached it. ``weight`` is the number of objects that it stands for.
 
-    Inside a sequence everything counts under the sequence's own name: ``is_element`` says so. ``is_bounded`` says that
-    a container on the way drops the oldest when it is full.
+    Inside a sequence everything counts under the sequence's own name: ``is_element`` says so. But for the containers of
+    the objects in it, which may grow while the sequence does not: ``probes[*].readings``. ``is_bounded`` says that a
+    container on the way drops the oldest when it is full.
     """
 
     value: object
@@ -110,9 +112,14 @@ class Reach:
                     yield Reached(cell.cell_contents, (name,), Origin(source_file(code)), depth=1)
 
     def _attributes(self, names: Mapping[str, Any], owner: type, reached: Reached) -> Iterator[Reached]:
-        origin = self._origin_in(owner, reached)
+        inside = reached._replace(parts=(*reached.parts, ANY_ITEM), is_element=False) if reached.is_element else reached
+        origin, growing = self._origin_in(owner, reached), self._origin_in(owner, inside)
         for name, value in list(names.items()):
-            if not name.startswith("__"):
+            if name.startswith("__"):
+                continue
+            if _base_of(type(value)) in _GROWING:
+                yield inside.child(f".{name}", value, growing)
+            else:
                 yield reached.child(f".{name}", value, origin)
 
     def _origin_in(self, owner: type, reached: Reached) -> Origin:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 _TAKES_A_TYPE = frozenset(("from_numpy", "as_tensor", "tensor", "asarray"))
 _CONVERTS = frozenset(("float", "half", "bfloat16", "long", "int", "bool", "to", "type", "type_as", "short"))
+_LEAVES = frozenset(("numpy", "tolist", "item"))
 _DOUBLES = frozenset(("float64", "double"))
 _MAKES_INTEGERS = frozenset(("integers", "randint", "permutation", "argsort", "argmax", "argmin", "searchsorted",
                              "digitize", "bincount", "binomial", "poisson", "geometric", "zipf"))  # fmt: skip
@@ -29,7 +30,7 @@ def double_makers(tree: ast.Module) -> list[int]:
     taken: list[int] = []
     converted: list[int] = []
     integers = _integer_names(tree)
-    for call, is_converted in _calls(tree, False):
+    for call, is_converted in _calls(tree):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         types = {part.attr for part in ast.walk(call) if isinstance(part, ast.Attribute)}
         if name == "set_default_dtype" and types & _DOUBLES:
@@ -47,14 +48,16 @@ def double_makers(tree: ast.Module) -> list[int]:
     return list(dict.fromkeys(everywhere + sorted(named) + sorted(taken) + sorted(converted)))
 
 
-def _calls(node: ast.AST, is_converted: bool) -> Iterator[tuple[ast.Call, bool]]:
-    """All calls, and whether what they give is converted to another type at once."""
+def _calls(node: ast.AST, is_converted: bool = False, is_left: bool = False) -> Iterator[tuple[ast.Call, bool]]:
+    """All calls, and whether what they give is converted to another type at once, or, ``is_left``, is part of a formula
+    whose result is no tensor."""
     if isinstance(node, ast.Call):
-        yield node, is_converted
+        yield node, is_converted or is_left
+    is_left = is_left or (isinstance(node, ast.Attribute) and node.attr in _LEAVES)
     for child in ast.iter_child_nodes(node):
         converts = isinstance(node, ast.Attribute) and node.attr in _CONVERTS
         chained = isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)) and child is _first_part(node)
-        yield from _calls(child, converts or (is_converted and chained))
+        yield from _calls(child, converts or (is_converted and chained), is_left)
 
 
 def _first_part(node: ast.Call | ast.Attribute | ast.Subscript) -> ast.expr:

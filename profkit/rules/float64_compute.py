@@ -3,8 +3,8 @@
 What it detects
 Operators (matrix products and convolutions of any size, others from 4,096 elements on) with an input tensor of type
 `double`, where float32 would make the step at least 1 % shorter. Zero-dimensional doubles, as optimizers keep them, and
-the conversion of data that arrives as float64 do not count; nor do doubles that the step itself casts to in order to
-solve or decompose a matrix.
+the conversion of data that arrives as float64 do not count; nor do doubles that the program asks for by name, or the
+step itself casts to, in order to solve or decompose a matrix.
 
 Why is this bad?
 NumPy's default is float64, PyTorch's is float32. A tensor made from an array keeps the array's type, and from then on
@@ -66,6 +66,7 @@ _MIN_ELEMENTS = 4096
 """32 KiB of doubles fill a first-level cache; on fewer an operator's time is that of its dispatch, not of its data."""
 _MAKES_TENSORS = re.compile(r"\b(from_numpy|as_tensor|tensor|double|float64|asarray|from_dlpack)\b")
 """What such a line reads like: the trace shows that doubles arrive, the source which line brought them."""
+_NAMES_DOUBLES = re.compile(r"\b(float64|double)\b")
 _CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
 _DOUBLE = "7"
 """``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``."""
@@ -118,12 +119,13 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
 
 def _are_needed(facts: Facts, called: Rows, rows: Rows, made: Rows) -> bool:
     """Whether the step itself casts to doubles, before any operator on them, or the program makes them the type of all
-    new tensors, and the step then solves or decomposes a matrix: that loses half the digits of an ill-conditioned one,
-    so the program asks for more of them."""
+    new tensors, or asks for them by name, and the step then solves or decomposes a matrix: that loses half the digits
+    of an ill-conditioned one, so the program asks for more of them."""
     doubles = called[facts.once(_holds_doubles)[called]]
     if not operators_of(facts.trace, DECOMPOSITION)[doubles].any():
         return False
-    if facts.run.flags.get("default_dtype") == "float64":
+    is_default = facts.run.flags.get("default_dtype") == "float64"
+    if is_default or any(_NAMES_DOUBLES.search(place.source) for place in remarked(facts, DOUBLES_MADE)):
         return True
     if not made.size:
         return False

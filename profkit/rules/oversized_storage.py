@@ -29,6 +29,7 @@ the copies would take; and no more than the live bytes grow by the allocator's w
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
@@ -70,8 +71,9 @@ def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
 def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
     """What a container with a maximum wastes does not grow for ever: its share of the peak so far is what counts."""
     kept = Location.of(name.site) if name.site else None
-    location = _where_viewed(facts, name) or kept
-    others = (kept, *locations_of(facts, outliving_sites(facts)[:_ALSO]))
+    viewed = _where_viewed(facts, name)
+    location = kept if kept and _makes_what_it_keeps(kept.source) else viewed or kept
+    others = (kept, viewed, *locations_of(facts, outliving_sites(facts)[:_ALSO]))
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, of "
         f"{format_bytes(name.more_used_bytes)}, and with them storages of {format_bytes(name.more_bytes)}.",
@@ -85,6 +87,19 @@ def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
         count=name.more_tensors,
         evidence={"storage_bytes_per_step": name.more_bytes, "used_bytes_per_step": name.more_used_bytes},
     )
+
+
+def _makes_what_it_keeps(source: str) -> bool:
+    """Whether a line such as ``kept.append(part(x))`` or ``kept[i] = part(x)`` makes what it adds, so that it can add a
+    copy as well. What has a name already may be more than the tensor."""
+    try:
+        (line,) = ast.parse(source.strip()).body
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    value = getattr(line, "value", None)
+    if isinstance(line, ast.Expr) and isinstance(value, ast.Call):
+        value = next(iter(value.args[-1:]), None)
+    return value is not None and not isinstance(value, ast.Name)
 
 
 def _where_viewed(facts: Facts, name: GrowingName) -> Location | None:

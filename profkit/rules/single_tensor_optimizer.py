@@ -4,7 +4,8 @@ What it detects
 Inside `Optimizer.step` of an optimizer of `torch.optim` that could do otherwise, or of the program's own: several
 elementwise operators for each parameter, and none of those that take all parameters at once (`_foreach_…`, `_fused_…`).
 On a GPU, or where the program asked for it with `foreach=False` or wrote the loop itself, it is a fault. On a CPU the
-loop is what PyTorch chooses by itself, so there it is an opportunity.
+loop is what PyTorch chooses by itself, so there it is an opportunity; and so is a loop of the program's own that makes
+the updates of Adam and spends its time on their data, which only a fused update would save.
 
 Why is this bad?
 Each operator is a call of Python and the dispatcher, on a GPU also a launch, for a few kilobytes of data; and each
@@ -30,21 +31,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
-from profkit.derive.located import in_located_step
 from profkit.derive.operators import parse_dims
+from profkit.derive.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
 from profkit.derive.traffic import measure_traffic
 from profkit.experiment import Case, Experiment
-from profkit.findings import Kind
+from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, Trial, rule
-from profkit.rules.evidence import group_by_site, share_of_steps, spent_ns, works_under
+from profkit.rules.evidence import (
+    busiest_site,
+    group_by_site,
+    locations_of,
+    share_of_steps,
+    spent_ns,
+    works_under,
+)
 from profkit.rules.pricing import call_ns
+from profkit.run import CallSite
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Rows
 from profkit.trace.values import distinct, quantile
 from profkit.units import format_count, format_time
 
@@ -76,24 +85,35 @@ class _Updates(Struct, frozen=True):
     per_parameter: float
     is_own: bool = False
     """Whether the loop stands in the program's own optimizer."""
+    head: CallSite | None = None
+    """Of such a loop the line that goes round, where it is known."""
+    may_be_adam: bool = False
+    """Whether it makes the updates of Adam, as far as its operators tell."""
 
     @property
     def parameters(self) -> int:
         return max(1, round(len(self.operators) / self.per_parameter / len(self.steps)))
 
+    @property
+    def fused_states(self) -> int | None:
+        """Tensors of state that a fused update would keep; None where there is none that does the same."""
+        return _FUSED["Adam"] if self.may_be_adam else _FUSED.get(self.name)
+
 
 @rule(Kind.FAULT, Need.OPERATORS)
 def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
     """Look at each optimizer's steps, by class and line."""
-    for updates in _find_updates(facts):
-        per_step = len(updates.operators) / len(updates.steps)
-        if per_step < _MIN_OPERATORS or updates.per_parameter < _MIN_PER_PARAMETER:
+    for found in _find_updates(facts):
+        per_step = len(found.operators) / len(found.steps)
+        if per_step < _MIN_OPERATORS or found.per_parameter < _MIN_PER_PARAMETER:
             continue
-        asked = updates.is_own or any(
-            use.name == updates.name and use.foreach is False and not use.fused for use in facts.run.optimizers
+        asked = found.is_own or any(
+            use.name == found.name and use.foreach is False and not use.fused for use in facts.run.optimizers
         )
-        work = works_under(facts, facts.trace.mask_of(updates.steps))
-        if not (work.size or updates.name in _FUSED or (asked and _loops_mostly(facts, updates))):
+        work = works_under(facts, facts.trace.mask_of(found.steps))
+        pays_by_itself = bool(work.size) or (asked and _loops_mostly(facts, found))
+        updates = structs.replace(found, may_be_adam=found.may_be_adam and not pays_by_itself)
+        if not pays_by_itself and updates.fused_states is None:
             continue
         spent = spent_ns(facts, updates.steps).sum() / len(updates.steps)
         yield Suspicion(
@@ -104,14 +124,21 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
             rows=updates.operators if updates.is_own else updates.steps,
             edit=_update_together(facts, updates, work),
             confidence=0.9,
+            location=Location.of(updates.head) if updates.head else None,
+            also=locations_of(facts, [busiest_site(facts, updates.operators)]) if updates.head else (),
             count=round(per_step),
-            kind=Kind.FAULT if asked or work.size else Kind.OPPORTUNITY,
+            kind=Kind.FAULT if (asked or work.size) and not updates.may_be_adam else Kind.OPPORTUNITY,
             evidence={"operators_per_parameter": round(updates.per_parameter, 1), "parameters": updates.parameters},
             trial=None if updates.is_own else _run_together(facts, updates, work),
         )
 
 
 def _advise(updates: _Updates) -> str:
+    if updates.may_be_adam:
+        return (
+            "Most of that time goes into data, over which each operator passes once more. If the updates are Adam's, "
+            "`torch.optim.AdamW(…, fused=True)` makes them in one pass."
+        )
     if updates.is_own:
         return (
             "Update all parameters at once, as the optimizers of torch.optim do: `torch._foreach_mul_(parameters, x)`, "
@@ -131,28 +158,20 @@ def _find_updates(facts: Facts) -> Iterator[_Updates]:
             if not steps.size or share_of_steps(facts, steps) < 0.5:
                 continue
             operators, is_own = _loop_operators(facts, steps), name not in _FOREACH
+            rounds = rounds_of_lines(facts, steps) if is_own else np.zeros(0)
             if is_own:
-                operators = operators[_in_own_loop(facts, steps, operators, site)]
+                operators = operators[in_own_loop(facts, operators, site, rounds, _updates(facts, operators, steps))]
             if operators.size:
-                yield _Updates(name, steps, operators, _operators_per_parameter(facts, operators), is_own)
+                updates = _updates(facts, operators, steps)
+                head = loop_head(facts, rounds, updates) if is_own else None
+                may_be_adam = is_own and resembles_adam(facts, operators, updates * len(steps))
+                per_parameter = _operators_per_parameter(facts, operators)
+                yield _Updates(name, steps, operators, per_parameter, is_own, head, may_be_adam)
 
 
-def _in_own_loop(facts: Facts, steps: Rows, operators: Rows, site: int) -> Bools:
-    """Which operators of the steps, called at the line ``site``, stand on a line of the program's that goes round with
-    the parameters. Of a library's optimizer its lines show the call alone; a line that calls the step of another
-    optimizer, or of the class that it derives from, runs once and has all operators."""
-    events, found = facts.trace.events, facts.lines.site[operators]
-    inside: Bools = (found >= 0) & (found != site)
-    if not inside.any():
-        return inside
-    named = facts.optimizing & (events.name_code == events.name_code[steps[0]])
-    calls = in_located_step(facts, np.flatnonzero(named))
-    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
-    marks = marks[facts.tree.under(facts.trace.mask_of(calls))[marks]]
-    rounds = np.bincount(events.site[marks], minlength=len(facts.callsites)) / max(len(calls), 1)
-    parameters = len(operators) / _operators_per_parameter(facts, operators) / len(steps)
-    inside[inside] = rounds[found[inside]] >= max(2.0, parameters / 2)
-    return inside
+def _updates(facts: Facts, operators: Rows, steps: Rows) -> float:
+    """How many parameters one of the steps updates."""
+    return len(operators) / _operators_per_parameter(facts, operators) / len(steps) if operators.size else 0.0
 
 
 def _class_of(annotation: str) -> str:
@@ -235,9 +254,10 @@ def _run_together(facts: Facts, updates: _Updates, work: Rows) -> Trial | None:
 
 def _kept_passes(facts: Facts, updates: _Updates) -> float:
     """The share of the passes over the data that is left; all where the optimizer cannot be fused."""
-    if updates.name not in _FUSED:
+    states = updates.fused_states
+    if states is None:
         return 1.0
     traffic = measure_traffic(facts.trace, updates.operators)
     written = float(traffic.written_bytes.sum())
     passes = float(traffic.read_bytes.sum()) / written + 1 if written else _PASSES_UNKNOWN
-    return min(1.0, (2 * _FUSED[updates.name] + 3) / (passes * updates.per_parameter))
+    return min(1.0, (2 * states + 3) / (passes * updates.per_parameter))

@@ -266,3 +266,53 @@ def test_a_view_counts_all_of_the_storage_that_it_keeps() -> None:
     kept = torch.ones(1000)[:1]
     assert count()["kept"].bytes == STORAGE_BYTES
     assert len(kept) == 1
+
+
+@dataclass
+class Probe:
+    name: str
+    readings: list[Tensor] = field(default_factory=list)
+
+    def read(self) -> None:
+        self.readings.append(one())
+
+
+def read_all(probes: list[Probe]) -> list[Probe]:
+    for probe in probes:
+        probe.read()
+    return probes
+
+
+def test_a_list_of_an_object_in_a_list_is_located_where_its_own_method_fills_it() -> None:
+    probes = read_all([Probe("mae"), Probe("rel")])
+    holder = count()["probes[*].readings"]
+    assert len(probes) == 2
+    assert holder.tensors == 2
+    assert holder.site is not None
+    assert holder.site.source == "self.readings.append(one())"
+
+
+@dataclass
+class Episode:
+    rewards: list[Tensor]
+    state: Tensor
+
+
+def test_where_no_object_is_changed_the_list_that_holds_them_grows() -> None:
+    episodes = []
+    for _ in range(3):
+        episodes.append(Episode([one()], one()))
+    holders = count()
+    assert (holders["episodes"].tensors, holders["episodes[*].rewards"].tensors) == (3, 3)
+    sources = {path: holder.site.source for path, holder in holders.items() if holder.site}
+    assert sources["episodes"] == sources["episodes[*].rewards"] == "episodes.append(Episode([one()], one()))"
+
+
+def test_what_is_in_a_list_that_is_emptied_is_bounded_with_it() -> None:
+    recent = read_all([Probe("mae")])
+    assert not count()["recent[*].readings"].is_bounded
+    assert recent
+    window = [Probe("rel", [one()])]
+    if len(window) > 9:
+        window.pop(0)
+    assert count()["window[*].readings"].is_bounded

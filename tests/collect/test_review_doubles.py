@@ -37,6 +37,8 @@ def test_a_line_that_may_make_doubles_is_remarked(tmp_path: Path, expression: st
 @pytest.mark.parametrize(
     "expression",
     [
+        "0.5 * (1 + torch.erf(torch.from_numpy(table) / 2).numpy())",
+        "model(torch.as_tensor(table)).mean().item()",
         "torch.from_numpy(table).float()",
         "torch.from_numpy(table)[1:].to(x.dtype)",
         "torch.from_numpy(table.astype(np.float32))",

@@ -185,6 +185,23 @@ def test_doubles_for_all_in_a_program_that_solves_a_matrix_are_silent(default: s
     assert bool(find(facts)) is reported
 
 
+@pytest.mark.parametrize(
+    ("source", "solver", "reported"),
+    [("x = torch.rand(n, dtype=torch.float64)", "aten::linalg_cholesky", False),
+     ("x = table.double()", "aten::linalg_solve", False),
+     ("x = torch.rand(n, dtype=torch.float64)", "aten::relu", True),
+     ("x = torch.from_numpy(table)", "aten::linalg_cholesky", True)],
+)  # fmt: skip
+def test_doubles_asked_for_by_name_in_a_program_that_solves_a_matrix_are_silent(
+    source: str, solver: str, reported: bool
+):
+    def events(at: float) -> list[Json]:
+        return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
+
+    made = Remark(DOUBLES_MADE, CallSite("train.py", 3, "<module>", source))
+    assert bool(find(facts_of(steps_of(events), run=Run(remarks=(made,))))) is reported
+
+
 @pytest.mark.parametrize(("duration", "reported"), [(2.0, True), (1.9, False)])
 def test_it_fires_from_one_per_cent_of_the_step(duration: float, reported: bool):
     assert bool(find(facts_of(steps_of(lambda at: [linear(at, duration)])))) is reported

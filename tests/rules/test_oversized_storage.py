@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from profkit.derive.facts import Facts
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
@@ -63,10 +64,11 @@ def test_a_row_of_each_batch_keeps_the_batch():
 
 
 PART = CallSite("train.py", 5, "Slate.of", "anchors=scores[:, :4]")
+NAMED = CallSite("train.py", 9, "fit", "kept.append(part)")
 OTHER = CallSite("train.py", 7, "Slate.of", "items=scores[:, 4:9]")
 
 
-def taking(*parts: tuple[int, str, list[int]]) -> Facts:
+def taking(*parts: tuple[int, str, list[int]], append: CallSite = NAMED) -> Facts:
     """Of each step a view on 400 kB is kept, at the ninth line; ``parts`` are taken at these sites of such shapes."""
     events = steps()
     for step_number in range(5):
@@ -74,8 +76,8 @@ def taking(*parts: tuple[int, str, list[int]]) -> Facts:
             at = 100 * step_number + 30 + 10 * i
             events += [mark(2 + site, at, 5)] if step_number == 0 else []
             events.append(op(f"aten::{operator}", at + 1, 2, dims=[shape], types=["float"]))
-    samples = tuple(LiveSample(i, (holder,)) for i, holder in enumerate(views(4000)))
-    return facts_of(events, live=samples, callsites=(APPEND, MODEL, PART, OTHER))
+    samples = tuple(LiveSample(i, (structs.replace(holder, site=append),)) for i, holder in enumerate(views(4000)))
+    return facts_of(events, live=samples, callsites=(append, MODEL, PART, OTHER))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,21 @@ def test_the_line_is_the_one_that_takes_the_part_if_only_one_does(parts: Any, li
     assert found.location is not None
     assert found.location.line == line
     assert {place.line for place in found.also} >= ({9} - {line})
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [("kept.append(middle(x))", 9), ("kept.append(Slate(x[:4]))", 9), ("heapq.heappush(kept, (1, x[:4]))", 9),
+     ("kept.append(part)", 5), ("heapq.heappush(kept, entry)", 5), ("kept[step] = middle(x)", 9),
+     ("kept[step] = part", 5), ("kept.append(", 5), ("kept.flush()", 5)],
+)  # fmt: skip
+def test_a_line_that_makes_what_it_keeps_can_copy_it_too(source: str, line: int):
+    """What has a name already may be more than the tensor: then the copy belongs where the part is taken."""
+    append = CallSite("train.py", 9, "fit", source)
+    (found,) = find(taking((0, "slice", [100, 1000]), append=append))
+    assert found.location is not None
+    assert found.location.line == line
+    assert 14 - line in {place.line for place in found.also}
 
 
 def test_what_a_view_wastes_is_no_growth_of_live_tensors():

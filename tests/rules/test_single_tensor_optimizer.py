@@ -33,7 +33,7 @@ def update(at: float, parameters: int = 6, call: float = 2, shapes: bool = True,
     for parameter in range(parameters):
         for i, (operator, tensors) in enumerate(operators):
             dims = {"dims": [WEIGHT] * tensors, "types": ["float"] * tensors} if shapes else {}
-            events.append(op(operator, at + 10 * parameter + 3 * i, call, **dims))
+            events.append(op(operator, at + 10 * parameter + min(3, 10 / len(operators)) * i, call, **dims))
     return events
 
 
@@ -192,12 +192,12 @@ def test_foreach_on_a_cpu_is_only_worth_it_where_python_and_calls_take_the_time(
 OWN = (CallSite("a.py", 50, "fit", "opt.step()"), CallSite("a.py", 7, "Lion.step", "p.mul_(decay).add_(m)"))
 
 
-def own_optimizer(call: float, rounds: int = 6) -> list[Json]:
+def own_optimizer(call: float, rounds: int = 6, **more: Any) -> list[Json]:
     """Four steps, after one with the program's line that calls the step, and a line in it that goes round so often."""
     around = [mark(0, 9, 73), annotation("Optimizer.step#Lion.step", 10, 71)]
     lines = [mark(1, 11.2 + 60 * i / rounds, 60 / rounds - 0.5) for i in range(rounds)]
-    located = [step(0, 0, 100), *around, *lines, *update(11.5, call=call)[1:]]
-    later = [(step(i, 100 * i, 100), *update(100 * i + 10, call=call, name="Lion")) for i in range(1, 5)]
+    located = [step(0, 0, 100), *around, *lines, *update(11.5, call=call, **more)[1:]]
+    later = [(step(i, 100 * i, 100), *update(100 * i + 10, call=call, name="Lion", **more)) for i in range(1, 5)]
     return [*located, *(event for events in later for event in events)]
 
 
@@ -226,6 +226,50 @@ def test_a_line_that_calls_another_optimizers_step_does_not_go_round_with_the_pa
 def test_an_own_loop_whose_time_goes_into_data_is_silent(call, reported):
     """Operators of 2.9 us that are all call, and such that spend 1.4 of it on data."""
     assert bool(find(facts_of(and_calls(own_optimizer(call=2.9), call), callsites=OWN))) == reported
+
+
+def named(*operators: str) -> dict[str, Any]:
+    return {"operators": tuple((f"aten::{name}", 2) for name in operators)}
+
+
+ADAM = named("mul_", "addcmul_", "lerp_", "sqrt", "addcdiv_")
+
+
+@pytest.mark.parametrize(
+    ("operators", "reported"),
+    [(ADAM, True), (named("lerp_", "lerp_", "square", "sqrt", "div"), True),
+     (named("mul_", "addcmul_", "sqrt", "addcdiv_"), False), (named("mul_", "mul_", "addcmul_", "addcdiv_"), False),
+     (named("mul_", "mul_", "add_", "sqrt", "addcdiv_"), False)],
+)  # fmt: skip
+def test_an_own_loop_like_adams_whose_time_goes_into_data_may_be_fused(operators: dict[str, Any], reported: bool):
+    """Two averages decay, one of squares, and a root divides; operators of 1.9 us, of which 0.1 are the call."""
+    found = find(facts_of(and_calls(own_optimizer(call=1.9, **operators), 0.1), callsites=OWN))
+    assert [one.kind for one in found] == [Kind.OPPORTUNITY] * reported
+    assert all("fused=True" in one.fix for one in found)
+
+
+def test_an_own_loop_like_adams_that_takes_the_time_of_its_calls_is_a_fault():
+    (found,) = find(facts_of(and_calls(own_optimizer(call=1.9, **ADAM), 1.9), callsites=OWN))
+    assert (found.kind, "torch._foreach_mul_" in found.fix) == (Kind.FAULT, True)
+
+
+def test_what_a_fused_update_leaves_of_an_own_loop_like_adams():
+    """Operators that all take the same are taken for calls: one of five is left of the step's 70 us."""
+    facts = facts_of(and_calls(own_optimizer(call=1.9, **ADAM), 1.9 / 2), callsites=OWN)
+    (found,) = find(facts)
+    assert found.kind is Kind.OPPORTUNITY
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.70 * 4 / 5, abs=2e-3)
+
+
+@pytest.mark.parametrize(("rounds", "line"), [(7, 11), (14, 12)])
+def test_an_own_loop_is_told_at_its_head(rounds: int, line: int):
+    """A line that reads like one and goes round once more than there are parameters."""
+    head = CallSite("train.py", 11, "Lion.step", "for p in group['params']:")
+    heads = [mark(2, 11.0 + 60 * i / rounds, 0.1) for i in range(rounds)]
+    facts = facts_of([*heads, *own_optimizer(call=2)], callsites=(*OWN, head))
+    (found,) = find(facts)
+    assert (found.location.line if found.location else 12) == line
+    assert [place.line for place in found.also] == ([OWN[1].line] if line == 11 else [])
 
 
 def test_the_line_is_the_one_that_calls_the_step():
