@@ -6,8 +6,14 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
+from profkit.collect.lines import LineTracer
+from profkit.collect.opening import Opening
+from profkit.collect.sampler import Sampler
+from profkit.collect.steps import StepSignals
+from profkit.collect.tape import Tape
 
-class Forked(Protocol):
+
+class Told(Protocol):
     """Who is told of forks; errors are its own affair."""
 
     def before_fork(self) -> None: ...
@@ -16,10 +22,10 @@ class Forked(Protocol):
         """In the child."""
 
 
-def follow_forks(current: Callable[[], Forked | None]) -> None:
+def follow_forks(current: Callable[[], Told | None]) -> None:
     """Tell whoever is ``current`` of each fork from here on, where the system has such a thing."""
 
-    def telling(what: Callable[[Forked], None]) -> Callable[[], None]:
+    def telling(what: Callable[[Told], None]) -> Callable[[], None]:
         def tell() -> None:
             if (told := current()) is not None:
                 what(told)
@@ -32,3 +38,29 @@ def follow_forks(current: Callable[[], Forked | None]) -> None:
             after_in_parent=telling(lambda told: told.after_fork()),
             after_in_child=telling(lambda told: told.disown()),
         )
+
+
+class Forking:
+    """What the parts of a recording do when the program forks."""
+
+    def __init__(
+        self, sampler: Sampler, opening: Opening, tracer: LineTracer, signals: StepSignals, tape: Tape
+    ) -> None:
+        self._sampler, self._opening = sampler, opening
+        self._tracer, self._signals, self._tape = tracer, signals, tape
+
+    def before(self) -> None:
+        """No thread may run, and the opening pauses: a child that inherits it would record for as long as it lives."""
+        self._sampler.suspend()
+        self._opening.break_off()
+
+    def after(self) -> None:
+        """In the parent, which goes on."""
+        self._opening.go_on()
+        self._sampler.resume()
+
+    def disown(self) -> None:
+        """In the child: remove everything, and leave the recording to the parent."""
+        self._tracer.pause()
+        self._signals.remove()
+        self._tape.disown()

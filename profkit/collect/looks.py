@@ -2,8 +2,9 @@
 
 A look takes about a millisecond, and leaves the processor's caches to other data than the program's. After a long step
 that is nothing; after a short one the next is recorded slower than it is. So where a look takes a notable part of a
-step it comes after some of the measured steps only, as many as growth is told from, and after those behind them: what
-begins to grow late needs steps in a row, and a few among the many that are timed there do not change their median.
+step it comes after the last of the measured steps and after those behind them: what begins to grow late needs steps in
+a row, and a few among the many that are timed there do not change their median. Where too few are timed there to tell
+growth from, some of the measured steps are looked at as well.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from types import FrameType
 
 from profkit.collect import environment
 from profkit.collect.live import Census
+from profkit.collect.plan import Plan
 from profkit.collect.schedule import Phase, Schedule
 from profkit.collect.sidefiles import SideFiles
 
 ENOUGH = 4
 """Samples, from which growth is told (`profkit.derive.holding`): with the last measured step three behind it."""
+_MOST_BEHIND = ENOUGH - 1
 _DEAR = 0.01
 """Of a step: what comes after each is to stay within the noise of most machines."""
 
 
 class Looks:
-    """``after`` is told of each step that ended, before the schedule is; ``measured`` steps are planned."""
+    """``after`` is told of each step that ended, before the schedule is."""
 
-    def __init__(self, census: Census, schedule: Schedule, files: SideFiles, measured: int) -> None:
-        self._census, self._schedule, self._files, self._planned = census, schedule, files, measured
+    def __init__(self, census: Census, schedule: Schedule, files: SideFiles, plan: Plan) -> None:
+        self._census, self._schedule, self._files = census, schedule, files
+        self._planned, self._behind = plan.active, min(plan.after, _MOST_BEHIND)
         self._took_ns = self._before = 0
         self._were_skipped = False
 
@@ -36,7 +40,7 @@ class Looks:
         if ended is Phase.ACTIVE and not self._is_wanted():
             self._were_skipped = True
             return
-        is_behind = ended is Phase.AFTER and self._were_skipped and self._schedule.timed < ENOUGH - 1
+        is_behind = ended is Phase.AFTER and self._were_skipped and self._schedule.timed < self._behind
         if ended.recorded or self._schedule.is_settling or is_behind:
             begun = time.perf_counter_ns()
             self._census.take(self._schedule.step, frame)
@@ -52,5 +56,5 @@ class Looks:
         usual = self._schedule.reference_step_ns or self._schedule.measured_step_ns
         if not usual or self._took_ns <= _DEAR * median(usual):
             return True
-        number, missing = self._schedule.measured + 1, max(1, ENOUGH - self._before)
+        number, missing = self._schedule.measured + 1, max(1, ENOUGH - self._before - self._behind)
         return number * missing // self._planned > (number - 1) * missing // self._planned

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
-from profkit.collect.forking import follow_forks
+from profkit.collect.forking import Forking, follow_forks
 from profkit.collect.guard import Guard, describe, say, uncompiled
 from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.recorder import Progress, Recorder
@@ -275,15 +275,15 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     def before_fork(self) -> None:
         """The program is about to fork."""
-        self._told_of_fork(Recorder.before_fork)
+        self._told_of_fork(Forking.before)
 
     def after_fork(self) -> None:
         """The program has forked, and this is the parent."""
-        self._told_of_fork(Recorder.after_fork)
+        self._told_of_fork(Forking.after)
 
-    def _told_of_fork(self, tell: Callable[[Recorder], None]) -> None:
+    def _told_of_fork(self, tell: Callable[[Forking], None]) -> None:
         if (recorder := self._recorder) is not None:
-            self._guard(lambda: tell(recorder))
+            self._guard(lambda: tell(recorder.forking))
 
     def disown(self) -> None:
         """The program has forked, and this is the child: the recording is the parent's."""
@@ -293,7 +293,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._stopper.disown()
             with suppress(Exception):
                 self._let_go()
-                recorder.disown()
+                recorder.over = True
+                recorder.forking.disown()
 
 
 follow_forks(lambda: profile._current)

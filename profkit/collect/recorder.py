@@ -18,6 +18,7 @@ from profkit.collect.bounds import MAX_EVENTS, Bounds
 from profkit.collect.cycles import CycleWatch
 from profkit.collect.engine import in_backward_pass
 from profkit.collect.faults import count_faults
+from profkit.collect.forking import Forking
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
 from profkit.collect.interlude import Interlude
@@ -68,7 +69,7 @@ class Recorder:
         self._is_user = is_user = UserFiles(subject.roots)
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
-        self._looks = Looks(self._census, self._schedule, self._files, plan.active)
+        self._looks = Looks(self._census, self._schedule, self._files, plan)
         self.signals = StepSignals(self, guard, WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard))
         self._tape = Tape(lambda: guard(self._yield_to_program))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._look)
@@ -79,6 +80,7 @@ class Recorder:
         self._archive.replaces, self.notes = replaces, self._archive.notes
         self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, MAX_EVENTS)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
+        self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape)
         self._watchdog = Watchdog(self._opening, self._bounds, self._tracer, guard, self._cut_off_if_heard)
         self._on_cuda = lambda: guard(self._opening.record_cuda)
         self._thread = get_ident()
@@ -124,22 +126,6 @@ class Recorder:
             with suppress(Exception):
                 remove()
 
-    def before_fork(self) -> None:
-        """No thread may run, and the opening pauses: a child that inherits it would record for as long as it lives."""
-        self._sampler.suspend()
-        self._opening.break_off()
-
-    def after_fork(self) -> None:
-        self._opening.go_on()
-        self._sampler.resume()
-
-    def disown(self) -> None:
-        """In the child of a fork: remove everything, and leave the recording to the parent."""
-        self.over = True
-        self._tracer.pause()
-        self.signals.remove()
-        self._tape.disown()
-
     def write(self) -> None:
         """Write the side files as of now."""
         self._archive.write(self.aside.notes)
@@ -154,7 +140,10 @@ class Recorder:
         if is_unheard or self._between or self._on_progress or in_backward_pass():
             return False
         now_ns = time.perf_counter_ns()
-        return self._schedule.pass_by(now_ns, count_faults) or self.cycles.pass_by(now_ns, count_faults)
+        if not self._schedule.pass_by(now_ns, count_faults):
+            return self.cycles.pass_by(now_ns, count_faults)
+        self.signals.skip(self._schedule.skip_far())
+        return True
 
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0

@@ -50,7 +50,7 @@ class Schedule:
         self.reference_step_faults: list[int] = []
         self.measured_step_faults: list[int] = []
         self.measured_step_ns: list[int] = []
-        self._counted_ns = 0
+        self._counted_ns = self._skipped = 0
         self.restart()
         if plan.opening:
             self.phase = Phase.OPENING
@@ -134,9 +134,17 @@ class Schedule:
         if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
             return False
         self._note_passed(now_ns, count_faults)
-        if self.step % _MOST_TIMED == 0:
+        if len(self.reference_step_ns) > 2 * _MOST_TIMED:
             self._forget_early()
         return True
+
+    def skip_far(self) -> int:
+        """How many of the next steps pass untold, and are counted now: those of the next 5 ms that are not among the last
+        before the window, of which the times are kept."""
+        ahead = self._before - self.step - 1 - _MOST_TIMED
+        self._skipped = max(0, min(ahead, _MOST_TIMED, _COUNT_NS // max(self.reference_step_ns[-1], 1)))
+        self.step += self._skipped
+        return self._skipped
 
     def pass_behind(self, now_ns: int, count_faults: Callable[[], int], most_ns: float) -> int:
         """The same for a step of ``most_ns`` at most that is timed on behind the planned ones: how long it took, or
@@ -149,8 +157,8 @@ class Schedule:
         return took_ns
 
     def _note_passed(self, now_ns: int, count_faults: Callable[[], int]) -> None:
-        self.reference_step_ns.append(now_ns - self._begun_ns)
-        self._begun_ns = now_ns
+        self.reference_step_ns.append((now_ns - self._begun_ns) // (1 + self._skipped))
+        self._begun_ns, self._skipped = now_ns, 0
         self.step += 1
         self._uncounted += 1
         if now_ns - self._counted_ns >= _COUNT_NS:

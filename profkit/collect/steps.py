@@ -58,7 +58,8 @@ class OptimizerSteps:
     """Calls ``on_step`` after each step of the optimizer that stepped first, and describes all that step.
 
     With several optimizers (a GAN) a step of the program holds one step of each; with gradient accumulation it holds
-    several batches. ``passes_by`` is asked first, if it is set: where it answers True that was all.
+    several batches. ``passes_by`` is asked first, if it is set: where it answers True that was all. About so many steps
+    as are to be ``skipped`` it is not even asked.
     """
 
     def __init__(self, on_step: OnStep, guard: Guard) -> None:
@@ -68,6 +69,7 @@ class OptimizerSteps:
         self._first: weakref.ref[Optimizer] | None = None
         self._ends_steps = True
         self.passes_by: Callable[[], bool] | None = None
+        self.skipped = 0
         self._handle: RemovableHandle | None = None
 
     def install(self, ends_steps: bool = True) -> None:
@@ -88,8 +90,12 @@ class OptimizerSteps:
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002  # torch's signature
         try:
             first = self._first
-            if self.passes_by is not None and first is not None and first() is optimizer and self.passes_by():
-                return
+            if self.passes_by is not None and first is not None and first() is optimizer:
+                if self.skipped > 0:
+                    self.skipped -= 1
+                    return
+                if self.passes_by():
+                    return
         except Exception:  # noqa: S110  # the other way meets it again, and tells
             pass
         if self._ends_steps or id(optimizer) not in self._described:
@@ -230,8 +236,13 @@ class StepSignals:
         elif name == "optimizer" and self.may_be_outdone:
             self._listener.outdone()
 
+    def skip(self, steps: int) -> None:
+        """So many steps of the optimizer that may pass by do so without the listener being asked."""
+        self._optimizer.skipped = steps
+
     def _let_pass_by(self) -> None:
         """The optimizer's steps may pass by, without more ado, where each of them ends a step."""
+        self.skip(0)
         is_each = self.name == "optimizer" and self._every == 1
         self._optimizer.passes_by = self._listener.passes_by if is_each else None
 

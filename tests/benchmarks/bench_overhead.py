@@ -93,7 +93,7 @@ def by_torch(step: Step) -> list[int]:
 def by_profkit(step: Step, directory: Path, pauses: list[int]) -> list[int]:
     """The measured steps of a recording, after the others that it has; how long the pauses between them took joins
     ``pauses``."""
-    plan = Plan(wait=BEFORE, warmup=1, active=STEPS + 1, after=0, opening=False)
+    plan = Plan(wait=BEFORE, warmup=1, active=STEPS + 1, opening=False)
     took = []
     with profile.planned(fresh(directory), plan, Subject()) as recording:
         for _ in range(BEFORE + 1):

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from profkit.collect.plan import EXPLICIT, Plan
+from profkit.collect.schedule import Phase, Schedule
 from tests.collect.listening import Listener, make_optimizer
 
 
@@ -38,3 +40,40 @@ def test_an_error_on_the_quick_way_is_met_again_on_the_other(listener: Listener,
         for _ in range(3):
             optimizer.step()
     assert (len(listener.ends), listener.errors) == (3, [])
+
+
+def test_of_steps_that_are_skipped_nobody_is_told(listener: Listener) -> None:
+    optimizer, other = make_optimizer(), make_optimizer()
+    with listener.on() as signals:
+        optimizer.step()
+        listener.lets_pass = True
+        signals.skip(2)
+        for _ in range(3):
+            optimizer.step()
+            other.step()
+        assert (listener.passed, len(listener.ends)) == (1, 1)
+        signals.skip(2)
+        signals.give(EXPLICIT)
+        optimizer.step()
+    assert len(listener.ends) == 2
+
+
+def test_far_from_the_window_most_short_steps_are_skipped_and_all_are_counted() -> None:
+    """Steps of a millisecond: five at a time, until thirty-one are left, each of which is told."""
+    schedule = Schedule(Plan(wait=101, opening=False))
+    schedule.begin(0)
+    told, now_ns, skip = 0, 0, 0
+    while schedule.phase is Phase.REFERENCE:
+        now_ns += 10**6
+        if skip:
+            skip -= 1
+            continue
+        told += 1
+        if schedule.pass_by(now_ns, lambda: 0):
+            skip = schedule.skip_far()
+        else:
+            schedule.advance(now_ns)
+            schedule.begin(now_ns)
+    assert (schedule.step, now_ns // 10**6) == (100, 100)
+    assert told == 12 + 31
+    assert schedule.reference_step_ns == [10**6] * 30
