@@ -134,14 +134,14 @@ class Schedule:
         if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
             return False
         self._note_passed(now_ns, count_faults)
-        if len(self.reference_step_ns) > 2 * _MOST_TIMED:
+        if len(self.reference_step_ns) > 2 * self._kept:
             self._forget_early()
         return True
 
     def skip_far(self) -> int:
-        """How many of the next steps pass untold, and are counted now: those of the next 5 ms that are not among the last
-        before the window, of which the times are kept."""
-        ahead = self._before - self.step - 1 - _MOST_TIMED
+        """How many of the next steps pass untold, and are counted now: those of the next 5 ms, but not the last before
+        the window, whose times are kept."""
+        ahead = self._before - self.step - 1 - self._kept
         self._skipped = max(0, min(ahead, _MOST_TIMED, _COUNT_NS // max(self.reference_step_ns[-1], 1)))
         self.step += self._skipped
         return self._skipped
@@ -226,7 +226,12 @@ class Schedule:
 
     def _forget_early(self) -> None:
         for counted in (self.reference_step_ns, self.reference_step_faults):
-            del counted[: -max(self._plan.wait, _MOST_TIMED)]
+            del counted[: -self._kept]
+
+    @property
+    def _kept(self) -> int:
+        """So many of the times before the window are kept."""
+        return max(self._plan.wait, _MOST_TIMED)
 
     def _next(self) -> Phase:
         plan = self._plan

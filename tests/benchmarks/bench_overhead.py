@@ -118,8 +118,8 @@ def unprofiled(step: Step) -> list[int]:
 
 
 def before_the_window(step: Step, directory: Path) -> list[int]:
-    """Steps that pass while profkit waits for the first one that it is to record."""
-    plan = Plan(wait=10 * OUTSIDE[1], opening=False, steps_from="optimizer")
+    """Steps that pass while profkit waits for the first one that it is to record, as with ``--at-step``."""
+    plan = Plan(at_step=10 * OUTSIDE[1], opening=False, steps_from="optimizer")
     with profile.planned(fresh(directory), plan, Subject()):
         return [timed(step) for _ in outside(step)]
 
