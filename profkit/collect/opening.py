@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from profkit.collect.bounds import GROWTH_BYTES
 from profkit.collect.lines import LineTracer
+from profkit.collect.marks import free_cycles
 from profkit.collect.tape import Tape
 
 _LINES = 10_000
@@ -93,6 +94,7 @@ class Opening:
         self._tracer.stop(sys._getframe())
         self._is_on, self.was_full = False, True
         if self._tape.running is not None:
+            free_cycles()
             self.events = self._tape.keep_opening()
 
     def _begin_part(self) -> None:

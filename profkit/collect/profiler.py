@@ -201,7 +201,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._directories.append(directory)
         told = self._on_progress, self._when_over
         self._recorder = recorder = Recorder(directory, plan, self._subject, self._guard, *told, replaces)
-        recorder.cycles.is_awaited = lambda: self._requests.is_wanted
+        recorder.cycles.is_awaited, recorder.thread.wake = lambda: self._requests.is_wanted, self._requests.wake
         self._termination.install()
         return recorder
 
@@ -211,7 +211,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if self._plan.stops:
             self._stopper.request()
         elif (recorder := self._recorder) is not None:
-            self._requests.signal_name = recorder.signals.name
+            self._requests.signal_name, self._requests.thread = recorder.signals.name, recorder.thread.ident
             if (cycle := recorder.cycles.found) is not None:
                 self._record_anew(cycle.plan(self._plan), cycle.note)
             elif recorder.signals.may_be_outdone:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from threading import current_thread, get_ident, main_thread
+from threading import current_thread, main_thread
 
 from profkit.collect import environment
 from profkit.collect.archive import Archive
@@ -29,6 +29,7 @@ from profkit.collect.looks import Looks
 from profkit.collect.marks import free_cycles
 from profkit.collect.opening import Opening
 from profkit.collect.plan import EXPLICIT, Plan
+from profkit.collect.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.sampler import Sampler
 from profkit.collect.schedule import Phase, Schedule
 from profkit.collect.session import Recording, is_capturing, pause_marked, when_cuda_starts
@@ -47,8 +48,7 @@ class Recorder:
     """`start`, then `step` for each step that the program ends itself, then `finish`: all on one thread.
 
     ``over`` says that nothing is left to do but to `finish`, and ``on_over`` is called then; ``notes`` say what went
-    wrong. ``replaces`` is the trace of an earlier recording in the directory, which stands until enough of this one
-    was measured. ``cycles`` knows whether steps come in cycles, which want to be recorded anew.
+    wrong. ``replaces`` is the trace of an earlier recording, which stands until enough of this one was measured.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Recorder:
         self._looks = Looks(self._census, self._schedule, self._files, plan)
         self.signals = StepSignals(self, guard, WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard))
         self._tape = Tape(lambda: guard(self._yield_to_program))
-        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, self._look)
+        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
@@ -81,9 +81,12 @@ class Recorder:
         self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, MAX_EVENTS)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
         self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape)
-        self._watchdog = Watchdog(self._opening, self._bounds, self._tracer, guard, self._cut_off_if_heard)
+        self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self.outdone))
+        told = self.hears, lambda: self._work(self._cut_off), self.thread.is_idle, self._move_on
+        look = Watchdog(self._opening, self._bounds, self._tracer, guard, *told).look
+        self._sampler.on_tick = self.thread.tell = look
         self._on_cuda = lambda: guard(self._opening.record_cuda)
-        self._thread = get_ident()
+        self.misses = self.thread.misses
         self._between: Callable[[], None] | None = None
 
     def start(self) -> None:
@@ -113,8 +116,7 @@ class Recorder:
         """Keep what was recorded, however far it came, and write all files."""
         self.notes += notes
         if not self.over:
-            self._conclude()
-            self._leave()
+            self._end()
         self._archive.review(self._is_user)
         self._files.set(exit_status=exit_status, was_stopped=was_stopped)
         self.write()
@@ -132,26 +134,24 @@ class Recorder:
 
     def hears(self) -> bool:
         """A boundary is one on the thread that is recorded, and none inside profkit's own work or an interlude."""
-        return not (self.over or self._busy or self.aside.is_on or get_ident() != self._thread or is_capturing())
+        return not (self.over or self._busy or self.aside.is_on or not self.thread.is_current or is_capturing())
 
     def passes_by(self) -> bool:
         """All that there is to the end of a step that nobody records, which no step may feel; else False."""
-        is_unheard = self.over or self._busy or self.aside.is_on or get_ident() != self._thread
+        is_unheard = self.over or self._busy or self.aside.is_on or not self.thread.is_current
         if is_unheard or self._between or self._on_progress or in_backward_pass():
             return False
         now_ns = time.perf_counter_ns()
-        if not self._schedule.pass_by(now_ns, count_faults):
-            return self.cycles.pass_by(now_ns, count_faults)
-        self.signals.skip(self._schedule.skip_far())
-        return True
+        passed = self._schedule.pass_by(now_ns, count_faults, self.signals.skip)
+        return passed or self.cycles.pass_by(now_ns, count_faults)
 
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0
 
     def outdone(self) -> None:
-        self._conclude()
-        self._leave()
-        self._on_over()
+        if not self.over:
+            self._end()
+            self._on_over()
 
     def end_step(self, is_first: bool) -> None:
         if not is_first and self.passes_by():
@@ -229,22 +229,33 @@ class Recorder:
             self.signals.forget_uses()
         self._bounds.begin(max(self._schedule.reference_step_ns, default=0), self._opening.was_filled_by_events)
         recording = self._tape.start()
-        if recording.cuda and (uuid := environment.device_uuid()) is not None:
-            self._sampler.watch_gpu(uuid)
+        if recording.cuda:
+            self._sampler.watch_gpu(environment.device_uuid())
         return recording
 
     def _keep(self, unfinished_step: int | None = None) -> None:
         self._bounds.end()
         self._archive.keep(unfinished_step, self.aside.notes)
 
+    def _end(self) -> None:
+        """The recording ends here."""
+        if self._tape.running is None or self.thread.is_current:
+            self._conclude()
+        else:
+            self.notes.append(CUT_OFF)
+            self._tape.lose()
+        self._leave()
+
     def _conclude(self) -> None:
-        """The recording ends here: keep its complete steps, else the opening, else the part of a step there is."""
+        """Keep the complete steps, else the opening, else the part of a step there is."""
         phase, complete = self._schedule.phase, self._schedule.recorded
         self._stop_tracing()
         if phase in (Phase.AFTER, Phase.DONE):
             return
         if phase is Phase.OPENING:
+            self.notes += [MISSED] if self.thread.others_step else []
             self._archive.note_what_is_missing(self._opening.was_full)
+            free_cycles()
             self._opening.close()
         elif not complete:
             self._archive.note_what_is_missing(None)
@@ -256,12 +267,13 @@ class Recorder:
             self.notes.append("the program started a profiler of its own: the recording ended there")
             self.outdone()
 
-    def _look(self) -> None:  # the watchdog is made later
-        self._watchdog.look()
-
-    def _cut_off_if_heard(self) -> None:
-        if self.hears():
-            self._work(self._cut_off)
+    def _move_on(self) -> None:
+        """The recorded thread only waits: where the next step ends the recording begins."""
+        if self.thread.is_waiting():
+            self._work(self._opening.close)
+            self.thread.release()
+            if not self.thread.others_step:
+                self.signals.listen_to_forwards()
 
     def _cut_off(self) -> None:
         if self._schedule.phase is Phase.OPENING:
@@ -270,8 +282,7 @@ class Recorder:
         elif self._bounds.are_exceeded(self._tracer.has_ended):
             self.notes.append("a step was so long that the recording was ended in the middle of it")
             self._tape.opening = None
-            self._conclude()
-            self._leave()
+            self._end()
 
     def _call_between(self) -> None:
         between, self._between = self._between, None

@@ -26,9 +26,10 @@ class Sampler:
     When there are too many samples, every second one is dropped and the interval doubles.
     """
 
-    def __init__(self, cpus: int, on_tick: Callable[[], None], interval_s: float = _INTERVAL_S) -> None:
+    def __init__(self, cpus: int, interval_s: float = _INTERVAL_S) -> None:
         self.samples: list[LoadSample] = []
-        self._cpus, self._on_tick, self._interval_s = cpus, on_tick, interval_s
+        self.on_tick: Callable[[], None] = lambda: None
+        self._cpus, self._interval_s = cpus, interval_s
         self._process = psutil.Process()
         self._gpu: _Gpu | None = None
         self._stopped = threading.Event()
@@ -62,9 +63,9 @@ class Sampler:
         if self._suspended:
             self.start()
 
-    def watch_gpu(self, uuid: str) -> None:
-        """Read that GPU's load too, where the driver's library is there to ask."""
-        self._gpu = _Gpu.find(uuid)
+    def watch_gpu(self, uuid: str | None) -> None:
+        """Read that GPU's load too, where it is known and the driver's library is there to ask."""
+        self._gpu = None if uuid is None else _Gpu.find(uuid)
 
     def _run(self) -> None:
         """A last reading is taken at the end, where that is not too soon: a short program has few."""
@@ -79,7 +80,7 @@ class Sampler:
                 return
             taken = time.monotonic()
             if not is_over:
-                self._on_tick()
+                self.on_tick()
 
     def _take(self) -> None:
         gpu_share, gpu_memory = self._gpu.read() if self._gpu is not None else (None, None)

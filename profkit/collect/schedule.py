@@ -128,23 +128,23 @@ class Schedule:
         self.phase = self._next()
         return self.phase
 
-    def pass_by(self, now_ns: int, count_faults: Callable[[], int]) -> bool:
+    def pass_by(self, now_ns: int, count_faults: Callable[[], int], skip: Callable[[int], None]) -> bool:
         """`advance`, in half the time, where the current step and the next are among those that pass before anything is
-        recorded; else nothing, and False."""
+        recorded; else nothing, and False. ``skip`` is told how many of the next need not be told of at all."""
         if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
             return False
         self._note_passed(now_ns, count_faults)
         if len(self.reference_step_ns) > 2 * self._kept:
             self._forget_early()
+        self._skip_far(skip)
         return True
 
-    def skip_far(self) -> int:
-        """How many of the next steps pass untold, and are counted now: those of the next 5 ms, but not the last before
-        the window, whose times are kept."""
+    def _skip_far(self, skip: Callable[[int], None]) -> None:
+        """The steps of the next 5 ms are counted now, but for the last before the window, whose times are kept."""
         ahead = self._before - self.step - 1 - self._kept
         self._skipped = max(0, min(ahead, _MOST_TIMED, _COUNT_NS // max(self.reference_step_ns[-1], 1)))
         self.step += self._skipped
-        return self._skipped
+        skip(self._skipped)
 
     def pass_behind(self, now_ns: int, count_faults: Callable[[], int], most_ns: float) -> int:
         """The same for a step of ``most_ns`` at most that is timed on behind the planned ones: how long it took, or

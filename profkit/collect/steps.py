@@ -40,6 +40,9 @@ class StepListener(Protocol):
     def hears(self) -> bool:
         """Whether a signal that comes now, on this thread, can end a step."""
 
+    def misses(self, name: str) -> bool:
+        """The signal ``name`` comes, and cannot end a step; whether because of the thread that it comes on."""
+
     def passes_by(self) -> bool:
         """`end_step` of a step that passes before anything is recorded, by the signal that ended the last ones, in a
         third of the time; False for any other, of which nothing is done."""
@@ -85,6 +88,10 @@ class OptimizerSteps:
     def forget_uses(self) -> None:
         self.uses.clear()
         self._described.clear()
+
+    def forget_first(self) -> None:
+        """It steps on a thread whose steps do not count: another one may be the program's."""
+        self._first = None
 
     @uncompiled
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002  # torch's signature
@@ -223,7 +230,11 @@ class StepSignals:
     def give(self, name: str) -> None:
         """The signal ``name`` came. A weaker one than before says nothing, and so does any new one once committed; one
         that comes within a backward pass, as of an optimizer that steps in hooks, says nothing of where a step ends."""
-        if in_backward_pass() or self._chosen not in (None, name) or not self._listener.hears():
+        if in_backward_pass() or self._chosen not in (None, name):
+            return
+        if not self._listener.hears():
+            if self._listener.misses(name):
+                self._optimizer.forget_first()
             return
         if name == self.name:
             self._ends += 1

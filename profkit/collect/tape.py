@@ -112,6 +112,11 @@ class Tape:
                 enable(False)
         self.running = self.opening = self.located = None
 
+    def lose(self) -> None:
+        """Another thread records, which alone could stop what runs: leave it behind."""
+        self._ranges.close_off()
+        self.running = None
+
     def export(self, directory: Path, unfinished_step: int | None = None) -> str | None:
         """Write the opening, where it is still kept, else the steps; None where there is neither."""
         running = self.stop()

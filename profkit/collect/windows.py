@@ -42,7 +42,8 @@ class WindowRequests:
         self.is_wanted = self._is_installed = self._is_listening = False
         self._call = MainThreadCall(lambda: guard(self._listen))
         self._signals = StepSignals(self, guard)
-        self._thread = threading.get_ident()
+        self.thread: int | None = threading.get_ident()
+        self._is_waking = False
 
     def install(self) -> None:
         """Set the handler, from the main thread only and where the signal has none and is not ignored."""
@@ -76,8 +77,17 @@ class WindowRequests:
         if self._is_listening:
             self._signals.give(name)
 
+    def wake(self) -> None:
+        """Interrupt the main thread, whatever it waits for, so that calls that are pending come to run."""
+        ident = threading.main_thread().ident
+        if self._is_installed and _SIGNAL is not None and ident is not None:
+            self._is_waking = True
+            signal.pthread_kill(ident, _SIGNAL)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
-        self.want()
+        is_waking, self._is_waking = self._is_waking, False
+        if not is_waking:
+            self.want()
 
     def _listen(self) -> None:
         if not self.is_wanted or self._is_listening or self._is_busy():
@@ -94,7 +104,10 @@ class WindowRequests:
             self._signals.remove()
 
     def hears(self) -> bool:
-        return not self._is_busy() and threading.get_ident() == self._thread and not is_capturing()
+        return not self._is_busy() and threading.get_ident() == self.thread and not is_capturing()
+
+    def misses(self, name: str) -> bool:  # noqa: ARG002  # of any kind
+        return threading.get_ident() != self.thread
 
     def passes_by(self) -> bool:
         return False

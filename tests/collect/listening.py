@@ -22,10 +22,16 @@ class Listener:
         self.errors: list[BaseException] = []
         self.committed = self.deaf = self.lets_pass = False
         self.passed = 0
+        self.missed: list[str] = []
+        self.is_elsewhere = False
         self.signals = StepSignals(self, Guard(self.errors.append))
 
     def hears(self) -> bool:
         return not self.deaf
+
+    def misses(self, name: str) -> bool:
+        self.missed.append(name)
+        return self.is_elsewhere
 
     def passes_by(self) -> bool:
         self.passed += self.lets_pass

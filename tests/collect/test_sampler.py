@@ -14,7 +14,8 @@ SHORT_S = 0.01
 
 def test_it_is_read_again_and_again() -> None:
     thrice = threading.Event()
-    sampler = Sampler(1, lambda: thrice.set() if len(sampler.samples) >= 3 else None, SHORT_S)
+    sampler = Sampler(1, SHORT_S)
+    sampler.on_tick = lambda: thrice.set() if len(sampler.samples) >= 3 else None
     sampler.start()
     assert thrice.wait(LONG_S)
     sampler.stop()
@@ -24,14 +25,15 @@ def test_it_is_read_again_and_again() -> None:
 
 def test_it_is_read_once_more_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.sampler._SOON", 0.0)
-    sampler = Sampler(1, lambda: pytest.fail("nothing is left to look at"), LONG_S)
+    sampler = Sampler(1, LONG_S)
+    sampler.on_tick = lambda: pytest.fail("nothing is left to look at")
     sampler.start()
     sampler.stop()
     assert len(sampler.samples) == 1
 
 
 def test_it_is_not_read_where_the_last_reading_was_a_moment_ago() -> None:
-    sampler = Sampler(1, lambda: None, LONG_S)
+    sampler = Sampler(1, LONG_S)
     sampler.start()
     sampler.stop()
     assert sampler.samples == []

@@ -21,7 +21,8 @@ def fail(error: BaseException) -> None:
 def watched() -> tuple[Any, list[str]]:
     """The tracer that a watchdog listens to, and what was cut off."""
     tracer, done = SimpleNamespace(on_end=None), list[str]()
-    Watchdog(SimpleNamespace(), SimpleNamespace(), tracer, Guard(fail), lambda: done.append("cut off"))  # type: ignore[arg-type]
+    parts = lambda: True, lambda: done.append("cut off"), lambda: False, lambda: done.append("moved on")
+    Watchdog(SimpleNamespace(), SimpleNamespace(), tracer, Guard(fail), *parts)  # type: ignore[arg-type]
     return tracer, done
 
 

@@ -1,0 +1,119 @@
+"""Which thread of the program is recorded: the one that began, until it turns out that the work is done on another.
+
+A profiler hears the thread that starts it. Where a program trains, or runs its model, on a thread of its own while the
+main thread waits, the opening hears nothing. Then the opening is ended, on the main thread, and the thread on which the
+next step ends is recorded in its place.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from threading import get_ident
+
+from profkit.collect.plan import EXPLICIT, SIGNALS
+
+_TELLING = (EXPLICIT, SIGNALS["optimizer"])
+"""Batches may be asked for, and a model called, by a thread that only helps the recorded one."""
+_ENOUGH = 2
+"""Steps that ended on another thread, and none on the recorded one."""
+_IDLE_S = 1.5
+"""So long the recorded thread waited while others worked."""
+_IDLE, _AT_WORK = 0.1, 0.5
+"""Shares of the time that a thread that waits computes at most, and the whole process at least."""
+_SOON_S = 0.02
+"""So long a thread that is asked to come by may take until it is woken: four times what Python lets one compute."""
+MISSED = (
+    "steps of the program ended on another thread than the recorded one: put `with profkit.profile():` into the "
+    "function that this thread runs"
+)
+CUT_OFF = "the program ended while a thread of its own was recorded: of the recording nothing could be kept"
+
+
+class RecordedThread:
+    """``is_waiting`` says that no step ended on the recorded thread yet; ``wake`` interrupts a main thread that waits;
+    ``tell`` is called where it is time to ask whether it `is_idle`, and ``on_end`` on an adopted thread when that ends.
+    """
+
+    def __init__(self, is_waiting: Callable[[], bool], on_end: Callable[[], None]) -> None:
+        self.ident: int | None = get_ident()
+        self.wake: Callable[[], None] = lambda: None
+        self.tell: Callable[[], None] = lambda: None
+        self.is_waiting, self._on_end = is_waiting, on_end
+        self._ends: Counter[int] = Counter()
+        self._asked_at: float | None = None
+        self._idle_since: tuple[float, float, float] | None = None
+        self._local = threading.local()
+
+    @property
+    def is_current(self) -> bool:
+        return get_ident() == self.ident
+
+    @property
+    def others_step(self) -> bool:
+        """Whether steps of the optimizer, or announced ones, ended on another thread."""
+        return bool(self._ends)
+
+    def misses(self, name: str) -> bool:
+        """The signal ``name`` came on this thread, and is not heard; whether because of the thread."""
+        here = get_ident()
+        if here == self.ident:
+            return False
+        if self.ident is None:
+            self.ident = here
+            self._local.end = _AtTheEnd(self._ended)
+        elif name in _TELLING and self.is_waiting():
+            self._ends[here] += 1
+            if self._ends[here] >= _ENOUGH:
+                self.tell()
+        return True
+
+    def is_idle(self) -> bool:
+        """Whether the work is done on another thread; asked again and again, on a third one."""
+        if self.ident is None or not self.is_waiting():
+            return False
+        if max(self._ends.values(), default=0) < _ENOUGH and not self._has_waited():
+            return False
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+        elif now - self._asked_at > _SOON_S:
+            self.wake()
+        return True
+
+    def release(self) -> None:
+        """From here on the thread on which the next step ends is the recorded one."""
+        self.ident = None
+
+    def _has_waited(self) -> bool:
+        """Whether the recorded thread has waited for long while other threads worked."""
+        times = (time.monotonic(), self._computed_s(), time.process_time())
+        if self._idle_since is None:
+            self._idle_since = times
+        wall, own, process = (now - then for now, then in zip(times, self._idle_since, strict=True))
+        if own > _IDLE * wall or process < _AT_WORK * wall:
+            self._idle_since = times
+        return wall >= _IDLE_S and self._idle_since is not times
+
+    def _computed_s(self) -> float:
+        """The CPU time of the recorded thread; that of the clock on the wall where the system does not tell."""
+        if self.ident is None or not hasattr(time, "pthread_getcpuclockid") or self.ident not in sys._current_frames():
+            return time.monotonic()
+        return time.clock_gettime(time.pthread_getcpuclockid(self.ident))
+
+    def _ended(self) -> None:
+        if self.is_current:
+            self._on_end()
+
+
+class _AtTheEnd:
+    """Lives in a thread's own storage, which Python clears on that thread when it ends."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    def __del__(self) -> None:
+        self._action()
