@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from profkit.collect.frames import source_line
 from profkit.collect.review_anomaly import anomaly_mode_setters
+from profkit.collect.review_backreferences import keepers_in, kept_at
 from profkit.collect.review_cycles import closed_cycles, returns_what_holds_its_object
 from profkit.collect.review_doubles import double_makers
 from profkit.remarks import ANOMALY_MODE_SET, CYCLE_CLOSED, DOUBLES_MADE, EVALUATION_WITH_GRAD, LOADER_MADE, THREADS_SET
@@ -71,10 +72,11 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
             for kind, called in _CALLS.items()
         },
         CYCLE_CLOSED: [
-            (file, name, line)
+            place
             for file, inside in all_scopes.items()
             for name, node, methods in inside
             for line in closed_cycles(node, methods)
+            for place in (*_back_references(file, trees[file], node, line), (file, name, line))
         ],
         **{
             kind: [(file, _name_at(all_scopes[file], at), at) for file, tree in trees.items() for at in find(tree)]
@@ -82,6 +84,14 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
         },
     }
     return tuple(Remark(kind, _site(*place)) for kind, places in found.items() for place in places[:_MOST_REMARKS])
+
+
+def _back_references(file: str, tree: ast.Module, function: ast.AST, line: int) -> Iterator[tuple[str, str, int]]:
+    """Where the objects keep their maker that the statement at this line makes."""
+    for statement in ast.walk(function):
+        if isinstance(statement, ast.stmt) and statement.lineno == line:
+            for kind, kept_at_line in kept_at(statement, keepers_in(tree)):
+                yield file, f"{kind}.__init__", kept_at_line
 
 
 def _site(file: str, name: str, line: int) -> CallSite:

@@ -66,6 +66,8 @@ _MIN_ELEMENTS = 4096
 """32 KiB of doubles fill a first-level cache; on fewer an operator's time is that of its dispatch, not of its data."""
 _MAKES_TENSORS = re.compile(r"\b(from_numpy|as_tensor|tensor|double|float64|asarray|from_dlpack)\b")
 """What such a line reads like: the trace shows that doubles arrive, the source which line brought them."""
+_MAKES_FLOATS = re.compile(r"\.(float|half|bfloat16)\(|\b(float32|float16)\b")
+"""The same line makes another type of them at once."""
 _NAMES_DOUBLES = re.compile(r"\b(float64|double)\b")
 _CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
 _DOUBLE = "7"
@@ -211,11 +213,15 @@ def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location
     if located.size:
         first = int(located[np.argmin(facts.trace.events.start_ns[located])])
         sites = (int(facts.trace.events.site[mark]) for mark in marks_before(facts, first))
-        makers = (site for site in sites if (place := call_site(facts, site)) and _MAKES_TENSORS.search(place.source))
+        makers = (site for site in sites if (place := call_site(facts, site)) and _may_make_doubles(place.source))
         making, calling = next(makers, NONE), model_call(facts, first)
     before = remarked(facts, DOUBLES_MADE)[:1] if making == NONE and not made.size else ()
     within = locations_of(facts, [making, calling, *facts.lines.site[np.sort(rows)].tolist()])
     return tuple(dict.fromkeys((*before, *within)))
+
+
+def _may_make_doubles(source: str) -> bool:
+    return bool(_MAKES_TENSORS.search(source)) and not _MAKES_FLOATS.search(source)
 
 
 def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
