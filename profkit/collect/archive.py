@@ -62,9 +62,10 @@ class Archive:
         if self.replaces is not None:
             self.replaces.unlink(missing_ok=True)
 
-    def note_what_is_missing(self, opening_was_full: bool | None) -> None:
+    def note_what_is_missing(self, opening_was_full: bool | None, was_renewed: bool = False) -> None:
         """The program ended, or its recording, before a step was recorded. ``opening_was_full`` says how the opening
-        ended, in which the program still was; None: it was past that."""
+        ended, in which the program still was, and ``was_renewed`` that it was recorded later; None: it was past that.
+        """
         if self._signals.is_missing:
             self.notes.append(f"no step ended by the signal that was asked for: {self._signals.chosen}")
         if opening_was_full is None:
@@ -73,7 +74,8 @@ class Archive:
             part = "the program's beginning" if self._tape.opening else rest
             self.notes.append(f"{passed}: {part} is all there is")
         elif opening_was_full:
-            self.notes.append("no step ended for so long that only the beginning of the program was recorded")
+            part = "a stretch of the program, and not its beginning," if was_renewed else "the beginning of the program"
+            self.notes.append(f"no step ended for so long that only {part} was recorded")
 
     def review(self, is_user: Mapping[str, bool]) -> None:
         """Set down what the user's sources say, recorded or not."""

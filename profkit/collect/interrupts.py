@@ -16,26 +16,31 @@ class MainThreadCall:
 
     A signal would do the same and disturb the program's own handlers and system calls; the interpreter's pending
     calls do not. Only for times when no tracer is set: CPython 3.11 spins for ever at the first instruction of a call
-    where a second pending call was queued while the first one ran and set a tracer.
+    where a second pending call was queued while the first one ran and set a tracer. So what another thread asks for
+    while the action runs is dropped: it asks again, if it is still called for.
     """
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
-        self._requested = False
+        self._requested = self._is_running = False
 
     def request(self) -> None:
-        if not self._requested:
+        is_own = threading.current_thread() is threading.main_thread()
+        if not self._requested and (is_own or not self._is_running):
             self._requested = True
             _waiting.append(self)
             ctypes.pythonapi.Py_AddPendingCall(_callback, None)
 
     def run(self) -> None:
+        self._is_running = True
         self._requested = False
         try:
             if threading.current_thread() is threading.main_thread():
                 self._action()
         except KeyboardInterrupt:  # an exception is not raised from here: interrupt again, outside
             _thread.interrupt_main()
+        finally:
+            self._is_running = False
 
 
 _waiting: deque[MainThreadCall] = deque()

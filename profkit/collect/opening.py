@@ -3,6 +3,10 @@
 A recording costs memory by the operator (about 8 kB when it is stopped), and nothing counts operators while it runs.
 So the opening is looked at when the tracer's budget is spent or the process has grown: with enough recorded it is
 over, else a new part begins; the fullest part is kept.
+
+A program that still has not ended a step goes on to something else, as a rule: the data are there, the chains burnt in.
+So it is recorded again for a moment, when it has run for twice as long, four and eight times; the last part that
+holds about as much is kept.
 """
 
 from __future__ import annotations
@@ -18,29 +22,38 @@ from profkit.collect.tape import Tape
 
 _LINES = 10_000
 """Lines marked at first; a line of arithmetic leaves a dozen events, a line without PyTorch none."""
+_AGAIN = (2.0, 4.0, 8.0)
+"""Times what the program had run when its opening was over: when it is recorded again. No more often, as each time
+costs a second or two in which every line is marked."""
+_LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
+"""No sooner after the opening, and no longer."""
 _MANY_EVENTS = 50_000
 """Half of what it takes to make the process grow so much, at 460 bytes each."""
 
 
 class Opening:
     """The parts of the opening. ``events`` is the size of the last part, for an estimate of what a step holds;
-    ``was_full`` says that the recording ended before the first step did."""
+    ``was_full`` says that the recording ended before the first step did, and ``was_renewed`` that what is kept is of a
+    later time."""
 
     def __init__(self, tape: Tape, tracer: LineTracer, limit_s: float, measure_rss_bytes: Callable[[], int]) -> None:
         self.events = 0
-        self.was_full = False
+        self.was_full = self.was_renewed = False
         self._tape, self._tracer, self._limit_s, self._measure = tape, tracer, limit_s, measure_rss_bytes
         self._is_on = False
-        self._end = 0.0
+        self._begun = self._end = 0.0
         self._full_bytes = 0
+        self._again_at: list[float] = []
 
     def begin(self) -> None:
         self._is_on = True
-        self._end = time.monotonic() + self._limit_s
+        self._begun = time.monotonic()
+        self._end = self._begun + self._limit_s
         self._begin_part()
 
     def close(self) -> None:
         """The first step ended, or the program."""
+        self._again_at = []
         self._tracer.stop(sys._getframe())
         if self._is_on:
             self._is_on = False
@@ -49,16 +62,18 @@ class Opening:
     def is_due(self) -> bool:
         """Whether the opening must be looked at; called on another thread."""
         if not self._is_on:
-            return False
+            return bool(self._again_at) and time.monotonic() > self._again_at[0]
         return self._is_over or self._tracer.has_ended or self._measure() > self._full_bytes
 
     def look_at(self) -> bool:
-        """Locate lines for longer, or be done, which is said. A late call, after the end, does nothing.
+        """Locate lines for longer, or be done, which is said, or begin again. A call at no time for it does nothing.
 
         The recording itself is never stopped and begun anew here: what was open at the stop would end in the new one,
         which crashes the process.
         """
         if not self._is_on:
+            if self.is_due():
+                self._begin_again()
             return self.was_full
         self._tracer.stop(sys._getframe())
         if self._is_over or self._measure() > self._full_bytes:
@@ -92,10 +107,25 @@ class Opening:
     def _finish(self) -> None:
         """The process has grown, or the next part would begin inside an operator whose end it must not see."""
         self._tracer.stop(sys._getframe())
+        if not self.was_full:
+            waited = max(_LEAST_WAIT_S, time.monotonic() - self._begun)
+            self._again_at = [self._begun + times * waited for times in _AGAIN]
         self._is_on, self.was_full = False, True
         if self._tape.running is not None:
             free_cycles()
+            before = self._tape.opening
             self.events = self._tape.keep_opening()
+            self.was_renewed |= before not in (None, self._tape.opening)
+        if self._tape.cut_operators_off:
+            self._again_at = []
+
+    def _begin_again(self) -> None:
+        """Where the program is now; what is open was open before, and nobody recorded it."""
+        self._again_at.pop(0)
+        if self._tape.running is None:
+            self._end = time.monotonic() + min(self._limit_s, _AGAIN_S)
+            self._begin_part()
+            self._is_on = True
 
     def _begin_part(self) -> None:
         self._tracer.notes.clear()

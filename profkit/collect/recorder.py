@@ -254,7 +254,7 @@ class Recorder:
             return
         if phase is Phase.OPENING:
             self.notes += [MISSED] if self.thread.others_step else []
-            self._archive.note_what_is_missing(self._opening.was_full)
+            self._archive.note_what_is_missing(self._opening.was_full, self._opening.was_renewed)
             free_cycles()
             self._opening.close()
         elif not complete:

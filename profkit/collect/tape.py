@@ -13,6 +13,9 @@ from profkit.collect.marks import CollectorMarks, SaveMarks
 from profkit.collect.ranges import OpenRanges
 from profkit.collect.session import ProfilerWatch, Recording, another_profiler_runs, cuda_is_used
 
+_ABOUT_AS_MUCH = 0.5
+"""Of the events of an earlier part: the later one says more of what the program does in the end."""
+
 
 class Tape:
     """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler.
@@ -75,12 +78,12 @@ class Tape:
         return 0 if stopped is None else self._look_through(stopped)
 
     def keep_opening(self) -> int:
-        """Stop what runs and keep it as the opening, unless a fuller one is kept; the number of events in it."""
+        """Stop what runs and keep it as the opening, unless one is kept that holds far more; the number of events."""
         stopped = self.stop()
         if stopped is None:
             return 0
         events = self._look_through(stopped)
-        if self.opening is None or events >= self._opening_events:
+        if self.opening is None or events >= _ABOUT_AS_MUCH * self._opening_events:
             self.opening, self._opening_events = stopped, events
         return events
 

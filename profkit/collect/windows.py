@@ -78,11 +78,11 @@ class WindowRequests:
             self._signals.give(name)
 
     def wake(self) -> None:
-        """Interrupt the main thread, whatever it waits for, so that calls that are pending come to run."""
-        ident = threading.main_thread().ident
-        if self._is_installed and _SIGNAL is not None and ident is not None:
+        """Interrupt the main thread, whatever it waits for, so that calls that are pending come to run; not where the
+        program handles the signal itself by now."""
+        if self._is_installed and _SIGNAL is not None and signal.getsignal(_SIGNAL) == self._on_signal:
             self._is_waking = True
-            signal.pthread_kill(ident, _SIGNAL)
+            signal.pthread_kill(threading.main_thread().ident or 0, _SIGNAL)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
         is_waking, self._is_waking = self._is_waking, False

@@ -3,13 +3,14 @@
 What it detects
 `x.repeat(...)`, `torch.tile`, `repeat_interleave`, or `expand(...)` or `torch.broadcast_tensors(...)` followed by
 `contiguous()` or `clone()`, that repeat along dimensions of size one or new ones, and whose result an elementwise
-operator of two tensors takes next, or a function of pairs of vectors (`pairwise_distance`, `cosine_similarity`). Where
-a product, a concatenation or an embedding takes it first, which need it whole, or where rows are tiled
-(`[a, b, a, b]`), nothing is reported.
+operator of two tensors takes next, or a function of pairs of vectors (`pairwise_distance`, `cosine_similarity`), or a
+product with weights that are the same for all copies (`linear`). Where another product, a concatenation or an embedding
+takes it first, which need it whole, or where rows are tiled (`[a, b, a, b]`), nothing is reported.
 
 Why is this bad?
 The repeated tensor is allocated, written, and read back, all to hold the same numbers many times. An elementwise
-operator matches shapes by itself: it reads the small tensor again and again from the cache.
+operator matches shapes by itself: it reads the small tensor again and again from the cache. And a layer computes the
+same for each copy.
 
 Example
     differences = points[:, None].repeat(1, len(centers), 1) - centers
@@ -19,7 +20,8 @@ Use instead
 
 How the saving is estimated
 The operator that repeats vanishes. The one that takes its result keeps the share of its time that is left of its memory
-traffic when it reads the small tensor in place of the large one; its time says at which bandwidth that went.
+traffic when it reads the small tensor in place of the large one; its time says at which bandwidth that went. A product
+with weights, and its backward nodes, keep the share that one copy is of all.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from profkit.derive.traffic import measure_traffic
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
-from profkit.rules.pricing import scale_operators
+from profkit.rules.pricing import scale_operators, scale_with_backward
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import among, distinct
@@ -52,6 +54,8 @@ _UNCERTAINTY = 0.3
 """The result and the operands of the operator may lie in the cache or not, and its arithmetic stays."""
 _REPEATING = frozenset(("repeat", "repeat_interleave", "tile"))
 _JOINTLY = "broadcast_tensors"
+_WEIGHING = frozenset(("addmm", "linear", "matmul", "mm"))
+"""Products, the right operand of which is the weights, where that is a matrix."""
 _EXPANDING = frozenset(("broadcast_to", "expand", "expand_as", _JOINTLY))
 _COPYING = frozenset(("clone", "contiguous"))
 _MATCHING = frozenset((*ELEMENTWISE, "cosine_similarity", "pairwise_distance"))
@@ -71,6 +75,15 @@ class _Repeats(Struct, frozen=True):
     large_bytes: Int64s
 
 
+class _Repetition(Struct, frozen=True):
+    """The shape of the result, the bytes before and after, and whether each copy holds whole rows."""
+
+    shape: Shape
+    small_bytes: int
+    large_bytes: int
+    of_rows: bool
+
+
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
 def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that repeats tensors for an elementwise operator."""
@@ -85,14 +98,20 @@ def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
         small = int(found.small_bytes[mine].sum()) // steps
         yield Suspicion(
             message=f"{format_count(max(1, round(per_step(facts, rows))), 'tensor')} a step "
-            f"({format_bytes(small)}) repeated in memory ({format_bytes(large)}) for elementwise arithmetic.",
+            f"({format_bytes(small)}) repeated in memory ({format_bytes(large)}) for {_purpose(facts, found, mine)}.",
             fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. Where the dimension is "
-            "missing, add it (`x[:, None]`, `x.unsqueeze(1)`); where a shape is asked for, `expand` copies nothing.",
+            "missing, add it (`x[:, None]`, `x.unsqueeze(1)`); where a shape is asked for, `expand` copies nothing. "
+            "What a layer makes of one copy it makes of all: apply it before.",
             rows=rows,
             edit=_broadcast(facts, found, mine),
             confidence=0.85,
             evidence={"repeated_bytes_per_step": large, "source_bytes_per_step": small},
         )
+
+
+def _purpose(facts: Facts, found: _Repeats, mine: Bools) -> str:
+    weighed = operators_of(facts.trace, _WEIGHING)[found.takers[mine]]
+    return "a product with the same weights" if weighed.all() else "elementwise arithmetic"
 
 
 def _find_repeats(facts: Facts) -> _Repeats:
@@ -109,9 +128,10 @@ def _find_repeats(facts: Facts) -> _Repeats:
     distinct, kind = np.unique(keys, axis=1, return_inverse=True)
     kind = kind.reshape(-1)
     told = [_repetition(facts, *map(int, key)) for key in distinct.T]
-    real = np.array([bool(shape) for shape, _, _ in told], dtype=bool)[kind]
-    small, large = (np.array([one[i] for one in told], dtype=np.int64)[kind][real] for i in (1, 2))
-    takers = _find_takers(facts, called, at[real], [shape for shape, _, _ in told], kind[real])
+    real = np.array([bool(one.shape) for one in told], dtype=bool)[kind]
+    small = np.array([one.small_bytes for one in told], dtype=np.int64)[kind][real]
+    large = np.array([one.large_bytes for one in told], dtype=np.int64)[kind][real]
+    takers = _find_takers(facts, called, at[real], told, kind[real])
     return _Repeats(own[real], takers, small, large)
 
 
@@ -137,8 +157,8 @@ def _find_expansions(facts: Facts, called: Rows, at: Int64s) -> tuple[Rows, Int6
 
 def _repetition(
     facts: Facts, name: int, dims: int, types: int, concrete: int, expansion: int, expanded: int, place: int
-) -> tuple[Shape, int, int]:
-    """The shape of the result, and the bytes before and after; an empty shape where it is no such repetition."""
+) -> _Repetition:
+    """What the operator repeats; an empty shape where it is no such repetition."""
     shape, operator = _first_shape(facts, dims), base_name(facts.trace.names[name])
     size = item_bytes(next(iter(parse_types(facts.trace.text_of(types))), "")) or 4
     source, result = shape, shape
@@ -151,8 +171,8 @@ def _repetition(
     else:
         result = _repeated(shape, parse_types(facts.trace.text_of(concrete)))
     if math.prod(result) < 2 * math.prod(source) or not source or not _broadcasts(source, result):
-        return (), 0, 0
-    return result, math.prod(source) * size, math.prod(result) * size
+        return _Repetition((), 0, 0, False)
+    return _Repetition(result, math.prod(source) * size, math.prod(result) * size, source[-1] == result[-1])
 
 
 def _at(shapes: Sequence[Shape], place: int) -> Shape:
@@ -196,12 +216,13 @@ def _numbers(text: str) -> Shape:
     return tuple(map(int, parts)) if all(part.lstrip("-").isdecimal() for part in parts) else ()
 
 
-def _find_takers(facts: Facts, called: Rows, at: Int64s, shapes: list[Shape], kind: Int64s) -> Rows:
-    """For each repetition the operator of two tensors that takes its result, if it is the first use and elementwise.
+def _find_takers(facts: Facts, called: Rows, at: Int64s, told: list[_Repetition], kind: Int64s) -> Rows:
+    """For each repetition the operator of two tensors that takes its result, if it is the first use and elementwise, or
+    a product with weights.
 
     Views and further repetitions on the way are passed over, and so is arithmetic on the result alone.
     """
-    elementwise = operators_of(facts.trace, _MATCHING)
+    elementwise, weighing = operators_of(facts.trace, _MATCHING), operators_of(facts.trace, _WEIGHING)
     aside = operators_of(facts.trace, VIEW, _REPEATING, _COPYING)
     step = facts.steps.index_of(facts.trace.events.start_ns[called])
     takers = np.full(len(at), NONE, dtype=np.int64)
@@ -210,35 +231,49 @@ def _find_takers(facts: Facts, called: Rows, at: Int64s, shapes: list[Shape], ki
         there = (at + ahead).clip(max=len(called) - 1)
         searching &= (at + ahead < len(called)) & (step[there] == step[at])
         rows = called[there]
-        alone, together = _takes(facts, rows, shapes, kind)
+        alone, together, weighed = _takes(facts, rows, told, kind)
         used = searching & (alone | together) & ~aside[rows]
-        takers[used & together & elementwise[rows]] = rows[used & together & elementwise[rows]]
+        takes = used & ((together & elementwise[rows]) | (weighed & weighing[rows]))
+        takers[takes] = rows[takes]
         searching &= ~used | (elementwise[rows] & ~together)
     return takers
 
 
-def _takes(facts: Facts, rows: Rows, shapes: list[Shape], kind: Int64s) -> tuple[Bools, Bools]:
-    """Which operators take a tensor of that shape, as their only one, or together with another."""
+def _takes(facts: Facts, rows: Rows, told: list[_Repetition], kind: Int64s) -> tuple[Bools, Bools, Bools]:
+    """Which operators take what is repeated as their only tensor, which together with another, and which of these as
+    the left operand of a product whose others are one matrix, or a matrix and a vector to add."""
     dims = facts.trace.events.dims_code[rows]
     distinct, inverse = np.unique(np.stack([dims, kind]), axis=1, return_inverse=True)
-    verdicts = np.zeros((2, distinct.shape[1]), dtype=bool)
+    verdicts = np.zeros((3, distinct.shape[1]), dtype=bool)
     for i, (code, which) in enumerate(distinct.T):
+        one = told[which]
         inputs = [tuple(shape) for shape in parse_dims(facts.trace.text_of(int(code))) if shape]
-        verdicts[:, i] = inputs == [shapes[which]], len(inputs) > 1 and shapes[which] in inputs
-    alone, together = verdicts[:, inverse.reshape(-1)]
-    return alone, together
+        matrices = [shape for shape in inputs if len(shape) > 1]
+        verdicts[:, i] = (
+            inputs == [one.shape],
+            len(inputs) > 1 and one.shape in inputs,
+            one.of_rows and len(matrices) == 2 and matrices[0] == one.shape and len(matrices[1]) == 2,
+        )
+    alone, together, weighed = verdicts[:, inverse.reshape(-1)]
+    return alone, together, weighed
 
 
 def _broadcast(facts: Facts, found: _Repeats, mine: Bools) -> Edit:
-    """The repetitions vanish, and the operators that took their results read the small tensors."""
-    takers = distinct(found.takers[mine])
+    """The repetitions vanish, and the operators that took their results read the small tensors; products are computed
+    for one copy."""
+    weighing = operators_of(facts.trace, _WEIGHING)
+    products = mine & weighing[found.takers.clip(min=0)]
+    matched = mine & ~products
+    takers = distinct(found.takers[matched])
     traffic = measure_traffic(facts.trace, takers)
     total = traffic.read_bytes + traffic.written_bytes
     less = np.zeros(len(takers), dtype=np.int64)
-    np.add.at(less, np.searchsorted(takers, found.takers[mine]), (found.large_bytes - found.small_bytes)[mine])
+    more = (found.large_bytes - found.small_bytes)[matched]
+    np.add.at(less, np.searchsorted(takers, found.takers[matched]), more)
     kept = 1 - np.minimum(less, traffic.read_bytes) / np.maximum(total, 1)
-    gone = found.rows[mine]
+    gone, of_one = found.rows[mine], found.small_bytes / found.large_bytes
     return combine([
         scale_operators(facts, gone, np.zeros(len(gone)), _UNCERTAINTY, launch_kept=0.0),
         scale_operators(facts, takers, kept, _UNCERTAINTY),
+        scale_with_backward(facts, found.takers[products], of_one[products], _UNCERTAINTY),
     ])  # fmt: skip

@@ -39,6 +39,78 @@ def test_nothing_of_the_program_lives_longer_because_its_opening_was_looked_at(l
         tape.remove()
 
 
+class Parts:
+    """In the place of a tape and a tracer: when recordings began, and of how many events they were."""
+
+    def __init__(self, clock: dict[str, float], *events: int) -> None:
+        self.began: list[float] = []
+        self.running: object | None = None
+        self.opening: object | None = None
+        self.cut_operators_off = self.has_ended = False
+        self.max_lines, self.notes = 0, list[str]()
+        self._clock, self._events = clock, list(events)
+
+    def start(self, *_: object) -> None:
+        if not _:
+            self.began.append(self._clock["now"])
+            self.running = object()
+
+    def stop(self, frame: object) -> None:
+        """Of the tracer."""
+
+    def keep_opening(self) -> int:
+        self.opening, self.running = self.running, None
+        return self._events.pop(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    times = {"now": 100.0}
+    monkeypatch.setattr("profkit.collect.opening.time.monotonic", lambda: times["now"])
+    return times
+
+
+def run_for(seconds: int, opening: Opening, clock: dict[str, float]) -> None:
+    """Look after it five times a second, as the sampling thread and the main one do."""
+    for _ in range(5 * seconds):
+        clock["now"] += 0.2
+        if opening.is_due():
+            opening.look_at()
+
+
+def test_a_program_that_ends_no_step_is_recorded_again_when_it_has_run_for_longer(clock: dict[str, float]) -> None:
+    """The opening lasts three seconds, and each of the others two."""
+    parts = Parts(clock, 9, 9, 9, 9)
+    opening = Opening(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # what it needs of them
+    opening.begin()
+    run_for(60, opening, clock)
+    assert [round(at - 100) for at in parts.began] == [0, 6, 12, 24]
+    assert parts.running is None
+    assert (opening.was_full, opening.was_renewed) == (True, True)
+
+
+def test_once_a_step_ended_the_opening_does_not_begin_again(clock: dict[str, float]) -> None:
+    parts = Parts(clock, 9)
+    opening = Opening(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # as above
+    opening.begin()
+    run_for(5, opening, clock)
+    opening.close()
+    run_for(60, opening, clock)
+    assert parts.began == [100.0]
+
+
+@pytest.mark.parametrize("obstacle", ["an operator that was cut off may still end", "a step is being recorded"])
+def test_the_opening_does_not_begin_again_where_it_must_not(obstacle: str, clock: dict[str, float]) -> None:
+    parts = Parts(clock, 9)
+    opening = Opening(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # as above
+    opening.begin()
+    parts.cut_operators_off = obstacle.startswith("an operator")
+    run_for(5, opening, clock)
+    parts.running = None if parts.cut_operators_off else object()
+    run_for(60, opening, clock)
+    assert parts.began == [100.0]
+
+
 @pytest.mark.parametrize(
     ("was_full", "events", "by_events"), [(True, 50_000, True), (True, 49_999, False), (False, 50_000, False)]
 )

@@ -45,6 +45,24 @@ def test_the_opening_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("watched_closely")
+def test_what_a_program_without_steps_comes_to_do_takes_the_place_of_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "GROWTH_BYTES", 0)
+    monkeypatch.setattr(opening, "_LEAST_WAIT_S", 0.0)
+    with profile(tmp_path) as recording:
+        spend_lines_of(recording, 1000)
+        compute_until(is_off)
+        product = torch.ones(8)
+        for _ in range(5_000_000):
+            product = product * 2
+            if recording._recorder._opening.was_renewed:  # type: ignore[union-attr]  # it is on
+                break
+    assert load_run(tmp_path).notes[0].startswith("no step ended for so long that only a stretch of the program")
+    assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
+
+
+@pytest.mark.usefixtures("watched_closely")
 def test_an_opening_without_operators_begins_anew_until_there_are_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

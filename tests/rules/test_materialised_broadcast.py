@@ -122,7 +122,7 @@ def test_tiled_rows_are_silent():
     "use",
     [
         pytest.param(op("aten::cat", 40, 9, dims=[[LARGE, LARGE], []], types=["TensorList", "Scalar"]), id="cat"),
-        pytest.param(op("aten::linear", 40, 9, dims=[LARGE, [8, 32]], types=["float", "float"]), id="product"),
+        pytest.param(op("aten::matmul", 40, 9, dims=[LARGE, [64, 32, 8]], types=["float", "float"]), id="product"),
         pytest.param(op("aten::index_put_", 40, 9, dims=[LARGE, [], [9]], types=["float", "", "float"]), id="written"),
         pytest.param(op("aten::relu", 40, 9, dims=[LARGE], types=["float"]), id="alone"),
     ],
@@ -132,8 +132,46 @@ def test_a_result_that_is_first_used_otherwise_is_silent(use):
 
 
 def test_arithmetic_after_another_use_is_silent():
-    use = op("aten::linear", 40, 9, dims=[LARGE, [8, 32]], types=["float", "float"])
+    use = op("aten::cat", 40, 9, dims=[[LARGE, LARGE], []], types=["TensorList", "Scalar"])
     assert find(recording(repeat(10), use, binary(60))) == []
+
+
+def test_a_layer_computes_the_same_for_each_copy():
+    """Of sixteen copies one has to be computed, forwards and backwards."""
+    layer = op("aten::linear", 40, 32, dims=[LARGE, [8, 32], [8]], types=["float"] * 3, sequence=7)
+    node = op("autograd::engine::evaluate_function: AddmmBackward0", 100, 48, tid=2, sequence=7)
+    facts = recording(repeat(10), layer)
+    (found,) = find(facts)
+    assert "a product with the same weights" in found.message
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((20 + 32 * 15 / 16) / 200, abs=1e-4)
+    with_backward = facts_of([step(0, 0, 200), repeat(10), layer, node])
+    (found,) = find(with_backward)
+    assert predict_saving(with_backward, found.edit).fraction == pytest.approx((20 + 80 * 15 / 16) / 200, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "reported"),
+    [("linear", [LARGE, [8, 32]], True), ("matmul", [LARGE, [32, 8]], True), ("matmul", [[8, 16], LARGE], False),
+     ("matmul", [LARGE, [64, 32, 8]], False), ("matmul", [LARGE, [32]], False), ("bmm", [LARGE, [64, 32, 8]], False)],
+)  # fmt: skip
+def test_only_a_matrix_on_the_right_is_the_same_for_all_copies(name: str, dims: list[list[int]], reported: bool):
+    use = op(f"aten::{name}", 40, 9, dims=dims, types=["float", "float"])
+    assert bool(find(recording(repeat(10), use))) is reported
+
+
+@pytest.mark.parametrize(
+    ("shape", "times", "name", "dims", "reported"),
+    [([1, 4096], "[64, 1]", "mm", [[64, 4096], [4096, 8]], True),
+     ([1, 4096], "[64, 1]", "addmm", [[8], [64, 4096], [4096, 8]], True),
+     ([1, 4096], "[64, 1]", "mm", [[8, 64], [64, 4096]], False),
+     ([64, 1], "[1, 4096]", "mm", [[64, 4096], [4096, 8]], False)],
+)  # fmt: skip
+def test_copies_of_whole_rows_are_weighed_alike(
+    shape: list[int], times: str, name: str, dims: list[list[int]], reported: bool
+):
+    """Not copies within a row, nor rows over which the product sums."""
+    use = op(f"aten::{name}", 40, 9, dims=dims, types=["float"] * len(dims))
+    assert bool(find(recording(repeat(10, shape, times), use))) is reported
 
 
 def test_arithmetic_on_the_result_alone_and_views_are_passed_over():

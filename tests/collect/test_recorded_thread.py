@@ -1,0 +1,178 @@
+"""Which thread is recorded: the one that works, where the one that began only waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profkit.collect import recorded_thread
+from profkit.collect.recorded_thread import CUT_OFF, MISSED, RecordedThread
+from profkit.run import load_callsites, load_live, load_run
+from tests.collect.guarded import run
+from tests.collect.reading import is_inside, marks_around, read_events, steps_of
+from tests.forks import Forks
+
+OPTIMIZER = "optimizer"
+
+
+def on_another_thread(action: Callable[[], Any]) -> None:
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The times that a recorded thread is judged by."""
+    times = {"wall": 0.0, "own": 0.0, "process": 0.0}
+    monkeypatch.setattr(recorded_thread.time, "monotonic", lambda: times["wall"])
+    monkeypatch.setattr(recorded_thread.time, "process_time", lambda: times["process"])
+    monkeypatch.setattr(RecordedThread, "_computed_s", lambda _: times["own"])
+    return times
+
+
+@pytest.mark.parametrize(("steps", "is_idle"), [(1, False), (2, True)])
+def test_two_steps_of_the_optimizer_on_another_thread_are_enough(
+    steps: int, is_idle: bool, clock: dict[str, float]
+) -> None:
+    thread, told = RecordedThread(lambda: True, lambda: None), list[bool]()
+    thread.tell = lambda: told.append(thread.is_idle())
+    on_another_thread(lambda: [thread.misses(OPTIMIZER) for _ in range(steps)])
+    assert (thread.is_idle(), told) == (is_idle, [True] * is_idle)
+    assert thread.others_step
+
+
+@pytest.mark.parametrize("name", ["dataloader", "forward", "epoch"])
+def test_batches_and_calls_of_a_model_may_be_a_helpers(name: str, clock: dict[str, float]) -> None:
+    thread = RecordedThread(lambda: True, lambda: None)
+    on_another_thread(lambda: [thread.misses(name) for _ in range(9)])
+    assert (thread.is_idle(), thread.others_step) == (False, False)
+
+
+def test_once_steps_end_on_the_recorded_thread_others_count_no_more(clock: dict[str, float]) -> None:
+    thread = RecordedThread(lambda: False, lambda: None)
+    on_another_thread(lambda: [thread.misses(OPTIMIZER) for _ in range(9)])
+    assert not thread.is_idle()
+
+
+def test_the_recorded_threads_own_signals_miss_nothing() -> None:
+    thread = RecordedThread(lambda: True, lambda: None)
+    assert not thread.misses(OPTIMIZER)
+
+
+@pytest.mark.parametrize(
+    ("own", "process", "is_idle"), [(0.15, 0.75, True), (0.16, 0.75, False), (0.15, 0.74, False)]
+)
+def test_a_thread_is_idle_that_waits_for_long_while_others_work(
+    own: float, process: float, is_idle: bool, clock: dict[str, float]
+) -> None:
+    """A tenth of the time, and half of it, in one and a half seconds."""
+    thread = RecordedThread(lambda: True, lambda: None)
+    assert not thread.is_idle()
+    clock.update(wall=1.5, own=own, process=process)
+    assert thread.is_idle() == is_idle
+
+
+def test_a_main_thread_that_does_not_come_by_is_woken(clock: dict[str, float]) -> None:
+    thread, woken = RecordedThread(lambda: True, lambda: None), list[float]()
+    thread.wake = lambda: woken.append(clock["wall"])
+    on_another_thread(lambda: [thread.misses(OPTIMIZER) for _ in range(2)])
+    for clock["wall"] in (0.0, 0.01, 0.03, 0.05):
+        assert thread.is_idle()
+    assert woken == [0.03, 0.05]
+
+
+def test_the_next_thread_on_which_a_step_ends_is_recorded_until_it_ends() -> None:
+    ended: list[int] = []
+    thread = RecordedThread(lambda: True, lambda: ended.append(threading.get_ident()))
+    thread.release()
+    assert not thread.is_current
+    idents: list[int] = []
+
+    def work() -> None:
+        assert thread.misses("forward")
+        idents.append(threading.get_ident())
+        assert thread.is_current
+        assert not ended
+
+    on_another_thread(work)
+    assert ended == idents == [thread.ident]
+
+
+THREADED = """\
+def train_there(steps):
+    kept = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (parameter * 2).sum()
+        loss.backward()
+        optimizer.step()
+        kept.append(torch.ones(300_000) * loss)
+    print("trained", len(kept))
+
+
+worker = threading.Thread(target=train_there, args=({steps},))
+worker.start()
+{meanwhile}
+worker.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("meanwhile", ["pass", "while worker.is_alive(): worker.join(0.01)"])
+def test_a_training_on_a_thread_is_recorded_there(meanwhile: str, tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, THREADED.format(steps=400, meanwhile=meanwhile))
+    assert (outcome.status, "trained 400" in outcome.stdout) == (0, True), outcome.stderr
+    events, sites = read_events(tmp_path / "run"), load_callsites(tmp_path / "run")
+    steps = steps_of(events)
+    assert len(steps) == 5
+    located = steps[min(steps)]
+    sums = [event for event in events if event["name"] == "aten::sum" and is_inside(event, located)]
+    assert {event["tid"] for event in sums} == {located["tid"]}
+    assert sites[marks_around(sums[0], events)[-1]].source == "loss = (parameter * 2).sum()"
+    assert load_run(tmp_path / "run").step_signal == "optimizer"
+    kept = {holder.path: holder for holder in load_live(tmp_path / "run")[-1].holders}["kept"]
+    assert kept.site is not None
+    assert kept.site.source == "kept.append(torch.ones(300_000) * loss)"
+
+
+SCORING = """\
+model = torch.nn.Linear(64, 1)
+
+
+def score():
+    for i in range(40_000):
+        model(torch.ones(4096, 64))
+        if done.is_set():
+            break
+    print("scored", i > 100)
+
+
+done = threading.Event()
+worker = threading.Thread(target=score)
+worker.start()
+worker.join()
+"""
+
+
+@pytest.mark.slow
+def test_a_model_that_a_thread_calls_is_recorded_there(tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, SCORING)
+    assert (outcome.status, "scored True" in outcome.stdout) == (0, True), outcome.stderr
+    assert load_run(tmp_path / "run").step_signal == "forward"
+    assert {e["name"] for e in read_events(tmp_path / "run")} >= {"aten::linear", "ProfilerStep#2"}
+
+
+@pytest.mark.slow
+def test_where_the_main_thread_cannot_be_woken_that_is_said(tmp_path: Path, forks: Forks) -> None:
+    """The program handles the signal itself, so that nobody can interrupt what its main thread waits for."""
+    handler = "signal.signal(signal.SIGUSR1, lambda *_: print('signalled'))\n"
+    program = "import os\n" + handler + THREADED.format(steps=30, meanwhile="pass")
+    outcome = run(tmp_path, forks, program)
+    assert outcome.status in (0, 2), outcome.stderr
+    assert "signalled" not in outcome.stdout
+    assert any(note in (MISSED, CUT_OFF) for note in load_run(tmp_path / "run").notes)
