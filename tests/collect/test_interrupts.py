@@ -34,10 +34,6 @@ def test_the_main_thread_does_what_another_one_asks_for() -> None:
     assert calls_after(lambda call: None, ask_elsewhere) == 1
 
 
-def test_what_is_asked_for_twice_is_done_once() -> None:
-    assert calls_after(lambda call: None, lambda call: (call.request(), call.request())[0]) == 1
-
-
 def test_what_another_thread_asks_for_meanwhile_is_dropped() -> None:
     """A second call that waits would meet a tracer that the first one may set."""
     assert calls_after(ask_elsewhere, MainThreadCall.request) == 1
