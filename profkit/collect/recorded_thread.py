@@ -7,7 +7,6 @@ next step ends is recorded in its place.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -72,8 +71,8 @@ class RecordedThread:
         return True
 
     def is_idle(self) -> bool:
-        """Whether the work is done on another thread; asked again and again, on a third one."""
-        if self.ident is None or not self.is_waiting():
+        """Whether the work is done on another thread than the main one, which is recorded; asked again and again."""
+        if self.ident != threading.main_thread().ident or not self.is_waiting():
             return False
         if max(self._ends.values(), default=0) < _ENOUGH and not self._has_waited():
             return False
@@ -99,8 +98,9 @@ class RecordedThread:
         return wall >= _IDLE_S and self._idle_since is not times
 
     def _computed_s(self) -> float:
-        """The CPU time of the recorded thread; that of the clock on the wall where the system does not tell."""
-        if self.ident is None or not hasattr(time, "pthread_getcpuclockid") or self.ident not in sys._current_frames():
+        """The CPU time of the main thread, which lives as long as Python does; where the system does not tell it, the
+        time on the wall."""
+        if self.ident is None or not hasattr(time, "pthread_getcpuclockid"):
             return time.monotonic()
         return time.clock_gettime(time.pthread_getcpuclockid(self.ident))
 

@@ -17,6 +17,8 @@ _INTERVAL_S = 0.2
 _MAX_SAMPLES = 2000
 _SOON = 0.25
 """Of the interval: in less the load is not known well."""
+_EARLY, _EARLY_TICKS, _ABOUT = 0.25, 16, 0.9
+"""The interval between the first ticks, and how many there are; and how much of the interval is as good as all."""
 
 
 class Sampler:
@@ -68,17 +70,19 @@ class Sampler:
         self._gpu = None if uuid is None else _Gpu.find(uuid)
 
     def _run(self) -> None:
-        """A last reading is taken at the end, where that is not too soon: a short program has few."""
-        taken, is_over = time.monotonic(), False
+        """At first ``on_tick`` comes more often: a short program is over before the second reading. A last reading is
+        taken at the end, where that is not too soon."""
+        taken, ticks, is_over = time.monotonic(), 0, False
         while not is_over:
-            is_over = self._stopped.wait(self._interval_s)
-            if is_over and time.monotonic() - taken < _SOON * self._interval_s:
-                return
-            try:
-                self._take()
-            except (psutil.Error, OSError):  # the process is ending
-                return
-            taken = time.monotonic()
+            is_over = self._stopped.wait(self._interval_s * (_EARLY if ticks < _EARLY_TICKS else 1))
+            ticks += 1
+            passed_s = time.monotonic() - taken
+            if passed_s >= self._interval_s * (_SOON if is_over else _ABOUT):
+                try:
+                    self._take()
+                except (psutil.Error, OSError):  # the process is ending
+                    return
+                taken = time.monotonic()
             if not is_over:
                 self.on_tick()
 

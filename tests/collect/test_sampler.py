@@ -37,3 +37,14 @@ def test_it_is_not_read_where_the_last_reading_was_a_moment_ago() -> None:
     sampler.start()
     sampler.stop()
     assert sampler.samples == []
+
+
+def test_at_first_it_ticks_four_times_between_two_readings() -> None:
+    enough, ticks = threading.Event(), list[int]()
+    sampler = Sampler(1, 20 * SHORT_S)
+    sampler.on_tick = lambda: (ticks.append(len(sampler.samples)), enough.set() if len(ticks) == 9 else None)[1]
+    sampler.start()
+    assert enough.wait(LONG_S)
+    sampler.stop()
+    assert ticks[0] == 0
+    assert ticks[8] <= 3
