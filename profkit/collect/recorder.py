@@ -72,7 +72,7 @@ class Recorder:
         self._looks = Looks(self._census, self._schedule, self._files, plan)
         self.signals = StepSignals(self, guard, WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard))
         self._tape = Tape(lambda: guard(self._yield_to_program))
-        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1)
+        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.opening)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)

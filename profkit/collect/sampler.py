@@ -24,14 +24,15 @@ _EARLY, _EARLY_TICKS, _ABOUT = 0.25, 16, 0.9
 class Sampler:
     """Samples from `start` to `stop`; `suspend` and `resume` go around a fork, where no thread may run.
 
-    ``cpus`` is how many CPUs a share of 1 stands for; ``on_tick`` is called on the sampling thread after each sample.
-    When there are too many samples, every second one is dropped and the interval doubles.
+    ``cpus`` is how many CPUs a share of 1 stands for; ``on_tick`` is called on the sampling thread after each sample,
+    and at first more often where it ``is_eager``: a short program is over before the second sample. When there are too
+    many samples, every second one is dropped and the interval doubles.
     """
 
-    def __init__(self, cpus: int, interval_s: float = _INTERVAL_S) -> None:
+    def __init__(self, cpus: int, interval_s: float = _INTERVAL_S, is_eager: bool = False) -> None:
         self.samples: list[LoadSample] = []
         self.on_tick: Callable[[], None] = lambda: None
-        self._cpus, self._interval_s = cpus, interval_s
+        self._cpus, self._interval_s, self._is_eager = cpus, interval_s, is_eager
         self._process = psutil.Process()
         self._gpu: _Gpu | None = None
         self._stopped = threading.Event()
@@ -70,12 +71,11 @@ class Sampler:
         self._gpu = None if uuid is None else _Gpu.find(uuid)
 
     def _run(self) -> None:
-        """At first ``on_tick`` comes more often: a short program is over before the second reading. A last reading is
-        taken at the end, where that is not too soon."""
-        taken, ticks, is_over = time.monotonic(), 0, False
+        """A last reading is taken at the end, where that is not too soon."""
+        taken, is_over, early = time.monotonic(), False, _EARLY_TICKS if self._is_eager else 0
         while not is_over:
-            is_over = self._stopped.wait(self._interval_s * (_EARLY if ticks < _EARLY_TICKS else 1))
-            ticks += 1
+            is_over = self._stopped.wait(self._interval_s * (_EARLY if early > 0 else 1))
+            early -= 1
             passed_s = time.monotonic() - taken
             if passed_s >= self._interval_s * (_SOON if is_over else _ABOUT):
                 try:

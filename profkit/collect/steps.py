@@ -73,6 +73,7 @@ class OptimizerSteps:
         self._ends_steps = True
         self.passes_by: Callable[[], bool] | None = None
         self.skipped = 0
+        self._skips = 0
         self._handle: RemovableHandle | None = None
 
     def install(self, ends_steps: bool = True) -> None:
@@ -95,14 +96,14 @@ class OptimizerSteps:
 
     @uncompiled
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002  # torch's signature
+        if self.skipped > 0 and id(optimizer) == self._skips:
+            self.skipped -= 1
+            return
         try:
             first = self._first
-            if self.passes_by is not None and first is not None and first() is optimizer:
-                if self.skipped > 0:
-                    self.skipped -= 1
-                    return
-                if self.passes_by():
-                    return
+            if self.passes_by is not None and first is not None and first() is optimizer and self.passes_by():
+                self._skips = id(optimizer)
+                return
         except Exception:  # noqa: S110  # the other way meets it again, and tells
             pass
         if self._ends_steps or id(optimizer) not in self._described:

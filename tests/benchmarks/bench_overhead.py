@@ -47,6 +47,8 @@ from profkit.collect.subject import Subject
 STEPS = 4
 BEFORE = 3
 """Steps timed without the profiler; one of them passes between the located step and the measured ones."""
+SHORT_NS, MORE_ROUNDS = 5_000_000, 6
+"""Of steps so short only four are recorded a round, of which each scatters by a tenth: so many times the rounds."""
 OUTSIDE_S = 0.4
 OUTSIDE = (20, 400)
 """How long unrecorded steps are timed a round, which cost no recording, and how many at least and at most."""
@@ -176,7 +178,8 @@ def print_overhead(rounds: int, directory: Path) -> None:
         for _ in range(20):
             step()
         for what, goal, first, second in comparisons:
-            found = ratios(rounds, functools.partial(first, step), functools.partial(second, step))
+            times = MORE_ROUNDS if first is recorded and timed(step) < SHORT_NS else 1
+            found = ratios(times * rounds, functools.partial(first, step), functools.partial(second, step))
             low, high = interval(found, seed)
             ratio = statistics.median(found)
             print(f"| {name} | {what} | {ratio:.3f}x | {low:.3f} to {high:.3f} | {goal} |", flush=True)

@@ -39,12 +39,13 @@ def test_it_is_not_read_where_the_last_reading_was_a_moment_ago() -> None:
     assert sampler.samples == []
 
 
-def test_at_first_it_ticks_four_times_between_two_readings() -> None:
+@pytest.mark.parametrize(("is_eager", "most_readings"), [(True, 3), (False, 9)])
+def test_at_first_it_ticks_more_often_than_it_reads_if_it_is_eager(is_eager: bool, most_readings: int) -> None:
     enough, ticks = threading.Event(), list[int]()
-    sampler = Sampler(1, 20 * SHORT_S)
+    sampler = Sampler(1, 20 * SHORT_S, is_eager)
     sampler.on_tick = lambda: (ticks.append(len(sampler.samples)), enough.set() if len(ticks) == 9 else None)[1]
     sampler.start()
     assert enough.wait(LONG_S)
     sampler.stop()
-    assert ticks[0] == 0
-    assert ticks[8] <= 3
+    assert ticks[0] == (0 if is_eager else 1)
+    assert ticks[8] <= most_readings
