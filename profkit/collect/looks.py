@@ -35,18 +35,24 @@ class Looks:
         self._took_ns = self._before = 0
         self._were_skipped = False
 
+    def are_due(self, ended: Phase) -> bool:
+        """Whether anything is looked at after the step that ended."""
+        is_behind = ended is Phase.AFTER and self._were_skipped and self._schedule.timed < self._behind
+        if ended is Phase.ACTIVE:
+            return self._is_wanted()
+        return ended in (Phase.LOCATED, Phase.OPENING) or self._schedule.is_settling or is_behind
+
     def after(self, ended: Phase, frame: FrameType | None) -> None:
         """Look, if it is time to."""
-        if ended is Phase.ACTIVE and not self._is_wanted():
-            self._were_skipped = True
-            return
-        is_behind = ended is Phase.AFTER and self._were_skipped and self._schedule.timed < self._behind
-        if ended.recorded or self._schedule.is_settling or is_behind:
-            begun = time.perf_counter_ns()
-            self._census.take(self._schedule.step, frame)
-            self._took_ns = time.perf_counter_ns() - begun
-        if ended.recorded or ended is Phase.OPENING:
-            self._files.set(flags=environment.read_flags())
+        is_due = self.are_due(ended)
+        self._were_skipped |= not is_due and ended is Phase.ACTIVE
+        if is_due:
+            if ended is not Phase.OPENING:
+                begun = time.perf_counter_ns()
+                self._census.take(self._schedule.step, frame)
+                self._took_ns = time.perf_counter_ns() - begun
+            if ended.recorded or ended is Phase.OPENING:
+                self._files.set(flags=environment.read_flags())
         if ended is not Phase.ACTIVE:
             self._before = self._census.taken
 

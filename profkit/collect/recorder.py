@@ -82,9 +82,8 @@ class Recorder:
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
         self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape)
         self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self.outdone))
-        told = self.hears, lambda: self._work(self._cut_off), self.thread.is_idle, self._move_on
-        look = Watchdog(self._opening, self._bounds, self._tracer, guard, *told).look
-        self._sampler.on_tick = self.thread.tell = look
+        act = self.hears, lambda: self._work(self._cut_off), self.thread.is_idle, self._move_on
+        self._sampler.on_tick = self.thread.tell = Watchdog(self._opening, self._bounds, self._tracer, guard, *act).look
         self._on_cuda = lambda: guard(self._opening.record_cuda)
         self.misses = self.thread.misses
         self._between: Callable[[], None] | None = None
@@ -175,7 +174,8 @@ class Recorder:
         self._tracer.pause()
         if self._tape.running is not None:
             self._tape.running.end_step()
-        with pause_marked() if self._tape.running is not None else nullcontext():
+        is_marked = self._tape.running is not None and (self._between is not None or self._looks.are_due(ended))
+        with pause_marked() if is_marked else nullcontext():
             self._looks.after(ended, sys._getframe())
             self._call_between()
         if ended is Phase.LOCATED:

@@ -63,7 +63,7 @@ def test_steps_and_pauses_never_overlap_anything(tmp_path: Path) -> None:
     events = read_events(tmp_path)
     steps = list(steps_of(events).values())
     pauses = [event for event in events if event["name"] == "profkit.pause"]
-    assert len(steps) == len(pauses) == 4
+    assert len(steps) == 4 >= len(pauses) >= 1  # one after each step that is looked at
     for step in steps:
         for other in events:
             apart = other["ts"] + other["dur"] <= step["ts"] or step["ts"] + step["dur"] <= other["ts"]
