@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from profkit.collect import recorded_thread
+from profkit.collect.profiler import profile
 from profkit.collect.recorded_thread import CUT_OFF, MISSED, RecordedThread
+from profkit.collect.windows import WindowRequests
 from profkit.run import load_callsites, load_live, load_run
 from tests.collect.guarded import run
 from tests.collect.reading import is_inside, marks_around, read_events, steps_of
+from tests.collect.training import train
 from tests.forks import Forks
 
 OPTIMIZER = "optimizer"
@@ -167,12 +170,47 @@ def test_a_model_that_a_thread_calls_is_recorded_there(tmp_path: Path, forks: Fo
     assert {e["name"] for e in read_events(tmp_path / "run")} >= {"aten::linear", "ProfilerStep#2"}
 
 
+ENDLESS = """\
+done = []
+
+
+def train_for_ever():
+    while True:
+        optimizer.zero_grad()
+        (parameter * 2).sum().backward()
+        optimizer.step()
+        done.append(None)
+
+
+worker = threading.Thread(target=train_for_ever, daemon=True)
+worker.start()
+while len(done) < 600:
+    worker.join(0.01)
+print("left it")
+"""
+
+
 @pytest.mark.slow
-def test_where_the_main_thread_cannot_be_woken_that_is_said(tmp_path: Path, forks: Forks) -> None:
-    """The program handles the signal itself, so that nobody can interrupt what its main thread waits for."""
+def test_a_thread_that_is_left_behind_amid_its_recording_costs_that_only(tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, ENDLESS, "--active", "1000000")
+    assert "left it" in outcome.stdout
+    assert load_run(tmp_path / "run").exit_status == 0
+    assert CUT_OFF in load_run(tmp_path / "run").notes
+
+
+@pytest.mark.slow
+def test_a_program_that_handles_the_signal_itself_does_not_see_it(tmp_path: Path, forks: Forks) -> None:
     handler = "signal.signal(signal.SIGUSR1, lambda *_: print('signalled'))\n"
-    program = "import os\n" + handler + THREADED.format(steps=30, meanwhile="pass")
-    outcome = run(tmp_path, forks, program)
-    assert outcome.status in (0, 2), outcome.stderr
+    outcome = run(tmp_path, forks, handler + THREADED.format(steps=30, meanwhile="pass"))
+    assert (outcome.status in (0, 2), "trained 30" in outcome.stdout) == (True, True), outcome.stderr
     assert "signalled" not in outcome.stdout
-    assert any(note in (MISSED, CUT_OFF) for note in load_run(tmp_path / "run").notes)
+
+
+def test_steps_on_another_thread_that_could_not_be_recorded_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three steps are over before the recording has come there, whoever is woken when."""
+    monkeypatch.setattr(WindowRequests, "wake", lambda _: None)
+    with profile(tmp_path):
+        on_another_thread(lambda: train(3))
+    assert MISSED in load_run(tmp_path).notes
