@@ -42,9 +42,8 @@ class Looks:
             return self._is_wanted()
         return ended in (Phase.LOCATED, Phase.OPENING) or self._schedule.is_settling or is_behind
 
-    def after(self, ended: Phase, frame: FrameType | None) -> None:
-        """Look, if it is time to."""
-        is_due = self.are_due(ended)
+    def after(self, ended: Phase, is_due: bool, frame: FrameType | None) -> None:
+        """Look, if it is time to, as `are_due` said."""
         self._were_skipped |= not is_due and ended is Phase.ACTIVE
         if is_due:
             if ended is not Phase.OPENING:

@@ -79,7 +79,8 @@ class RecordedThread:
         now = time.monotonic()
         if self._asked_at is None:
             self._asked_at = now
-        elif now - self._asked_at > _SOON_S:
+        elif now - self._asked_at > _SOON_S:  # and no more often than that
+            self._asked_at = now
             self.wake()
         return True
 

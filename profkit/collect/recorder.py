@@ -174,9 +174,9 @@ class Recorder:
         self._tracer.pause()
         if self._tape.running is not None:
             self._tape.running.end_step()
-        is_marked = self._tape.running is not None and (self._between is not None or self._looks.are_due(ended))
-        with pause_marked() if is_marked else nullcontext():
-            self._looks.after(ended, sys._getframe())
+        is_due = self._looks.are_due(ended)
+        with pause_marked() if self._tape.running is not None and (is_due or self._between) else nullcontext():
+            self._looks.after(ended, is_due, sys._getframe())
             self._call_between()
         if ended is Phase.LOCATED:
             self._stop_tracing()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from profkit.collect.frames import source_line
 from profkit.collect.review_anomaly import anomaly_mode_setters
-from profkit.collect.review_backreferences import keepers_in, kept_at
+from profkit.collect.review_backreferences import Keepers, keepers_in, kept_at
 from profkit.collect.review_cycles import closed_cycles, returns_what_holds_its_object
 from profkit.collect.review_doubles import double_makers
 from profkit.remarks import ANOMALY_MODE_SET, CYCLE_CLOSED, DOUBLES_MADE, EVALUATION_WITH_GRAD, LOADER_MADE, THREADS_SET
@@ -60,6 +60,7 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
     all_scopes = {file: list(_scopes(tree)) for file, tree in trees.items()}
     scopes = [(file, name, _calls(node)) for file, inside in all_scopes.items() for name, node, _ in inside]
     silenced = {call.target.rpartition(".")[2] for *_, calls in scopes for call in calls if call.guarded}
+    keepers = {file: keepers_in(tree) for file, tree in trees.items()}
     found = {
         EVALUATION_WITH_GRAD: [
             (file, name, line)
@@ -76,7 +77,7 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
             for file, inside in all_scopes.items()
             for name, node, methods in inside
             for line in closed_cycles(node, methods)
-            for place in (*_back_references(file, trees[file], node, line), (file, name, line))
+            for place in (*_back_references(file, keepers[file], node, line), (file, name, line))
         ],
         **{
             kind: [(file, _name_at(all_scopes[file], at), at) for file, tree in trees.items() for at in find(tree)]
@@ -86,11 +87,11 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
     return tuple(Remark(kind, _site(*place)) for kind, places in found.items() for place in places[:_MOST_REMARKS])
 
 
-def _back_references(file: str, tree: ast.Module, function: ast.AST, line: int) -> Iterator[tuple[str, str, int]]:
+def _back_references(file: str, keepers: Keepers, function: ast.AST, line: int) -> Iterator[tuple[str, str, int]]:
     """Where the objects keep their maker that the statement at this line makes."""
     for statement in ast.walk(function):
         if isinstance(statement, ast.stmt) and statement.lineno == line:
-            for kind, kept_at_line in kept_at(statement, keepers_in(tree)):
+            for kind, kept_at_line in kept_at(statement, keepers):
                 yield file, f"{kind}.__init__", kept_at_line
 
 

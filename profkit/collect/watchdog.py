@@ -35,7 +35,7 @@ class Watchdog:
         self._hears, self._is_idle, self._move_on = hears, is_idle, move_on
         self._moves_on = False
         self._interrupt = MainThreadCall(lambda: guard(self._intervene))
-        tracer.on_end = lambda: guard(self._cut_off_outside_backward)
+        tracer.on_end = lambda: guard(lambda: self._act(self._cut_off))
 
     def look(self) -> None:
         """Called again and again, on another thread.
@@ -55,13 +55,9 @@ class Watchdog:
     def _intervene(self) -> None:
         """Between two bytecodes of the main thread, unless these are profkit's own."""
         moves_on, self._moves_on = self._moves_on, False
-        if is_at_work(sys._getframe()) or in_backward_pass() or not self._hears():
-            return
-        if moves_on:
-            self._move_on()
-        else:
-            self._cut_off()
+        if not is_at_work(sys._getframe()):
+            self._act(self._move_on if moves_on else self._cut_off)
 
-    def _cut_off_outside_backward(self) -> None:
+    def _act(self, action: Callable[[], None]) -> None:
         if not in_backward_pass() and self._hears():
-            self._cut_off()
+            action()

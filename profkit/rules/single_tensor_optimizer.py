@@ -157,21 +157,32 @@ def _find_updates(facts: Facts) -> Iterator[_Updates]:
             name = _class_of(facts.trace.names[code])
             if not steps.size or share_of_steps(facts, steps) < 0.5:
                 continue
-            operators, is_own = _loop_operators(facts, steps), name not in _FOREACH
-            rounds = rounds_of_lines(facts, steps) if is_own else np.zeros(0)
-            if is_own:
-                operators = operators[in_own_loop(facts, operators, site, rounds, _updates(facts, operators, steps))]
-            if operators.size:
-                updates = _updates(facts, operators, steps)
-                head = loop_head(facts, rounds, updates) if is_own else None
-                may_be_adam = is_own and resembles_adam(facts, operators, updates * len(steps))
-                per_parameter = _operators_per_parameter(facts, operators)
-                yield _Updates(name, steps, operators, per_parameter, is_own, head, may_be_adam)
+            operators = _loop_operators(facts, steps)
+            if not operators.size:
+                continue
+            found = _Updates(name, steps, operators, _operators_per_parameter(facts, operators))
+            if name in _FOREACH:
+                yield found
+            else:
+                yield from _own_updates(facts, found, site)
 
 
-def _updates(facts: Facts, operators: Rows, steps: Rows) -> float:
-    """How many parameters one of the steps updates."""
-    return len(operators) / _operators_per_parameter(facts, operators) / len(steps) if operators.size else 0.0
+def _own_updates(facts: Facts, found: _Updates, site: int) -> Iterator[_Updates]:
+    """What of the steps of the program's own optimizer, called at the line ``site``, goes round with the parameters."""
+    rounds = rounds_of_lines(facts, found.steps)
+    parameters = len(found.operators) / found.per_parameter / len(found.steps)
+    operators = found.operators[in_own_loop(facts, found.operators, site, rounds, parameters)]
+    if operators.size:
+        per_parameter = _operators_per_parameter(facts, operators)
+        updates = len(operators) / per_parameter
+        yield structs.replace(
+            found,
+            is_own=True,
+            operators=operators,
+            per_parameter=per_parameter,
+            head=loop_head(facts, rounds, updates / len(found.steps)),
+            may_be_adam=resembles_adam(facts, operators, updates),
+        )
 
 
 def _class_of(annotation: str) -> str:

@@ -49,7 +49,7 @@ def looked_after(
     found, now_ns = [], 0
     while schedule.phase is not Phase.DONE:
         ended, before = schedule.phase, names.taken
-        looks.after(ended, sys._getframe())
+        looks.after(ended, looks.are_due(ended), sys._getframe())
         if names.taken > before:
             found.append((ended, names.steps[-1]))
         now_ns += STEP_NS
