@@ -113,12 +113,12 @@ def read_recording(path: Path) -> Recorded:
 
 
 def _host_work(facts: Facts) -> Bools:
-    mask: Bools = facts.measured & np.isin(facts.trace.events.category, (Category.OPERATOR, Category.RUNTIME))
+    mask: Bools = facts.measured & facts.trace.in_categories(Category.OPERATOR, Category.RUNTIME)
     return mask
 
 
 def _device_work(facts: Facts) -> Bools:
-    mask: Bools = facts.measured & np.isin(facts.trace.events.category, DEVICE_WORK)
+    mask: Bools = facts.measured & facts.trace.in_categories(*DEVICE_WORK)
     return mask
 
 

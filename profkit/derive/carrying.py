@@ -39,9 +39,9 @@ def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
     if not steps.located.any() or steps.located.all():
         return found
     step = steps.index_of(events.start_ns)
-    wanted = np.isin(events.category, _CARRIED) & (step >= 0)
-    steps_by_name = np.isin(events.name_code, trace.codes_where(lambda name: name.startswith(STEP_MARK)))
-    around = tree.nearest_ancestor(np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION)) & ~steps_by_name)
+    wanted = trace.in_categories(*_CARRIED) & (step >= 0)
+    steps_by_name = trace.where_name(lambda name: name.startswith(STEP_MARK))
+    around = tree.nearest_ancestor(trace.in_categories(Category.OPERATOR, Category.ANNOTATION) & ~steps_by_name)
     name = events.name_code.astype(np.int64)
     parent_name = np.where(around >= 0, name[around], NONE)
     source = np.flatnonzero(wanted & (step == int(np.flatnonzero(steps.located)[0])))

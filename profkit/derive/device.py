@@ -47,8 +47,7 @@ class Device(Struct, frozen=True):
 def describe_device(trace: Trace, launches: Launches) -> Device:
     events = trace.events
     work = launches.work
-    codes = trace.codes_where(is_collective)
-    collective = np.isin(events.name_code[work], codes) & (events.category[work] == Category.KERNEL)
+    collective = ((events.category == Category.KERNEL) & trace.where_name(is_collective))[work]
     start, end = events.start_ns[work], events.end_ns[work]
     kernels = (events.category[work] == Category.KERNEL) & ~collective
     computing = union(start[kernels], end[kernels])

@@ -52,9 +52,8 @@ def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Line
 
 def _backward_nodes(trace: Trace) -> Bools:
     """The operators in which the autograd engine runs one node of the graph."""
-    events = trace.events
-    codes = trace.codes_where(lambda name: _BACKWARD.match(name) is not None)
-    nodes: Bools = np.isin(events.name_code, codes) & (events.category == Category.OPERATOR)
+    named = trace.where_name(lambda name: _BACKWARD.match(name) is not None)
+    nodes: Bools = named & (trace.events.category == Category.OPERATOR)
     return nodes
 
 

@@ -72,8 +72,8 @@ def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> 
 def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:
     """What is named like a class, not like an operator (``aten::add``), and has operators inside: the forward of an
     ``autograd.Function``. That of `torch.compile` holds generated code."""
-    codes = trace.codes_where(lambda name: name.isidentifier() and not name.startswith("Compiled"))
-    named = np.flatnonzero(operators & np.isin(trace.events.name_code, codes))
+    like_classes = trace.where_name(lambda name: name.isidentifier() and not name.startswith("Compiled"))
+    named = np.flatnonzero(operators & like_classes)
     if not named.size:
         return np.zeros(len(operators), dtype=bool)
     holding, around = np.zeros(len(operators), dtype=bool), tree.parent[operators]

@@ -38,7 +38,7 @@ def _user_frames(facts: Facts) -> Rows:
     """For each event the innermost frame of the user's code around it."""
     frames = facts.trace.events.category == Category.PYTHON
     if frames.any():
-        frames &= facts.trace.with_codes(facts.trace.codes_where(_is_user_frame))
+        frames &= facts.trace.where_name(_is_user_frame)
     return facts.tree.nearest_ancestor(frames)
 
 

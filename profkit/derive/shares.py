@@ -81,8 +81,8 @@ def optimizing(trace: Trace) -> Bools:
 
 
 def _annotation(trace: Trace, prefix: str) -> Bools:
-    codes = trace.codes_where(lambda name: name.startswith(prefix))
-    wanted: Bools = np.isin(trace.events.name_code, codes) & (trace.events.category == Category.ANNOTATION)
+    named = trace.where_name(lambda name: name.startswith(prefix))
+    wanted: Bools = named & (trace.events.category == Category.ANNOTATION)
     return wanted
 
 

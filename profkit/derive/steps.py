@@ -115,9 +115,8 @@ def _main_lane(trace: Trace, tree: Tree) -> int:
 
 
 def _rows_starting_with(trace: Trace, prefix: str, *categories: Category) -> Rows:
-    codes = trace.codes_where(lambda name: name.startswith(prefix))
     wanted = categories or (Category.ANNOTATION,)
-    return np.flatnonzero(np.isin(trace.events.name_code, codes) & np.isin(trace.events.category, wanted))
+    return np.flatnonzero(trace.where_name(lambda name: name.startswith(prefix)) & trace.in_categories(*wanted))
 
 
 def _annotated(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all sources
@@ -179,7 +178,7 @@ def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     events = trace.events
     here = events.lane == lane
     marks = here & (events.category == Category.LINE_MARK)
-    operators = here & np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION))
+    operators = here & trace.in_categories(Category.OPERATOR, Category.ANNOTATION)
     span_ns = int(np.ptp(events.start_ns[marks | operators])) if (marks | operators).any() else 0
     for wanted in (marks, operators):
         rows = np.flatnonzero(tree.outermost(wanted))
@@ -227,7 +226,7 @@ def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows
 
 def _whole_window(trace: Trace) -> Windows:
     events = trace.events
-    known = ~np.isin(events.category, (Category.OTHER, Category.PYTHON))  # Python frames were open before the start
+    known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
     known = known if known.any() else np.ones(len(events), dtype=bool)
     start, end = events.start_ns[known].min(), events.end_ns[known].max()
     return np.array([start]), np.array([max(end, start + 1)]), "the whole recording, as one step"
@@ -246,7 +245,7 @@ def _finish(trace: Trace, lane: int, start_ns: Int64s, end_ns: Int64s, source: s
 
 def compiling(trace: Trace) -> Bools:
     """The events in which PyTorch's compiler works."""
-    return trace.with_codes(trace.codes_where(lambda name: name.endswith(_COMPILING)))
+    return trace.where_name(lambda name: name.endswith(_COMPILING))
 
 
 def _measured(duration_ns: Int64s, located: Bools, compiled: Bools) -> Bools:

@@ -1,18 +1,11 @@
-"""The call tree of the host threads: which event encloses which, and the time each spends in itself.
-
-Policy for slices of one thread that overlap without nesting (real traces hold dozens to thousands): an event that
-begins inside another belongs to it, and its end is cut to the other's end.
-"""
+"""The call tree of the host threads: which event encloses which, and the time each spends in itself."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.crossing import LEAST, find_crossing, one_timeline
-from profkit.derive.intervals import stretches
+from profkit.derive.nesting import BATCH, nest
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.values import distinct
 
@@ -27,8 +20,6 @@ _HOST = (
     Category.HOST_MARK,
 )
 
-_BATCH = 1 << 16
-"""Events that are nested at a time, where the trace allows it."""
 _MANY = 0.25
 """The share of all events from which on those that are wanted are many: then most have one right above them."""
 
@@ -66,8 +57,8 @@ class Tree(Struct, frozen=True):
         then, so that the number of rounds is the logarithm of the depth. Ancestors stand before, so they are done.
         """
         above = self.parent.copy()
-        for first in range(0, len(above), _BATCH):
-            batch = above[first : first + _BATCH]
+        for first in range(0, len(above), BATCH):
+            batch = above[first : first + BATCH]
             climbing = np.flatnonzero((batch >= 0) & ~wanted[batch])
             while climbing.size:
                 reached = above[batch[climbing]]
@@ -87,8 +78,8 @@ class Tree(Struct, frozen=True):
             return found
         above = self._count_above(wanted)
         keys = np.sort(above[rows].astype(np.int64) * n + rows)
-        for first in range(0, len(found), _BATCH):
-            part = slice(first, min(first + _BATCH, len(found)))
+        for first in range(0, len(found), BATCH):
+            part = slice(first, min(first + BATCH, len(found)))
             asked = np.arange(part.start, part.stop) if of is None else of[part]
             below = np.flatnonzero(above[asked] > 0)
             sought = (above[asked[below]].astype(np.int64) - 1) * n + asked[below]
@@ -148,9 +139,9 @@ def build_tree(trace: Trace) -> Tree:
     """Nest the host events of ``trace``."""
     events = trace.events
     on_host = np.array([not lane.on_device for lane in trace.lanes], dtype=bool)
-    rows = np.flatnonzero(np.isin(events.category, _HOST) & on_host[events.lane])
+    rows = np.flatnonzero(trace.in_categories(*_HOST) & on_host[events.lane])
     lane, start, end = events.lane[rows], events.start_ns[rows], events.end_ns[rows]
-    overlapping, depth, parent = _nest_all(lane, start, end)
+    overlapping, depth, parent = nest(lane, start, end)
     length = np.subtract(end, start, out=start)  # the starts are not needed any more
     own = length.copy()
     inside = np.flatnonzero(parent >= 0)
@@ -167,69 +158,6 @@ def build_tree(trace: Trace) -> Tree:
     )
 
 
-def _nest_all(lane: Int32s, start: Int64s, end: Int64s) -> tuple[int, Int32s, Int32s]:
-    """How many ends were cut, depth and parent of intervals sorted by lane, start and falling length. Ends that cross
-    are cut in place."""
-    depth, parent = np.empty(len(start), dtype=np.int32), np.empty(len(start), dtype=np.int32)
-    cut = 0
-    for part in _batches(lane, start, end):
-        of_lane, begins, ends = lane[part], start[part], end[part]
-        inner, above = _nest(of_lane, begins, ends)
-        crossing = (above >= 0) & (begins < ends[above]) & (ends > ends[above])
-        if crossing.any():
-            whole = ends.copy()
-            _cut_in_order(begins, ends, np.flatnonzero(find_crossing(of_lane, begins, ends)), of_lane)
-            cut += int((ends < whole).sum())
-            inner, above = _nest(of_lane, begins, ends)
-        depth[part] = inner
-        parent[part] = np.where(above >= 0, above + part.start, NONE)
-    return cut, depth, parent
-
-
-def _batches(lane: Int32s, start: Int64s, end: Int64s) -> Iterator[slice]:
-    """Stretches of intervals that nothing from before reaches into, of a size that fits the processor's caches."""
-    reach, free = LEAST, []
-    for at, begin_key, end_key in _keys(lane, start, end):
-        latest = np.maximum.accumulate(np.append(reach, end_key))
-        free.append(at + np.flatnonzero(begin_key > latest[:-1]))
-        reach = int(latest[-1])
-    places = np.concatenate(free) if free else np.zeros(0, dtype=np.int64)
-    yield from stretches(places[np.flatnonzero(np.diff(places // _BATCH, prepend=0))], len(start))
-
-
-def _keys(lane: Int32s, start: Int64s, end: Int64s) -> Iterator[tuple[int, Int64s, Int64s]]:
-    """The keys of `_nest`, one stretch after another, and where each stretch begins."""
-    if not len(lane):
-        return
-    first, last, lanes = int(start.min()), max(int(end.max()), int(start.max()) + 1), int(lane.max()) + 1
-    span = 2 * (last - first) + 2
-    if lanes * span >= 2**63:
-        yield 0, *one_timeline(lane, 2 * start + 1, np.maximum(2 * end, 2 * start + 2))
-        return
-    for at in range(0, len(lane), _BATCH):
-        part = slice(at, at + _BATCH)
-        offset = lane[part] * np.int64(span) - 2 * first
-        yield at, 2 * start[part] + 1 + offset, np.maximum(2 * end[part], 2 * start[part] + 2) + offset
-
-
-def _nest(lane: Int32s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Depth and parent of intervals sorted by lane, start and falling length.
-
-    The depth is the number of intervals open at the start: those that began before, less those that ended before. The
-    parent of an interval of depth d is the last one of depth d - 1 that stands before it, found for all at once by
-    searching the sorted keys ``depth * n + index``; as what is looked for is sorted too, the search is a fast one.
-    """
-    n = len(start)
-    begin_key, end_key = one_timeline(lane, 2 * start + 1, np.maximum(2 * end, 2 * start + 2))
-    depth = np.arange(n) - np.searchsorted(np.sort(end_key, kind="stable"), begin_key)  # fast on what is nearly sorted
-    rows = np.argsort(depth.astype(np.int16) if n and depth.max() < 2**15 else depth, kind="stable")
-    by_key = depth[rows] * n + rows
-    position = np.searchsorted(by_key, by_key - n) - 1
-    parent = np.full(n, NONE, dtype=np.int64)
-    parent[rows] = np.where(depth[rows] > 0, rows[position.clip(min=0)], NONE)
-    return depth, parent
-
-
 def _stops(lane: Int32s, start: Int64s, lane_of_rows: Int32s, rows: Rows, end: Int64s) -> Int32s:
     """For each of ``rows`` the first row of its lane that begins at its end or later; for all others the next row."""
     stops = np.arange(1, len(start) + 1, dtype=np.int32)
@@ -242,25 +170,6 @@ def _stops(lane: Int32s, start: Int64s, lane_of_rows: Int32s, rows: Rows, end: I
         until = np.maximum(end[one:other], start[mine] + 1)
         stops[mine] = first + np.searchsorted(begins, until)
     return stops
-
-
-def _cut_in_order(start: Int64s, end: Int64s, rows: Rows, lane: Int32s) -> None:
-    """Cut the ends of these intervals in place, one after another.
-
-    Each cut decides what is still open for all that follow, so this cannot be done for all at once. An interval is only
-    ever cut to the end of one that it crosses, so those that cross none, which are nearly all, need not come here.
-    """
-    open_ends: list[int] = []
-    current, ends = NONE, end[rows].tolist()
-    for i, (thread, begin) in enumerate(zip(lane[rows].tolist(), start[rows].tolist(), strict=True)):
-        if thread != current:
-            current, open_ends = thread, []
-        while open_ends and open_ends[-1] <= begin:
-            open_ends.pop()
-        if open_ends and ends[i] > open_ends[-1]:
-            ends[i] = open_ends[-1]
-        open_ends.append(ends[i])
-    end[rows] = ends
 
 
 def _spread(length: int, rows: Rows, values: Int32s) -> Int32s:

@@ -35,10 +35,9 @@ class Waits(Struct, frozen=True):
 def find_waits(trace: Trace, tree: Tree, launches: Launches, calling: Int32s) -> Waits:
     """``calling`` is the innermost operator around each event."""
     events = trace.events
-    codes = trace.codes_where(_waits_by_name)
-    named = np.isin(events.name_code, codes) & (events.category == Category.RUNTIME)
+    named = trace.where_name(_waits_by_name) & (events.category == Category.RUNTIME)
     rows = np.flatnonzero(tree.outermost(named | _pageable_copies(trace, launches)))
-    whole = np.isin(events.name_code[rows], trace.codes_where(lambda n: "DeviceSynchronize" in n or "CtxSync" in n))
+    whole = trace.where_name(lambda n: "DeviceSynchronize" in n or "CtxSync" in n)[rows]
     operator = calling[rows].astype(np.int64)
     own = whole & (operator < 0) & (_outside_program(trace, tree) & ~_called_by_program(trace, tree))[rows]
     return Waits(rows, whole, own, operator, tree.end_ns[rows] - events.start_ns[rows])
@@ -54,15 +53,14 @@ def _waits_by_name(name: str) -> bool:
 
 def _pageable_copies(trace: Trace, launches: Launches) -> Bools:
     """Asynchronous copy calls from or to pageable memory: the driver makes the host wait for them."""
-    events = trace.events
-    pageable = np.isin(events.name_code[launches.work], trace.codes_where(lambda name: "Pageable" in name))
+    pageable = trace.where_name(lambda name: "Pageable" in name)[launches.work]
     return trace.mask_of(launches.call[pageable & (launches.call >= 0)])
 
 
 def _outside_program(trace: Trace, tree: Tree) -> Bools:
     """Events outside the profiler's step marks; without any, those before the first operator or after the last."""
     events = trace.events
-    named = np.isin(events.name_code, trace.codes_where(lambda name: name.startswith(STEP_MARK)))
+    named = trace.where_name(lambda name: name.startswith(STEP_MARK))
     marks = named & (events.category == Category.ANNOTATION)
     operators = events.category == Category.OPERATOR
     if marks.any() or not operators.any():
@@ -76,5 +74,5 @@ def _called_by_program(trace: Trace, tree: Tree) -> Bools:
     """Events under a Python function or a marked line of the program that do not come from the profiler's code."""
     events = trace.events
     python = events.category == Category.PYTHON
-    profiler = python & np.isin(events.name_code, trace.codes_where(lambda name: _PROFILER.search(name) is not None))
+    profiler = python & trace.where_name(lambda name: _PROFILER.search(name) is not None)
     return tree.under(python | (events.category == Category.LINE_MARK)) & ~tree.under(profiler)

@@ -103,14 +103,14 @@ def find_fruitless_launches(facts: Facts) -> tuple[Rows, Bools]:
 
 
 def _launches(facts: Facts) -> Rows:
-    codes = facts.trace.codes_where(lambda name: any(call in name for call in _LAUNCH_CALLS))
-    return np.flatnonzero(facts.trace.with_codes(codes) & (facts.trace.events.category == Category.RUNTIME))
+    named = facts.trace.where_name(lambda name: any(call in name for call in _LAUNCH_CALLS))
+    return np.flatnonzero(named & (facts.trace.events.category == Category.RUNTIME))
 
 
 def _while_capturing(facts: Facts, calls: Rows) -> Bools:
     events, trace = facts.trace.events, facts.trace
-    begin = trace.with_codes(trace.codes_where(lambda name: "StreamBeginCapture" in name))
-    end = trace.with_codes(trace.codes_where(lambda name: "StreamEndCapture" in name))
+    begin = trace.where_name(lambda name: "StreamBeginCapture" in name)
+    end = trace.where_name(lambda name: "StreamEndCapture" in name)
     begins, ends = np.sort(events.start_ns[begin]), np.sort(events.start_ns[end])
     after = np.append(ends, events.end_ns.max())[np.searchsorted(ends, begins)]
     capturing: Bools = union(begins, after).covered_within(events.start_ns[calls], events.start_ns[calls] + 1) > 0

@@ -173,7 +173,7 @@ def _fewer_parameters(facts: Facts, share: float, of_vectors: float) -> Edit:
     """The optimizers' loops over all parameters are shorter by the biases' share of these, and what they do with
     vectors by their share of the vectors."""
     events, tree = facts.trace.events, facts.tree
-    clearing = facts.trace.with_codes(facts.trace.codes_where(lambda name: name.startswith(_CLEARS)))
+    clearing = facts.trace.where_name(lambda name: name.startswith(_CLEARS))
     loops = tree.outermost(facts.optimizing | clearing & (events.category == Category.ANNOTATION))
     loops &= events.lane == facts.steps.main_lane
     rows = facts.measured_rows(loops)

@@ -85,7 +85,7 @@ def channels_first_convolution(facts: Facts) -> Iterator[Suspicion]:
 
 def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
     launches, events = facts.launches, facts.trace.events
-    named = np.isin(events.name_code, facts.trace.codes_where(lambda name: _TRANSPOSES.search(name) is not None))
+    named = facts.trace.where_name(lambda name: _TRANSPOSES.search(name) is not None)
     chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL)
     owner = np.where(launches.call >= 0, launches.call, launches.operator)
     chosen &= (owner >= 0) & facts.measured[owner]

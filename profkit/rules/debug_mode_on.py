@@ -94,11 +94,11 @@ def _lines_with(facts: Facts, pattern: re.Pattern[str]) -> list[int]:
 def _nan_checks(facts: Facts) -> Rows:
     """The engine's searches for NaN in the measured steps; none where they follow few of the nodes."""
     tree = facts.tree
-    ranges = facts.trace.codes_where(lambda name: name.startswith(_ENGINE) and not name.endswith("AccumulateGrad"))
-    nodes = np.isin(facts.trace.events.name_code, ranges) & facts.measured
+    ranges = facts.trace.where_name(lambda name: name.startswith(_ENGINE) and not name.endswith("AccumulateGrad"))
+    nodes = ranges & facts.measured
     # A hook on a gradient runs before the node's own range, the check after it.
     inside = (tree.parent >= 0) & nodes[tree.parent]
-    own = np.flatnonzero(inside & np.isin(facts.trace.events.name_code, facts.trace.codes_where(_is_node)))
+    own = np.flatnonzero(inside & facts.trace.where_name(_is_node))
     after = np.full(len(nodes), np.iinfo(np.int64).max)
     np.minimum.at(after, tree.parent[own], own)
     behind: Bools = inside & (np.arange(len(nodes)) > after[tree.parent])

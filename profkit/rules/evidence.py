@@ -79,7 +79,7 @@ def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
 
 def asked_of_workers(facts: Facts) -> Bools:
     """Requests for batches that worker processes prepare, and whatever else names their iterator."""
-    return facts.trace.with_codes(facts.trace.codes_where(lambda name: "MultiProcessing" in name))
+    return facts.trace.where_name(lambda name: "MultiProcessing" in name)
 
 
 def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:

@@ -188,7 +188,7 @@ def _matters(facts: Facts, rows: Rows) -> Bools:
     """
     products = operators_of(facts.trace, MATRIX)[rows]
     views = operators_of(facts.trace, VIEW)[rows]
-    own = np.isin(facts.trace.events.name_code[rows], facts.trace.codes_where(lambda name: base_name(name) != ""))
+    own = facts.trace.where_name(lambda name: base_name(name) != "")[rows]
     matters: Bools = products | ((facts.operators.elements[rows] >= _MIN_ELEMENTS) & ~views & own)
     return matters
 

@@ -164,13 +164,13 @@ def _works_of(facts: Facts, rows: Rows) -> tuple[Rows, list[Work | None]]:
 def _without_tf32(facts: Facts, rows: Rows) -> Rows:
     """Those that launch a kernel which multiplies in float32, and that a setting forbids TF32, as far as is known."""
     trace, launches, flags = facts.trace, facts.launches, facts.run.flags
-    wide = np.isin(trace.events.name_code, trace.codes_where(lambda name: _WIDE_KERNEL.search(name) is not None))
-    narrow = np.isin(trace.events.name_code, trace.codes_where(lambda name: "tf32" in name.lower()))
+    wide = trace.where_name(lambda name: _WIDE_KERNEL.search(name) is not None)
+    narrow = trace.where_name(lambda name: "tf32" in name.lower())
     owner = np.where(launches.call >= 0, launches.call, launches.operator)
     owner = owner[(owner >= 0) & (wide & ~narrow)[launches.work]]
     carrier = facts.tree.nearest_ancestor(trace.mask_of(rows), include_self=True, of=owner)
     rows = rows[trace.mask_of(carrier[carrier >= 0])[rows]]
-    convolution = np.isin(trace.events.name_code[rows], trace.codes_where(is_convolution))
+    convolution = trace.where_name(is_convolution)[rows]
     allowed = np.where(convolution, flags.get("cudnn_tf32") is True, flags.get("matmul_precision") in _TF32)
     kept: Rows = rows[~allowed]
     return kept

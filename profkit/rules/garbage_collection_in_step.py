@@ -62,7 +62,7 @@ def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
     if facts.run.torch is None:
         raise CannotLook("garbage collections show only in recordings that profkit made")
     rows = _collections(facts)
-    own = np.isin(facts.trace.events.name_code[rows], facts.trace.codes_where(lambda name: name.endswith(GC_AUTOMATIC)))
+    own = facts.trace.where_name(lambda name: name.endswith(GC_AUTOMATIC))[rows]
     for _, at_line in group_by_site(facts, rows[~own]):
         asked = _frequent(facts, at_line)
         if _is_worth(facts, asked, _WORTH_REMOVING):
@@ -76,7 +76,7 @@ def _collections(facts: Facts) -> Rows:
     """The collections on the main thread in the measured steps, without those during profkit's own work and the
     compiler's, whose many objects begin them."""
     events = facts.trace.events
-    marked = np.isin(events.name_code, facts.trace.codes_where(lambda name: name.startswith(GC_MARK)))
+    marked = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
     here: Bools = marked & (events.category == Category.HOST_MARK) & (events.lane == facts.steps.main_lane)
     aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
     return facts.measured_rows(here & ~aside)

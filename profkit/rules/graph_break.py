@@ -214,9 +214,8 @@ def _own_work(facts: Facts, entries: Rows) -> tuple[Int64s, Int64s]:
     there is none."""
     events, tree = facts.trace.events, facts.tree
     inside = facts.trace.mask_of(entries)
-    wrapping: Bools = facts.trace.named(*_WRAPPERS) | facts.trace.with_codes(
-        facts.trace.codes_where(lambda name: name.startswith(COMPILED_REGION))
-    )
+    regions = facts.trace.where_name(lambda name: name.startswith(COMPILED_REGION))
+    wrapping: Bools = facts.trace.named(*_WRAPPERS) | regions
     owner = tree.nearest_ancestor(inside)
     work = np.flatnonzero((events.category == Category.OPERATOR) & ~wrapping & (owner >= 0))
     first, last = events.start_ns + 0, events.start_ns + 0

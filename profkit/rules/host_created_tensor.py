@@ -99,8 +99,7 @@ def _spell(name: str) -> str:
 def _created_tensors(facts: Facts) -> Iterator[_Created]:
     """Every tensor of the measured steps that the host filled and then sent to the device."""
     events = facts.trace.events
-    codes = facts.trace.codes_where(lambda name: "::" in name)
-    operators = (events.category == Category.OPERATOR) & np.isin(events.name_code, codes)
+    operators = (events.category == Category.OPERATOR) & facts.trace.where_name(lambda name: "::" in name)
     calls = np.flatnonzero(facts.tree.outermost(operators))
     copying, on_device = _sends(facts), launches_anything(facts)
     reshapes = named_operators(facts, *_RESHAPES)[calls]
@@ -122,8 +121,8 @@ def _created_tensors(facts: Facts) -> Iterator[_Created]:
 def _sends(facts: Facts) -> Bools:
     """Operators that call for a copy from the host to the device."""
     events, launches = facts.trace.events, facts.launches
-    codes = facts.trace.codes_where(lambda name: "HtoD" in name)
-    copies = (events.category[launches.work] == Category.MEMCPY) & np.isin(events.name_code[launches.work], codes)
+    sent = facts.trace.where_name(lambda name: "HtoD" in name)
+    copies = ((events.category == Category.MEMCPY) & sent)[launches.work]
     sent = facts.trace.mask_of(launches.call[copies & (launches.call >= 0)])
     return named_operators(facts, *_COPIES) & facts.tree.holding(sent)
 

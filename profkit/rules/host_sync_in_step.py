@@ -171,8 +171,7 @@ def _waits(facts: Facts) -> Rows:
 def _copied(facts: Facts, direction: str) -> Int64s:
     """Per operator the bytes that it copies in this direction."""
     events, launches = facts.trace.events, facts.launches
-    codes = facts.trace.codes_where(lambda name: direction in name)
-    copies = np.isin(events.name_code[launches.work], codes) & (launches.operator >= 0)
+    copies = facts.trace.where_name(lambda name: direction in name)[launches.work] & (launches.operator >= 0)
     copies &= events.category[launches.work] == Category.MEMCPY
     size = np.zeros(len(events), dtype=np.int64)
     np.add.at(size, launches.operator[copies], events.size_bytes[launches.work[copies]])
@@ -191,8 +190,7 @@ def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
     Operators have a name with a namespace; ranges of the program that old traces file under operators do not.
     """
     events = facts.trace.events
-    codes = facts.trace.codes_where(lambda name: "::" in name)
-    operators = (events.category == Category.OPERATOR) & np.isin(events.name_code, codes)
+    operators = (events.category == Category.OPERATOR) & facts.trace.where_name(lambda name: "::" in name)
     around = facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True, of=rows)
     place = np.where(around >= 0, around, rows)
     return place, facts.lines.site[place]

@@ -224,8 +224,8 @@ def _handing_over_ns(facts: Facts, rows: Rows) -> float:
     """What it takes a step to be given its batches: the connections, and the pages of what is sent to the device, else
     of what the main process stacked."""
     events, steps = facts.trace.events, max(facts.steps.measured_count, 1)
-    sent = facts.trace.codes_where(lambda name: "HtoD" in name)
-    copies = facts.measured & (events.category == Category.MEMCPY) & np.isin(events.name_code, sent)
+    sent = facts.trace.where_name(lambda name: "HtoD" in name)
+    copies = facts.measured & (events.category == Category.MEMCPY) & sent
     stacked = named_operators(facts, "aten::stack") & facts.tree.under(facts.trace.mask_of(rows))
     size = max(int(events.size_bytes[copies].sum()), int(facts.operators.input_bytes[stacked].sum()))
     tensors = max(_TENSORS, int(stacked.sum()) / len(rows)) + _QUEUES

@@ -236,8 +236,7 @@ def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int, factor: float |
 def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     """The backward nodes of the operators, with the accumulations of gradients that follow each, and all there are."""
     everything = facts.measured_rows(facts.tree.outermost(facts.lines.backward))
-    accumulating = facts.trace.codes_where(lambda name: "AccumulateGrad" in name)
-    follows = np.isin(facts.trace.events.name_code[everything], accumulating)
+    follows = facts.trace.where_name(lambda name: "AccumulateGrad" in name)[everything]
     mine = among(everything, backward_of(facts, rows))
     leader = np.maximum.accumulate(np.where(follows, 0, np.arange(len(everything))))
     return everything[mine[leader]], everything

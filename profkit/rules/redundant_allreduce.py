@@ -108,8 +108,8 @@ def _starts(facts: Facts, wanted: Bools) -> Int64s:
 
 def _storing(facts: Facts) -> Bools:
     """What stores one gradient, with the hooks that run after it: there DistributedDataParallel sits."""
-    codes = facts.trace.codes_where(lambda name: name.endswith(_ACCUMULATES))
-    return facts.tree.outermost(facts.trace.with_codes(codes) & (facts.trace.events.category == Category.OPERATOR))
+    storing = facts.trace.where_name(lambda name: name.endswith(_ACCUMULATES))
+    return facts.tree.outermost(storing & (facts.trace.events.category == Category.OPERATOR))
 
 
 def _all_reduces(facts: Facts) -> Rows:

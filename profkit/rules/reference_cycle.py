@@ -121,8 +121,8 @@ def _located_sites(facts: Facts) -> list[int]:
 def _collections(facts: Facts) -> Int64s:
     """Start and end of each garbage collection."""
     events = facts.trace.events
-    codes = facts.trace.codes_where(lambda name: name.startswith(GC_MARK))
-    rows = np.flatnonzero((events.category == Category.HOST_MARK) & np.isin(events.name_code, codes))
+    collections = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
+    rows = np.flatnonzero((events.category == Category.HOST_MARK) & collections)
     spans = np.stack([events.start_ns[rows], events.end_ns[rows]], axis=1)
     return spans[np.argsort(spans[:, 0], kind="stable")]
 

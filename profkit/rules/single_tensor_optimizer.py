@@ -197,8 +197,8 @@ def _loop_operators(facts: Facts, steps: Rows) -> Rows:
     model inside the step, which cannot be told from the update.
     """
     inside = facts.tree.under(facts.trace.mask_of(steps))
-    together = facts.trace.codes_where(lambda name: name.startswith(_TOGETHER))
-    if (inside & (np.isin(facts.trace.events.name_code, together) | operators_of(facts.trace, MATRIX))).any():
+    together = facts.trace.where_name(lambda name: name.startswith(_TOGETHER))
+    if (inside & (together | operators_of(facts.trace, MATRIX))).any():
         return steps[:0]
     called = facts.operators.rows
     wanted = inside & operators_of(facts.trace, ELEMENTWISE) & ~facts.lines.backward

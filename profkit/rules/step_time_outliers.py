@@ -150,7 +150,7 @@ def _candidates(facts: Facts) -> Sequence[tuple[str, Bools]]:
     trace = facts.trace
     marks = trace.events.category == Category.HOST_MARK
     return (
-        ("Python's garbage collections", trace.with_codes(trace.codes_where(lambda n: n.startswith(GC_MARK))) & marks),
+        ("Python's garbage collections", trace.where_name(lambda n: n.startswith(GC_MARK)) & marks),
         ("checkpoints are written", trace.named(SAVE_MARK) & marks),
         ("the next batch is waited for", facts.loading),
         ("something is compiled", compiling(trace)),

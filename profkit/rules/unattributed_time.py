@@ -93,7 +93,7 @@ def _explained(facts: Facts) -> Intervals:
     events, tree = facts.trace.events, facts.tree
     kinds = (Category.OPERATOR, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
     rows = np.flatnonzero(
-        facts.serial_lanes[events.lane] & (np.isin(events.category, kinds) | facts.loading)
+        facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading)
     )
     others = (facts.device.busy, facts.updates.on(facts.serial_lanes[events.lane]))
     return union(

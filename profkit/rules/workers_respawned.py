@@ -164,8 +164,8 @@ def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
 def _main_thread_events(facts: Facts) -> Rows:
     """The outermost operators and ranges of the main thread, the steps' own left out."""
     events = facts.trace.events
-    steps = np.isin(events.name_code, facts.trace.codes_where(lambda name: name.startswith(STEP_MARK)))
-    shown = np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION)) & ~steps
+    steps = facts.trace.where_name(lambda name: name.startswith(STEP_MARK))
+    shown = facts.trace.in_categories(Category.OPERATOR, Category.ANNOTATION) & ~steps
     return np.flatnonzero(facts.tree.outermost(shown & (events.lane == facts.steps.main_lane)))
 
 

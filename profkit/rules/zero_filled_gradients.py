@@ -120,8 +120,8 @@ def _fills(facts: Facts) -> Rows:
 
 
 def _clearing_ranges(facts: Facts) -> Bools:
-    codes = facts.trace.codes_where(lambda name: name.startswith(_CLEARING))
-    ranges: Bools = facts.trace.with_codes(codes) & (facts.trace.events.category == Category.ANNOTATION)
+    clearing = facts.trace.where_name(lambda name: name.startswith(_CLEARING))
+    ranges: Bools = clearing & (facts.trace.events.category == Category.ANNOTATION)
     return ranges
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -108,7 +109,7 @@ class Recording(Struct, frozen=True):
     ranks: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trace:
     """One recording: its events, sorted by lane, start and falling duration, and the tables that they index."""
 
@@ -129,7 +130,14 @@ class Trace:
 
     def rows(self, *categories: Category) -> Rows:
         """Indices of the events of these categories, in the trace's order."""
-        return np.flatnonzero(np.isin(self.events.category, categories))
+        return np.flatnonzero(self.in_categories(*categories))
+
+    def in_categories(self, *categories: Category) -> Bools:
+        """A mask of the events of these categories."""
+        mask: Bools = self.events.category == categories[0]
+        for category in categories[1:]:
+            mask |= self.events.category == category
+        return mask
 
     def codes_where(self, accept: Callable[[str], bool]) -> Int32s:
         """Codes of the names for which ``accept(name)`` is true: a test per distinct name, not per event."""
@@ -141,18 +149,31 @@ class Trace:
         mask[rows] = True
         return mask
 
+    def where_name(self, accept: Callable[[str], bool]) -> Bools:
+        """A mask of the events for whose name ``accept(name)`` is true."""
+        return self.with_codes(self.codes_where(accept))
+
     def with_codes(self, codes: Int32s) -> Bools:
         """A mask of the events whose name has one of these codes."""
-        if not len(codes):
-            return np.zeros(len(self.events), dtype=bool)
-        wanted = np.zeros(len(self.names), dtype=bool)
-        wanted[codes] = True
-        return wanted[self.events.name_code]
+        rows, first = self._rows_by_name
+        mask = np.zeros(len(self.events), dtype=bool)
+        for code in codes.tolist():
+            mask[rows[first[code] : first[code + 1]]] = True
+        return mask
 
     def named(self, *names: str) -> Bools:
         """A mask of the events with one of these names."""
         codes = [self.names.index(name) for name in names if name in self.names]
         return self.with_codes(np.array(codes, dtype=np.int32))
+
+    @cached_property
+    def _rows_by_name(self) -> tuple[Int32s, list[int]]:
+        """The events, those of one name together, and where those of each name begin: rules ask for a few names each,
+        and to look at every event every time takes ten times as long."""
+        codes = self.events.name_code
+        narrow = codes.astype(np.int16) if len(self.names) < 2**15 else codes  # sorted by counting, not by comparing
+        counts = np.bincount(codes, minlength=len(self.names))
+        return np.argsort(narrow, kind="stable").astype(np.int32), [0, *np.cumsum(counts).tolist()]
 
     def with_health(self, *notes: str) -> Trace:
         return replace(self, health=(*self.health, *notes))

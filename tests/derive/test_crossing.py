@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.derive import tree
+from profkit.derive import nesting
 from profkit.derive.crossing import find_crossing, greatest, one_timeline
 
 _INTERVALS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 20)), max_size=30)
@@ -34,9 +34,10 @@ def test_crossing_is_to_begin_inside_another_and_end_after_it_or_the_other_way_r
     assert find_crossing(lane, start, end).tolist() == expected
 
 
+@pytest.mark.parametrize("many", [0, 1])
 @pytest.mark.parametrize("batch", [1, 1 << 16])
 @given(_INTERVALS)
-def test_nesting_equals_looking_at_one_after_another(batch, intervals):
+def test_nesting_equals_looking_at_one_after_another(batch, many, intervals):
     lane, start, end = _columns(intervals)
     whole = end.copy()
     expected: list[tuple[int, int, int]] = []
@@ -46,8 +47,8 @@ def test_nesting_equals_looking_at_one_after_another(batch, intervals):
         parent = opened[-1] if opened else -1
         crosses = opened and start[i] < ends[parent] < end[i]
         expected.append((len(opened), parent, ends[parent] if crosses else int(end[i])))
-    with patch.object(tree, "_BATCH", batch):
-        cut, depth, parents = tree._nest_all(lane, start, end)
+    with patch.object(nesting, "BATCH", batch), patch.object(nesting, "_MANY", many):
+        cut, depth, parents = nesting.nest(lane, start, end)
     assert cut == sum(after < before for (*_, after), before in zip(expected, whole.tolist(), strict=True))
     assert list(zip(depth.tolist(), parents.tolist(), end.tolist(), strict=True)) == expected
 
