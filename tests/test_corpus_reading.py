@@ -86,7 +86,7 @@ def test_every_recording_is_read_whole_and_its_facts_agree(recording):
     parent = facts.tree.parent[nested]
     assert (facts.trace.events.start_ns[nested] >= facts.trace.events.start_ns[parent]).all()
     assert (facts.tree.end_ns[nested] <= facts.tree.end_ns[parent]).all()
-    assert (facts.tree.self_ns >= 0).all()
+    assert (facts.tree.self_ns(facts.trace.events) >= 0).all()
     assert sum(_shares(facts).values()) == pytest.approx(1.0, abs=0.001)
 
 

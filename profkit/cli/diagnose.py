@@ -92,10 +92,11 @@ def _diagnose(path: Path, measure: bool) -> Diagnosis:
 
 def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
     """Diagnose first, so that nothing is left behind for a file that cannot be read."""
-    from profkit.cli._numpy import import_numpy
+    from profkit.cli._sparing import read_sparingly
+
+    read_sparingly()
     from profkit.run import create_directory, default_directory
 
-    import_numpy()
     diagnosis = _diagnose(path, measure)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))

@@ -166,13 +166,17 @@ def _together(works: Sequence[Work]) -> Work:
     return Work(round(sum(work.calls for work in works), 3), times, all(work.is_steady for work in works))
 
 
+def _self_ns(facts: Facts) -> Int64s:
+    return facts.tree.self_ns(facts.trace.events)
+
+
 def _self_ns_unprofiled(facts: Facts) -> Int64s:
     """Self time of each event on the host, less what the profiler added within it."""
     tree, events = facts.tree, facts.trace.events
     added_ns = facts.overhead.covered_within(events.start_ns, tree.end_ns)
     inner = tree.parent >= 0
     of_children_ns = np.bincount(tree.parent[inner], weights=added_ns[inner], minlength=len(events))
-    own_ns: Int64s = np.maximum(tree.self_ns - (added_ns - of_children_ns), 0).astype(np.int64)
+    own_ns: Int64s = np.maximum(facts.once(_self_ns) - (added_ns - of_children_ns), 0).astype(np.int64)
     return own_ns
 
 
@@ -213,7 +217,7 @@ def _tabulate(facts: Facts, wanted: Bools, key: Int64s, self_ns: Int64s | None =
     step = numbers[steps.index_of(events.start_ns[rows])]
     keys, inverse = np.unique(key[rows], return_inverse=True)
     on_host = facts.tree.depth[rows] >= 0
-    self_ns = facts.tree.self_ns if self_ns is None else self_ns
+    self_ns = facts.once(_self_ns) if self_ns is None else self_ns
     time_ns = np.where(on_host, self_ns[rows], events.duration_ns[rows])
     count = steps.measured_count
     sums = np.bincount(inverse * count + step, weights=time_ns, minlength=len(keys) * count).reshape(-1, count)
@@ -235,7 +239,7 @@ def _disturbance(facts: Facts) -> float:
     rows = np.flatnonzero(_host_work(facts))
     if not rows.size or steps.measured_count < 2:
         return 0.0
-    step, kind, time_ns = steps.index_of(events.start_ns[rows]), events.name_code[rows], facts.tree.self_ns[rows]
+    step, kind, time_ns = steps.index_of(events.start_ns[rows]), events.name_code[rows], facts.once(_self_ns)[rows]
     order = np.lexsort((rows, kind, step))
     _, first, count = np.unique(np.stack([step, kind])[:, order], axis=1, return_index=True, return_counts=True)
     rank = np.arange(len(rows)) - np.repeat(first, count)  # the n-th call of its kind in its step

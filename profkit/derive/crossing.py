@@ -1,36 +1,21 @@
-"""Which intervals of a lane overlap without one enclosing the other."""
+"""Which intervals overlap without one enclosing the other."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from profkit.trace.events import Bools, Int32s, Int64s, timeline_order
+from profkit.trace.events import Bools, Int64s
 
 LEAST = -(2**62)
 """Before all times, and far enough from the end of 64 bits that a difference can be added."""
 
 
-def find_crossing(lane: Int32s, start: Int64s, end: Int64s) -> Bools:
-    """Which of the intervals cross another of their lane. They are sorted by lane, start and falling length."""
-    begins, ends = one_timeline(lane, start, end)
-    order = timeline_order(np.zeros(len(lane), dtype=np.int32), -ends, -begins)  # as if time ran backwards
+def find_crossing(begins: Int64s, ends: Int64s) -> Bools:
+    """Which of the intervals cross another. They are sorted by start and falling length."""
+    order = np.lexsort((begins, -ends))  # as if time ran backwards
     crossing = _outlived(begins, ends)
     crossing[order] |= _outlived(-ends[order], -begins[order])
     return crossing
-
-
-def one_timeline(lane: Int32s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """The times of all lanes one lane after another, none reaching into the next; only their order is kept."""
-    if not len(lane):
-        return begins, ends
-    first, lanes = int(begins.min()), int(lane.max()) + 1
-    span = int(ends.max()) - first + 1
-    if lanes * span >= 2**63:
-        times, ranks = np.unique(np.concatenate([begins, ends]), return_inverse=True)
-        begins, ends = ranks[: len(lane)], ranks[len(lane) :]
-        first, span = 0, len(times)
-    offset = lane * np.int64(span) - first
-    return begins + offset, ends + offset
 
 
 def _outlived(begins: Int64s, ends: Int64s) -> Bools:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from profkit.derive.crossing import LEAST, find_crossing, one_timeline
+from profkit.derive.crossing import LEAST, find_crossing
 from profkit.derive.intervals import stretches
 from profkit.trace.events import NONE, Int32s, Int64s, Rows
 
@@ -22,43 +23,56 @@ _MOST_ROUNDS = 64
 """In which a stretch grows before all are looked at: a few are enough in real traces."""
 
 
-def nest(lane: Int32s, start: Int64s, end: Int64s) -> tuple[int, Int32s, Int32s]:
-    """How many ends were cut, depth and parent of intervals sorted by lane, start and falling length. Ends that cross
-    are cut in place."""
-    depth, parent = np.empty(len(start), dtype=np.int32), np.empty(len(start), dtype=np.int32)
+class Nested(Struct, frozen=True):
+    """Columns over the intervals of a thread: their ends, which are cut where they cross others, and to be filled in
+    the depth, the parent (`NONE`: there is none) and the first one that begins at the end or later."""
+
+    end: Int64s
+    depth: Int32s
+    parent: Int32s
+    stop: Int32s
+
+
+def nest(start: Int64s, nested: Nested, first: int = 0) -> int:
+    """Nest the intervals of one thread, sorted by start and falling length; how many ends were cut.
+
+    The first of them has the number ``first``.
+    """
     cut = 0
-    for part in _batches(lane, start, end):
-        of_lane, begins, ends = lane[part], start[part], end[part]
-        inner, above = _nest_whole(of_lane, begins, ends)
-        crossing = np.flatnonzero((above >= 0) & (begins < ends[above]) & (ends > ends[above]))
-        for one in _around(crossing, of_lane, begins, ends):
-            cut += _nest_crossing(one, of_lane, begins, ends, inner, above)
-        depth[part] = inner
-        parent[part] = np.where(above >= 0, above + part.start, NONE)
-    return cut, depth, parent
+    for part in _batches(start, nested.end):
+        begins, ends, before = start[part], nested.end[part], first + part.start
+        depth, parent = _nest_whole(begins, ends)
+        crossing = np.flatnonzero((parent >= 0) & (begins < ends[parent]) & (ends > ends[parent]))
+        for one in _around(crossing, begins, ends):
+            cut += _nest_crossing(one, begins, ends, depth, parent)
+        nested.depth[part] = depth
+        nested.parent[part] = np.where(parent >= 0, parent + before, NONE)
+        # what takes no time ends after what begins with it
+        nested.stop[part] = before + np.searchsorted(begins, np.maximum(ends, begins + 1))
+    return cut
 
 
-def _nest_crossing(part: slice, lane: Int32s, start: Int64s, end: Int64s, depth: Int64s, parent: Int64s) -> int:
+def _nest_crossing(part: slice, start: Int64s, end: Int64s, depth: Int64s, parent: Int64s) -> int:
     """Cut what crosses in a stretch that nothing else reaches into, and correct depths and parents there; how many
     ends were cut."""
-    of_lane, begins, ends = lane[part], start[part], end[part]
+    begins, ends = start[part], end[part]
     whole = ends.copy()
-    _cut_in_order(begins, ends, np.flatnonzero(find_crossing(of_lane, begins, ends)), of_lane)
-    inner, above = _nest_whole(of_lane, begins, ends)
+    _cut_in_order(begins, ends, np.flatnonzero(find_crossing(begins, ends)))
+    inner, above = _nest_whole(begins, ends)
     outer_depth, outer_parent = depth[part.start], parent[part.start]
     depth[part] = inner + outer_depth
     parent[part] = np.where(above >= 0, above + part.start, outer_parent)
     return int((ends < whole).sum())
 
 
-def _around(crossing: Rows, lane: Int32s, start: Int64s, end: Int64s) -> Sequence[slice]:
+def _around(crossing: Rows, start: Int64s, end: Int64s) -> Sequence[slice]:
     """The stretches that hold these intervals and all that they cross, directly or not: what is open where one begins
     encloses it as a whole, and nothing in it outlasts it. Between them, intervals are nested as they are."""
     if not crossing.size:
         return ()
     if crossing.size > _MANY * len(start):
         return (slice(0, len(start)),)
-    begins, ends = _keys_of(lane, start, end)
+    begins, ends = _keys(start, end)
     by_end = np.argsort(ends, kind="stable")
     ordered = ends[by_end]
     found: list[slice] = []
@@ -84,10 +98,11 @@ def _grown(row: int, begins: Int64s, ends: Int64s, by_end: Rows, ordered: Int64s
     return slice(0, len(begins))
 
 
-def _batches(lane: Int32s, start: Int64s, end: Int64s) -> Iterator[slice]:
+def _batches(start: Int64s, end: Int64s) -> Iterator[slice]:
     """Stretches of intervals that nothing from before reaches into, of a size that fits the processor's caches."""
     reach, free = LEAST, []
-    for at, begin_key, end_key in _keys(lane, start, end):
+    for at in range(0, len(start), BATCH):
+        begin_key, end_key = _keys(start[at : at + BATCH], end[at : at + BATCH])
         latest = np.maximum.accumulate(np.append(reach, end_key))
         free.append(at + np.flatnonzero(begin_key > latest[:-1]))
         reach = int(latest[-1])
@@ -95,35 +110,21 @@ def _batches(lane: Int32s, start: Int64s, end: Int64s) -> Iterator[slice]:
     yield from stretches(places[np.flatnonzero(np.diff(places // BATCH, prepend=0))], len(start))
 
 
-def _keys(lane: Int32s, start: Int64s, end: Int64s) -> Iterator[tuple[int, Int64s, Int64s]]:
-    """The keys of `_nest_whole`, one stretch after another, and where each stretch begins."""
-    if not len(lane):
-        return
-    first, last, lanes = int(start.min()), max(int(end.max()), int(start.max()) + 1), int(lane.max()) + 1
-    span = 2 * (last - first) + 2
-    if lanes * span >= 2**63:
-        yield 0, *_keys_of(lane, start, end)
-        return
-    for at in range(0, len(lane), BATCH):
-        part = slice(at, at + BATCH)
-        offset = lane[part] * np.int64(span) - 2 * first
-        yield at, 2 * start[part] + 1 + offset, np.maximum(2 * end[part], 2 * start[part] + 2) + offset
+def _keys(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """Begins and ends on one scale, no begin equal to an end, and none of no length."""
+    begins = 2 * start + 1
+    return begins, np.maximum(2 * end, begins + 1)
 
 
-def _keys_of(lane: Int32s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Begins and ends of all lanes on one timeline, no begin equal to an end, and none of no length."""
-    return one_timeline(lane, 2 * start + 1, np.maximum(2 * end, 2 * start + 2))
-
-
-def _nest_whole(lane: Int32s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Depth and parent of intervals sorted by lane, start and falling length.
+def _nest_whole(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """Depth and parent of intervals sorted by start and falling length.
 
     The depth is the number of intervals open at the start: those that began before, less those that ended before. The
     parent of an interval of depth d is the last one of depth d - 1 that stands before it, found for all at once by
     searching the sorted keys ``depth * n + index``; as what is looked for is sorted too, the search is a fast one.
     """
     n = len(start)
-    begin_key, end_key = _keys_of(lane, start, end)
+    begin_key, end_key = _keys(start, end)
     depth = np.arange(n) - np.searchsorted(np.sort(end_key, kind="stable"), begin_key)  # fast on what is nearly sorted
     rows = np.argsort(depth.astype(np.int16) if n and depth.max() < 2**15 else depth, kind="stable")
     by_key = depth[rows] * n + rows
@@ -133,17 +134,15 @@ def _nest_whole(lane: Int32s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64
     return depth, parent
 
 
-def _cut_in_order(start: Int64s, end: Int64s, rows: Rows, lane: Int32s) -> None:
+def _cut_in_order(start: Int64s, end: Int64s, rows: Rows) -> None:
     """Cut the ends of these intervals in place, one after another.
 
     Each cut decides what is still open for all that follow, so this cannot be done for all at once. An interval is only
     ever cut to the end of one that it crosses, so those that cross none, which are nearly all, need not come here.
     """
     open_ends: list[int] = []
-    current, ends = NONE, end[rows].tolist()
-    for i, (thread, begin) in enumerate(zip(lane[rows].tolist(), start[rows].tolist(), strict=True)):
-        if thread != current:
-            current, open_ends = thread, []
+    ends = end[rows].tolist()
+    for i, begin in enumerate(start[rows].tolist()):
         while open_ends and open_ends[-1] <= begin:
             open_ends.pop()
         if open_ends and ends[i] > open_ends[-1]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.nesting import BATCH, nest
-from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.values import distinct
+from profkit.derive.nesting import BATCH, Nested, nest
+from profkit.trace.events import NONE, Bools, Category, Events, Int32s, Int64s, Rows, Trace
 
 _HOST = (
     Category.OPERATOR,
@@ -21,29 +20,39 @@ _HOST = (
 )
 
 _MANY = 0.25
-"""The share of all events from which on those that are wanted are many: then most have one right above them."""
+"""The share of all events from which on those that are wanted are many."""
 
 
 class Tree(Struct, frozen=True):
     """Columns over all events of the trace; events that are not on a host thread have depth and parent `NONE`.
 
     The events stand in preorder, so the descendants of row ``i`` are the rows from ``i + 1`` up to, not with,
-    ``stop[i]``. ``end_ns`` is cut where slices overlap without nesting; ``overlapping`` counts those.
+    ``stop[i]``, but for those ``left_out``: events on host threads that are no part of the tree. ``end_ns`` is cut
+    where slices overlap without nesting; ``overlapping`` counts those.
     """
 
     parent: Int32s
     depth: Int32s
     stop: Int32s
     end_ns: Int64s
-    self_ns: Int64s
+    left_out: Rows
     overlapping: int
+
+    def self_ns(self, events: Events) -> Int64s:
+        """Per event of the trace its time without that of the events right below it."""
+        own = self.end_ns - events.start_ns
+        inside = np.flatnonzero(self.parent >= 0)
+        np.subtract.at(own, self.parent[inside], self.end_ns[inside] - events.start_ns[inside])
+        return own.clip(min=0, out=own)
 
     def nearest_ancestor(self, wanted: Bools, include_self: bool = False, of: Rows | Int32s | None = None) -> Rows:
         """For each event, or each of the rows ``of``, the row of its innermost ancestor in ``wanted``, or `NONE`."""
-        if np.count_nonzero(wanted) > _MANY * len(wanted):
-            found = (self.climb(wanted) if of is None else self.climb(wanted)[of]).astype(np.int64)
-        else:
+        if np.count_nonzero(wanted) <= _MANY * len(wanted):
             found = self._search(wanted, of)
+        elif of is None:
+            found = self.climb(wanted).astype(np.int64)
+        else:
+            found = self._climb_from(wanted, of)
         if include_self and of is None:
             found[wanted] = np.flatnonzero(wanted)
         elif include_self and of is not None:
@@ -66,33 +75,83 @@ class Tree(Struct, frozen=True):
                 climbing = climbing[(reached >= 0) & ~wanted[reached]]
         return above
 
-    def _search(self, wanted: Bools, of: Rows | Int32s | None) -> Rows:
-        """`nearest_ancestor`, fast where few are wanted.
+    def _climb_from(self, wanted: Bools, of: Rows | Int32s) -> Rows:
+        """`nearest_ancestor` of some events, fast where many are wanted: most have one right above them."""
+        above = self.parent[of].astype(np.int64)
+        climbing = np.flatnonzero((above >= 0) & ~wanted[above])
+        while climbing.size:
+            reached = self.parent[above[climbing]]
+            above[climbing] = reached
+            climbing = climbing[(reached >= 0) & ~wanted[reached]]
+        return above
 
-        An event with ``c`` wanted ancestors has as the innermost the last row before it that is itself wanted and has
-        ``c - 1``: found for all of a batch at once by searching the sorted keys ``c * n + row``.
+    def _search(self, wanted: Bools, of: Rows | Int32s | None) -> Rows:
+        """`nearest_ancestor`, fast where few are wanted."""
+        rows = self._in_tree(wanted)
+        if of is None:
+            return self._spread(rows)
+        found = self._innermost(rows, of)
+        found[self.depth[of] < 0] = NONE
+        return found
+
+    def _spread(self, rows: Rows) -> Rows:
+        """For each event the innermost of ``rows`` above it.
+
+        It changes only behind one of them, and where one ends: there to what is above that one. Where several end, the
+        outermost of them decides.
         """
-        n, rows = len(wanted), np.flatnonzero(wanted & (self.depth >= 0))
-        found = np.full(n if of is None else len(of), NONE, dtype=np.int64)
+        places = np.concatenate([rows + 1, self.stop[rows[::-1]]])
+        above = np.concatenate([rows, self._innermost(rows, rows)[::-1]])
+        order = np.argsort(places, kind="stable")
+        lengths = np.diff(places[order], prepend=0, append=len(self.parent))
+        found: Rows = np.repeat(np.append(NONE, above[order]), lengths)
+        found[self.left_out] = NONE
+        return found
+
+    def _innermost(self, rows: Rows, of: Rows | Int32s) -> Rows:
+        """The innermost of ``rows`` above each of some other rows.
+
+        An event below ``c`` of them has as the innermost the last one before it that is itself below ``c - 1``: found
+        for all at once by searching the sorted keys ``c * n + row``.
+        """
+        n, found = len(self.parent), np.full(len(of), NONE, dtype=np.int64)
         if not rows.size:
             return found
-        above = self._count_above(wanted)
-        keys = np.sort(above[rows].astype(np.int64) * n + rows)
-        for first in range(0, len(found), BATCH):
-            part = slice(first, min(first + BATCH, len(found)))
-            asked = np.arange(part.start, part.stop) if of is None else of[part]
-            below = np.flatnonzero(above[asked] > 0)
-            sought = (above[asked[below]].astype(np.int64) - 1) * n + asked[below]
-            found[part][below] = keys[np.searchsorted(keys, sought) - 1] % n
+        ends = np.sort(self.stop[rows], kind="stable")  # fast on what is nearly sorted
+        above = np.arange(len(rows)) - np.searchsorted(ends, rows.astype(ends.dtype), side="right")
+        keys = np.sort(above * n + rows, kind="stable")
+        of_all = of.astype(ends.dtype, copy=False)
+        counts = np.searchsorted(rows.astype(ends.dtype), of_all) - np.searchsorted(ends, of_all, side="right")
+        below = np.flatnonzero(counts > 0)
+        found[below] = keys[np.searchsorted(keys, (counts[below] - 1) * n + of[below]) - 1] % n
         return found
+
+    def _in_tree(self, wanted: Bools) -> Rows:
+        rows = np.flatnonzero(wanted)
+        return rows[self.depth[rows] >= 0]
 
     def under(self, wanted: Bools) -> Bools:
         """Which events are in ``wanted`` or have an ancestor there."""
-        return wanted | self._is_below(wanted) if wanted.any() else wanted.copy()
+        first = self._outermost(self._in_tree(wanted))
+        bounds = np.stack([first, self.stop[first]], axis=1).ravel()
+        inside = np.repeat(np.arange(len(bounds) + 1) % 2 == 1, np.diff(bounds, prepend=0, append=len(wanted)))
+        inside[self.left_out] = False
+        inside |= wanted
+        return inside
 
     def outermost(self, wanted: Bools) -> Bools:
         """Those in ``wanted`` that have no ancestor there."""
-        return wanted & ~self._is_below(wanted) if wanted.any() else wanted.copy()
+        found, rows = wanted.copy(), self._in_tree(wanted)
+        found[rows] = False
+        found[self._outermost(rows)] = True
+        return found
+
+    def _outermost(self, rows: Rows) -> Rows:
+        """Those of ``rows`` that no other's descendants reach."""
+        reach = np.maximum.accumulate(self.stop[rows])
+        outer = np.ones(len(rows), dtype=bool)
+        np.greater_equal(rows[1:], reach[:-1], out=outer[1:])
+        return rows[outer]
 
     def total_under(self, values: Int64s) -> Int64s:
         """Per event the sum of ``values`` over itself and its descendants; its own value off the host threads."""
@@ -112,73 +171,40 @@ class Tree(Struct, frozen=True):
         held: Bools = (inside & (counts[self.stop] > counts[:-1])) | wanted
         return held
 
-    def _is_below(self, wanted: Bools) -> Bools:
-        """Which events have an ancestor in ``wanted``: one before them whose descendants reach beyond them."""
-        on_host = self.depth >= 0
-        reach = np.where(wanted & on_host, self.stop, 0)
-        np.maximum.accumulate(reach, out=reach)
-        below = np.zeros(len(wanted), dtype=bool)
-        np.greater(reach[:-1], np.arange(1, len(wanted), dtype=reach.dtype), out=below[1:])
-        below &= on_host
-        return below
-
-    def _count_above(self, wanted: Bools) -> Int32s:
-        """For each event how many of its ancestors are wanted."""
-        rows = np.flatnonzero(wanted & (self.depth >= 0))
-        change = np.zeros(len(self.parent) + 1, dtype=np.int32)
-        if not rows.size:
-            return change[:-1]
-        change[rows + 1] += 1
-        np.subtract.at(change, self.stop[rows], np.int32(1))  # of one type: 20 times as fast
-        above: Int32s = np.cumsum(change[:-1], dtype=np.int32)
-        above[self.depth < 0] = 0
-        return above
-
 
 def build_tree(trace: Trace) -> Tree:
     """Nest the host events of ``trace``."""
-    events = trace.events
+    events, count = trace.events, len(trace.events)
+    depth, parent = np.full(count, NONE, dtype=np.int32), np.full(count, NONE, dtype=np.int32)
+    columns = Nested(events.end_ns, depth, parent, np.arange(1, count + 1, dtype=np.int32))
+    wanted = trace.in_categories(*_HOST)
+    bounds = np.searchsorted(events.lane, np.arange(len(trace.lanes) + 1))
+    overlapping = 0
+    for lane, first, last in zip(trace.lanes, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if lane.on_device:
+            continue
+        mine = slice(first, last)
+        nest_here = _nest_all if wanted[mine].all() else _nest_some
+        overlapping += nest_here(events.start_ns, columns, mine, wanted)
     on_host = np.array([not lane.on_device for lane in trace.lanes], dtype=bool)
-    rows = np.flatnonzero(trace.in_categories(*_HOST) & on_host[events.lane])
-    lane, start, end = events.lane[rows], events.start_ns[rows], events.end_ns[rows]
-    overlapping, depth, parent = nest(lane, start, end)
-    length = np.subtract(end, start, out=start)  # the starts are not needed any more
-    own = length.copy()
-    inside = np.flatnonzero(parent >= 0)
-    np.subtract.at(own, parent[inside], length[inside])
-    parent[inside] = rows[parent[inside]]
-    del start, length, inside
-    return Tree(
-        parent=_spread(len(events), rows, parent),
-        depth=_spread(len(events), rows, depth),
-        stop=_stops(events.lane, events.start_ns, lane, rows, end),
-        self_ns=_place(events.duration_ns, rows, own.clip(min=0, out=own)),
-        end_ns=_place(events.end_ns, rows, end),
-        overlapping=overlapping,
-    )
+    left_out = np.flatnonzero(~wanted)
+    left_out = left_out[on_host[events.lane[left_out]]]
+    return Tree(parent, depth, columns.stop, columns.end, left_out, overlapping)
 
 
-def _stops(lane: Int32s, start: Int64s, lane_of_rows: Int32s, rows: Rows, end: Int64s) -> Int32s:
-    """For each of ``rows`` the first row of its lane that begins at its end or later; for all others the next row."""
-    stops = np.arange(1, len(start) + 1, dtype=np.int32)
-    for code in distinct(lane_of_rows):
-        first, last = np.searchsorted(lane, (code, code + 1))
-        one, other = np.searchsorted(lane_of_rows, (code, code + 1))
-        mine = rows[one:other]
-        begins = start[first:last]
-        # what takes no time ends after what begins with it
-        until = np.maximum(end[one:other], start[mine] + 1)
-        stops[mine] = first + np.searchsorted(begins, until)
-    return stops
+def _nest_all(start: Int64s, columns: Nested, lane: slice, wanted: Bools) -> int:  # noqa: ARG001  # one signature
+    """Nest all events of a lane; how many ends were cut."""
+    mine = Nested(columns.end[lane], columns.depth[lane], columns.parent[lane], columns.stop[lane])
+    return nest(start[lane], mine, lane.start)
 
 
-def _spread(length: int, rows: Rows, values: Int32s) -> Int32s:
-    column = np.full(length, NONE, dtype=np.int32)
-    column[rows] = values
-    return column
-
-
-def _place(column: Int64s, rows: Rows, values: Int64s) -> Int64s:
-    changed = column.copy()
-    changed[rows] = values
-    return changed
+def _nest_some(start: Int64s, columns: Nested, lane: slice, wanted: Bools) -> int:
+    """Nest the wanted events of a lane; how many ends were cut."""
+    rows = lane.start + np.flatnonzero(wanted[lane])
+    depth, parent, stop = (np.empty(len(rows), dtype=np.int32) for _ in range(3))
+    mine = Nested(columns.end[rows], depth, parent, stop)
+    overlapping = nest(start[rows], mine)
+    columns.end[rows], columns.depth[rows] = mine.end, depth
+    columns.parent[rows] = np.where(parent >= 0, rows[parent], NONE)
+    columns.stop[rows] = np.append(rows, lane.stop)[stop]
+    return overlapping

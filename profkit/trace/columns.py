@@ -134,7 +134,7 @@ class ColumnBuilder:
         never_ran = self._never_ran(start_ns, duration_ns, lane)
         usable = ~(cut | never_ran)
         usable[usable] = plausible_starts(start_ns if usable.all() else start_ns[usable])
-        base_ns = int(start_ns.min(where=usable, initial=2**62)) // 1000 * 1000 if usable.any() else 0
+        base_ns = _first(start_ns if usable.all() else start_ns[usable]) // 1000 * 1000
         lost = self._lost + len(usable) - int(np.count_nonzero(usable)) - int(np.count_nonzero(cut))
         order = _timeline_order(lane, start_ns, duration_ns, usable)
         del lane, usable, cut, never_ran
@@ -172,11 +172,10 @@ class ColumnBuilder:
 
         One that no event has takes no memory; ids take 32 bits where they fit.
         """
-        joined = join([part.pop(key) for part in self._parts], self._lengths, missing)
+        joined = join([part.pop(key) for part in self._parts], self._lengths, missing, None if key in _IDS else kind)
         if joined is None:
             return constant(missing, kind, self._held)
-        ordered = joined if order is None else joined[order]
-        return ordered if key in _IDS and ordered.dtype == np.int32 else ordered.astype(kind, copy=False)
+        return joined if order is None else joined[order]
 
     def _merge(self) -> None:
         """Join the last parts: the space of many small arrays cannot be used again for whole columns, that of large
@@ -205,7 +204,9 @@ class ColumnBuilder:
     def _never_ran(self, start_ns: Int64s, duration_ns: Int64s, lane: Int32s) -> Bools:
         """Device work at time zero of no length: what CUPTI leaves of records that it could not complete."""
         on_device = np.array([device for _, _, device in self._lanes], dtype=bool)
-        nothing: Bools = (start_ns == 0) & (duration_ns == 0) & on_device[lane]
+        nothing: Bools = start_ns == 0
+        rows = np.flatnonzero(nothing)  # of nearly all traces none
+        nothing[rows] = (duration_ns[rows] == 0) & on_device[lane[rows]]
         return nothing
 
     def _describe_lanes(self) -> tuple[Lane, ...]:
@@ -223,6 +224,10 @@ class ColumnBuilder:
             count = format_count(self._impossible_durations, "event")
             notes.append(f"read as instants, because of an impossible duration: {count}")
         return tuple(notes)
+
+
+def _first(start_ns: Int64s) -> int:
+    return int(start_ns.min()) if len(start_ns) else 0
 
 
 def _timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s, usable: Bools) -> Rows:

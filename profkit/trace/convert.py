@@ -32,16 +32,16 @@ def narrow(column: Part) -> Part:
     return column.astype(np.int32)
 
 
-def join(parts: Sequence[Part], lengths: Sequence[int], missing: int) -> Part:
-    """One stretch of several that follow each other; those without the field hold the missing value."""
+def join(parts: Sequence[Part], lengths: Sequence[int], missing: int, kind: type[Any] | None = None) -> Part:
+    """One stretch of several that follow each other; those without the field hold the missing value. Of the type
+    ``kind``, or of the narrowest that all fit."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
-    joined = np.full(sum(lengths), missing, dtype=np.result_type(*known))
+    joined = np.empty(sum(lengths), dtype=kind or np.result_type(*known))
     at = 0
     for part, length in zip(parts, lengths, strict=True):
-        if part is not None:
-            joined[at : at + length] = part
+        joined[at : at + length] = missing if part is None else part
         at += length
     return joined
 

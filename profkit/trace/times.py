@@ -54,8 +54,8 @@ def durations_of(values_us: Sequence[Any]) -> tuple[Int64s, int]:
 
 def plausible_starts(start_ns: Int64s) -> Bools:
     """Starts within a day of the median: no recording is that long, so the others come from a broken clock."""
-    if not len(start_ns):
-        return np.zeros(0, dtype=bool)
+    if not len(start_ns) or int(start_ns.max()) - int(start_ns.min()) <= DAY_NS:
+        return np.ones(len(start_ns), dtype=bool)
     middle = (len(start_ns) - 1) // 2
     near: Bools = np.abs(start_ns - np.partition(start_ns, middle)[middle]) <= DAY_NS
     return near

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profkit.derive import tree as tree_module
 from profkit.derive.tree import Tree, build_tree
 from profkit.trace.events import NONE, Trace
 from tests.traces import annotation, kernel, memory, op, python, runtime, thread_name, trace_of
@@ -31,9 +36,9 @@ def _nested(draw: st.DrawFn, start: int = 0, length: int = 40, depth: int = 3) -
     return found
 
 
-def _trace(intervals: list[Interval]) -> Trace:
+def _trace(intervals: list[Interval], others: Sequence[dict[str, Any]] = ()) -> Trace:
     events = [op(f"op{i}", start, length, tid=thread) for i, (thread, start, length) in enumerate(intervals)]
-    return trace_of([annotation("origin", 0, 0, tid=99), *events])
+    return trace_of([annotation("origin", 0, 0, tid=99), *events, *others])
 
 
 def _nest_one_by_one(trace: Trace) -> tuple[list[int], list[int], list[int]]:
@@ -78,18 +83,20 @@ def test_calls_that_nest_are_never_cut_and_their_own_times_add_up(intervals):
     trace = _trace(intervals)
     tree = _assert_same_as_one_by_one(trace)
     assert tree.overlapping == 0
-    assert (tree.self_ns >= 0).all()
+    self_ns = tree.self_ns(trace.events)
+    assert (self_ns >= 0).all()
     outermost = tree.depth == 0
-    assert tree.self_ns.sum() == trace.events.duration_ns[outermost].sum()
-    assert (tree.total_under(tree.self_ns) == trace.events.duration_ns).all()
+    assert self_ns.sum() == trace.events.duration_ns[outermost].sum()
+    assert (tree.total_under(self_ns) == trace.events.duration_ns).all()
 
 
 @given(_INTERVALS)
 def test_own_times_of_cut_events_add_up_too(intervals):
-    tree = build_tree(_trace(intervals))
-    length_ns = tree.end_ns - _trace(intervals).events.start_ns
-    assert (tree.self_ns >= 0).all()
-    assert (tree.total_under(tree.self_ns) == length_ns).all()
+    trace = _trace(intervals)
+    tree = build_tree(trace)
+    self_ns = tree.self_ns(trace.events)
+    assert (self_ns >= 0).all()
+    assert (tree.total_under(self_ns) == tree.end_ns - trace.events.start_ns).all()
 
 
 @pytest.mark.parametrize("count", [2, 7, 8, 9, 40])
@@ -100,10 +107,11 @@ def test_chains_of_overlaps_of_any_length_are_resolved(count, pitch):
 
 
 def test_an_event_that_begins_inside_another_belongs_to_it_and_ends_with_it():
-    tree = build_tree(_trace([(1, 0, 10), (1, 6, 9), (1, 12, 2)]))
+    trace = _trace([(1, 0, 10), (1, 6, 9), (1, 12, 2)])
+    tree = build_tree(trace)
     assert tree.parent.tolist() == [NONE, NONE, 1, NONE]
     assert tree.end_ns.tolist() == [0, 10_000, 10_000, 14_000]
-    assert tree.self_ns.tolist() == [0, 6_000, 4_000, 2_000]
+    assert tree.self_ns(trace.events).tolist() == [0, 6_000, 4_000, 2_000]
     assert tree.overlapping == 1
 
 
@@ -138,17 +146,26 @@ def test_device_work_and_unknown_events_are_outside_the_tree():
     assert by_name["outer"] == by_name["inner"] == by_name["overhead"] == (NONE, NONE)
 
 
+@pytest.mark.parametrize("many", [-1, 1], ids=["as where many are wanted", "as where few are wanted"])
 @given(_INTERVALS, st.data())
-def test_ancestors_are_those_that_a_walk_upwards_meets(intervals, data):
-    trace = _trace(intervals)
+def test_ancestors_are_those_that_a_walk_upwards_meets(many, intervals, data):
+    left_out = [
+        {**op("unknown", start, length, tid=thread), "cat": "overhead"}
+        for thread, start, length in data.draw(_INTERVALS)
+    ]
+    trace = _trace(intervals, left_out)
     tree = build_tree(trace)
     count = len(trace.events)
     wanted = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
     walks = [_walk_up(tree, row) for row in range(count)]
     nearest = [next((row for row in walk if wanted[row]), NONE) for walk in walks]
-    assert tree.nearest_ancestor(wanted).tolist() == nearest
     with_self = [row if wanted[row] else near for row, near in enumerate(nearest)]
-    assert tree.nearest_ancestor(wanted, include_self=True).tolist() == with_self
+    of = np.array(data.draw(st.lists(st.integers(0, count - 1))), dtype=np.int32)
+    with patch.object(tree_module, "_MANY", many):
+        assert tree.nearest_ancestor(wanted).tolist() == nearest
+        assert tree.nearest_ancestor(wanted, include_self=True).tolist() == with_self
+        assert tree.nearest_ancestor(wanted, of=of).tolist() == [nearest[row] for row in of]
+        assert tree.nearest_ancestor(wanted, include_self=True, of=of).tolist() == [with_self[row] for row in of]
     assert tree.under(wanted).tolist() == [row != NONE for row in with_self]
     assert tree.outermost(wanted).tolist() == [bool(wanted[r]) and nearest[r] == NONE for r in range(count)]
 
