@@ -12,13 +12,16 @@ _WHILE_IMPORTING = {
 }
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of the C library's ``mallopt`` (``malloc.h``)."""
-_KEPT_BYTES = 128 << 20
-_LARGE_BYTES = 32 << 20
+_WHILE_READING = (16 << 20, 3 << 19)
+"""Bytes of freed memory that are kept, and of an array from which on it is given back by itself: all but the stretches
+of columns, which are to make room for the columns."""
+_WHILE_JUDGING = (128 << 20, 32 << 20)
+"""All arrays of a trace of some hundred megabytes are kept for the next ones of their size."""
 
 
 def read_sparingly() -> None:
-    """Import NumPy without the threads of its linear algebra, look for no cycles among millions of objects that have
-    none, and keep the memory of one array for the next: the system clears each page that it gives out.
+    """Import NumPy without the threads of its linear algebra, and look for no cycles among millions of objects that
+    have none.
 
     The variables are put back at once, so that programs that are started later find them as they were.
     """
@@ -30,14 +33,20 @@ def read_sparingly() -> None:
     finally:
         for name in own:
             del os.environ[name]
-    _keep_freed_memory()
+    _keep_freed_memory(*_WHILE_READING)
 
 
-def _keep_freed_memory() -> None:
+def judge_sparingly() -> None:
+    """Keep the memory of one array for the next, once the trace is read: the system clears each page that it gives
+    out."""
+    _keep_freed_memory(*_WHILE_JUDGING)
+
+
+def _keep_freed_memory(kept_bytes: int, large_bytes: int) -> None:
     """Where the C library is glibc; of others nobody knows what they would do."""
     from ctypes import CDLL
 
     with suppress(AttributeError, OSError, TypeError):
         set_parameter = CDLL(None).mallopt
-        set_parameter(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        set_parameter(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        set_parameter(_M_TRIM_THRESHOLD, kept_bytes)
+        set_parameter(_M_MMAP_THRESHOLD, large_bytes)

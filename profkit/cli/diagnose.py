@@ -92,12 +92,16 @@ def _diagnose(path: Path, measure: bool) -> Diagnosis:
 
 def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
     """Diagnose first, so that nothing is left behind for a file that cannot be read."""
-    from profkit.cli._sparing import read_sparingly
+    from profkit.cli._sparing import judge_sparingly, read_sparingly
 
     read_sparingly()
+    from profkit import measuring
+    from profkit.diagnosing import diagnose, read_facts
     from profkit.run import create_directory, default_directory
 
-    diagnosis = _diagnose(path, measure)
+    facts = read_facts(path)
+    judge_sparingly()
+    diagnosis = diagnose(facts, measuring.measure if measure else None)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
     return diagnosis, directory

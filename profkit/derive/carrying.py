@@ -15,6 +15,7 @@ from msgspec import Struct
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
 from profkit.marks import STEP_MARK
+from profkit.trace.convert import constant
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 
 _CARRIED = (Category.OPERATOR, Category.ANNOTATION, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
@@ -35,9 +36,9 @@ class Repeats(Struct, frozen=True):
 def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
     """Match the other steps' events with those of the first located step, by kind and rank."""
     events = trace.events
-    found = Repeats(np.full(len(events), NONE, dtype=np.int64), np.zeros(len(events), dtype=bool))
     if not steps.located.any() or steps.located.all():
-        return found
+        return Repeats(constant(NONE, np.int64, len(events)), constant(False, np.bool_, len(events)))
+    found = Repeats(np.full(len(events), NONE, dtype=np.int64), np.zeros(len(events), dtype=bool))
     step = steps.index_of(events.start_ns)
     wanted = trace.in_categories(*_CARRIED) & (step >= 0)
     steps_by_name = trace.where_name(lambda name: name.startswith(STEP_MARK))

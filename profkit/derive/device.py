@@ -48,7 +48,7 @@ def describe_device(trace: Trace, launches: Launches) -> Device:
     events = trace.events
     work = launches.work
     collective = ((events.category == Category.KERNEL) & trace.where_name(is_collective))[work]
-    start, end = events.start_ns[work], events.end_ns[work]
+    start, end = events.start_ns[work], events.ends_of(work)
     kernels = (events.category[work] == Category.KERNEL) & ~collective
     computing = union(start[kernels], end[kernels])
     return Device(work, union(start, end), computing, _inherited(trace, launches), collective)
@@ -61,7 +61,7 @@ def _inherited(trace: Trace, launches: Launches) -> Intervals:
     none = np.zeros(0, dtype=np.int64)
     if called < 0:
         return union(none, none)
-    launched = np.array([trace.events.end_ns[called]])
+    launched = trace.events.ends_of(np.array([called]))
     first = np.array([start.min()])
     return union(launched, first) if first[0] - launched[0] > _LONG_LAUNCH_NS else union(none, none)
 

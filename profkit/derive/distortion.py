@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.derive.intervals import Intervals, union
+from profkit.derive.intervals import NOTHING, Intervals, union
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
 from profkit.run import Run
@@ -29,16 +29,15 @@ _MOST_EDGE_NS = 5_000
 """Where steps hold 50,000 starts and ends and more, each took 0.1 to 0.4 us (AMD EPYC, torch 2.13)."""
 
 
-def find_overhead(trace: Trace, tree: Tree, steps: Steps, lanes: Bools, run: Run) -> Intervals:
-    """What the recording added to the measured steps on ``lanes``; nothing where no step was timed without it.
+def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: Run) -> Intervals:
+    """What the recording added to the measured steps; some step must have been timed without it.
 
-    ``lanes`` are the host threads that take turns, by code.
+    ``in_steps`` are the events of these steps on the host threads that take turns.
     """
     events = trace.events
-    in_steps = lanes[events.lane] & steps.in_measured(events.start_ns)
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
-    if not run.reference_step_ns or not rows.size:
-        return union(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    if not rows.size:
+        return NOTHING
     excess_ns = (steps.median_ns - median(run.reference_step_ns)) * steps.measured_count
     pages = _new_pages(trace, tree, in_steps, min(excess_ns, _page_faults_ns(run) * steps.measured_count))
     start_ns, end_ns, weight = _stretches(events.start_ns[rows], tree.end_ns[rows], events.lane[rows].astype(np.int64))

@@ -12,10 +12,11 @@ from profkit.derive import shares
 from profkit.derive.carrying import Repeats, allocated_bytes, carry_shapes, match_located
 from profkit.derive.device import Device, describe_device
 from profkit.derive.distortion import find_overhead
-from profkit.derive.intervals import Intervals
+from profkit.derive.intervals import NOTHING, Intervals
 from profkit.derive.launches import Launches, link_launches
 from profkit.derive.lines import Lines, find_lines
 from profkit.derive.memory import Memory, follow_memory
+from profkit.derive.nesting import BATCH
 from profkit.derive.operators import Operators, describe_operators
 from profkit.derive.steps import Steps, find_steps
 from profkit.derive.tree import Tree, build_tree
@@ -123,8 +124,12 @@ class Facts:
 
     @cached_property
     def overhead(self) -> Intervals:
-        """What the recording itself added to the host's time in the measured steps."""
-        return find_overhead(self.trace, self.tree, self.steps, self.serial_lanes, self.run)
+        """What the recording itself added to the host's time in the measured steps; nothing where no step was timed
+        without it."""
+        if not self.run.reference_step_ns:
+            return NOTHING
+        on_lanes = self.serial_lanes[self.trace.events.lane]
+        return find_overhead(self.trace, self.tree, self.steps, on_lanes & self.measured, self.run)
 
     @cached_property
     def loading(self) -> Bools:
@@ -144,7 +149,12 @@ class Facts:
     @cached_property
     def measured(self) -> Bools:
         """Events that start in a measured step."""
-        return self.steps.in_measured(self.trace.events.start_ns)
+        starts_ns = self.trace.events.start_ns
+        mask = np.empty(len(starts_ns), dtype=bool)
+        for first in range(0, len(mask), BATCH):
+            part = slice(first, first + BATCH)
+            mask[part] = self.steps.in_measured(starts_ns[part])
+        return mask
 
     def measured_rows(self, wanted: Bools) -> Rows:
         """Rows of the wanted events that start in a measured step."""

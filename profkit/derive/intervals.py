@@ -62,12 +62,15 @@ class Intervals(Struct, frozen=True):
         return intersection(self, free)
 
 
+NOTHING = Intervals(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
 def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
     """Merge ranges in any order, overlapping or not; empty ranges vanish."""
     keep: Bools = end_ns > start_ns
     start, end = start_ns[keep], end_ns[keep]
     if not len(start):
-        return Intervals(start.astype(np.int64), end.astype(np.int64))
+        return NOTHING
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
     opens = np.concatenate([[True], start[1:] > reach[:-1]])

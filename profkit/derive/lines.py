@@ -16,6 +16,7 @@ from msgspec import Struct
 from profkit.derive.carrying import Repeats
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
+from profkit.trace.convert import constant
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
 
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w*Backward\d*$")
@@ -40,12 +41,15 @@ class Lines(Struct, frozen=True):
 def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Lines:
     events = trace.events
     marks = events.category == Category.LINE_MARK
+    backward = tree.under(_backward_nodes(trace))
+    forward = _forward_operators(trace, tree, steps, backward)
+    if not marks.any():
+        nowhere = constant(NONE, np.int32, len(events))
+        return Lines(nowhere, nowhere, backward, forward)
     mark = tree.nearest_ancestor(marks, include_self=True)
     site = np.where(mark >= 0, events.site[mark], np.int32(NONE))
     del mark
-    backward = tree.under(_backward_nodes(trace))
     site = np.where((site < 0) & (repeats.row >= 0), site[repeats.row], site)
-    forward = _forward_operators(trace, tree, steps, backward)
     forward_site = np.where((forward >= 0) & (site[forward] >= 0), site[forward], site)
     return Lines(site, forward_site, backward, forward)
 
@@ -60,11 +64,11 @@ def _backward_nodes(trace: Trace) -> Bools:
 def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
     """For backward operators the row of the forward operator with the same sequence number in the same step."""
     events = trace.events
-    origin = np.full(len(events), NONE, dtype=np.int32)
     nodes = np.flatnonzero(_backward_nodes(trace) & (events.sequence >= 0))
     forward = np.flatnonzero(~backward & (events.sequence >= 0) & (events.category == Category.OPERATOR))
     if not nodes.size or not forward.size:
-        return origin
+        return constant(NONE, np.int32, len(events))
+    origin = np.full(len(events), NONE, dtype=np.int32)
     forward_keys, node_keys = _keys(trace, steps, forward), _keys(trace, steps, nodes)
     order = np.argsort(forward_keys, kind="stable")
     keys = forward_keys[order]

@@ -46,7 +46,7 @@ def _device_parts(
     trace: Trace, tree: Tree, steps: Steps, device: Device, update: Intervals
 ) -> list[tuple[str, Intervals]]:
     events = trace.events
-    start, end = events.start_ns[device.work], events.end_ns[device.work]
+    start, end = events.start_ns[device.work], events.ends_of(device.work)
     talking = union(start[device.collective], end[device.collective])
     return [
         ("device: computing", device.computing),

@@ -16,7 +16,7 @@ from profkit.derive.intervals import stretches
 from profkit.derive.repetition import find_period
 from profkit.derive.tree import Tree
 from profkit.marks import STEP_MARK
-from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import distinct, median
 
 _OPTIMIZER = "Optimizer.step#"
@@ -71,13 +71,13 @@ class Steps(Struct, frozen=True):
     def index_of(self, times_ns: Int64s) -> Int64s:
         """The step that each time lies in, -1 outside all steps."""
         index = np.searchsorted(self.start_ns, times_ns, side="right") - 1
-        inside = (index >= 0) & (times_ns < self.end_ns[index.clip(min=0)])
-        return np.where(inside, index, -1)
+        ends_ns = np.append(self.end_ns, np.iinfo(np.int64).min)  # the last one is for what begins before all steps
+        index[times_ns >= ends_ns[index]] = NONE
+        return index
 
     def in_measured(self, times_ns: Int64s) -> Bools:
         """Which times lie in a measured step."""
-        index = self.index_of(times_ns)
-        inside: Bools = (index >= 0) & self.measured[index.clip(min=0)]
+        inside: Bools = np.append(self.measured, False)[self.index_of(times_ns)]  # outside all steps it is the last
         return inside
 
 
@@ -125,7 +125,7 @@ def _annotated(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: 
     if not rows.size:
         return None
     rows = rows[np.argsort(trace.events.start_ns[rows])]
-    return trace.events.start_ns[rows], trace.events.end_ns[rows], "the profiler's step marks"
+    return trace.events.start_ns[rows], trace.events.ends_of(rows), "the profiler's step marks"
 
 
 def _between_optimizer_steps(trace: Trace, tree: Tree, lane: int) -> Windows | None:
@@ -136,7 +136,7 @@ def _between_optimizer_steps(trace: Trace, tree: Tree, lane: int) -> Windows | N
     rows = rows[trace.events.name_code[rows] == trace.events.name_code[rows[:1]]]
     if rows.size < 2:
         return None
-    ends = trace.events.end_ns[rows]
+    ends = trace.events.ends_of(rows)
     return ends[:-1], ends[1:], "the optimizer's steps"
 
 
@@ -166,10 +166,10 @@ def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: A
     most_ns, best = 0, None
     for of_name in (rows[one] for one in stretches(bounds, len(rows), 2)):
         rises = (np.diff(number[events.name_code[of_name]]) > 0).mean() >= _MOSTLY
-        apart = (events.end_ns[of_name[:-1]] <= events.start_ns[of_name[1:]]).all()
+        apart = (events.ends_of(of_name[:-1]) <= events.start_ns[of_name[1:]]).all()
         taken_ns = int(events.duration_ns[of_name].sum())
         if rises and apart and taken_ns > most_ns:
-            most_ns, best = taken_ns, (events.start_ns[of_name], events.end_ns[of_name])
+            most_ns, best = taken_ns, (events.start_ns[of_name], events.ends_of(of_name))
     return (*best, "the program's numbered ranges") if best else None
 
 
@@ -202,7 +202,7 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     taken_ns = np.bincount(events.name_code[rows], events.duration_ns[rows])
     of_name = rows[events.name_code[rows] == taken_ns.argmax()]
     starts = events.start_ns[of_name]
-    if of_name.size < 3 or taken_ns.max() < _MOST_OF * (events.end_ns[rows].max() - events.start_ns[rows].min()):
+    if of_name.size < 3 or taken_ns.max() < _MOST_OF * (events.ends_of(rows).max() - events.start_ns[rows].min()):
         return None
     return starts[:-1], starts[1:], "a range that repeats"
 
@@ -228,7 +228,7 @@ def _whole_window(trace: Trace) -> Windows:
     events = trace.events
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
     known = known if known.any() else np.ones(len(events), dtype=bool)
-    start, end = events.start_ns[known].min(), events.end_ns[known].max()
+    start, end = events.start_ns[known].min(), events.ends_of(known).max()
     return np.array([start]), np.array([max(end, start + 1)]), "the whole recording, as one step"
 
 

@@ -32,7 +32,7 @@ class Updates(Struct, frozen=True):
 def find_updates(trace: Trace, tree: Tree, optimizing: Bools, backward: Bools) -> Updates:
     """The updates of the optimizers' steps, which are the events ``optimizing``."""
     starts = trace.events.start_ns
-    step = tree.nearest_ancestor(tree.outermost(optimizing), include_self=True)
+    inside = tree.under(optimizing)
     rows = np.flatnonzero(tree.outermost(optimizing))
     # An optimizer that steps in the backward pass, parameter by parameter, is no closure's.
     nodes = np.flatnonzero(backward & ~tree.under(optimizing & backward))
@@ -43,7 +43,7 @@ def find_updates(trace: Trace, tree: Tree, optimizing: Bools, backward: Bools) -
         runs_closure = (last >= 0) & (starts[nodes[last]] >= begin_ns)
         closure_end_ns = np.maximum.accumulate(tree.end_ns[nodes])[last]
         begin_ns = np.where(runs_closure, np.minimum(closure_end_ns, end_ns), begin_ns)
-    update_ns = np.zeros(len(step), dtype=np.int64)
-    update_ns[rows] = begin_ns
-    inside: Bools = (step >= 0) & (starts >= update_ns[step])
+    late = np.flatnonzero(begin_ns > starts[rows])
+    for row, stop, update_ns in zip(rows[late].tolist(), tree.stop[rows[late]].tolist(), begin_ns[late], strict=True):
+        inside[row : row + int(np.searchsorted(starts[row:stop], update_ns))] = False
     return Updates(inside, rows, begin_ns, end_ns)

@@ -39,7 +39,8 @@ def find_waits(trace: Trace, tree: Tree, launches: Launches, calling: Int32s) ->
     rows = np.flatnonzero(tree.outermost(named | _pageable_copies(trace, launches)))
     whole = trace.where_name(lambda n: "DeviceSynchronize" in n or "CtxSync" in n)[rows]
     operator = calling[rows].astype(np.int64)
-    own = whole & (operator < 0) & (_outside_program(trace, tree) & ~_called_by_program(trace, tree))[rows]
+    own = whole & (operator < 0)
+    own[own] = _outside_program(trace, tree, rows[own]) & ~_called_by_program(trace, tree, rows[own])
     return Waits(rows, whole, own, operator, tree.end_ns[rows] - events.start_ns[rows])
 
 
@@ -57,22 +58,25 @@ def _pageable_copies(trace: Trace, launches: Launches) -> Bools:
     return trace.mask_of(launches.call[pageable & (launches.call >= 0)])
 
 
-def _outside_program(trace: Trace, tree: Tree) -> Bools:
-    """Events outside the profiler's step marks; without any, those before the first operator or after the last."""
+def _outside_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
+    """Which of the events lie outside the profiler's step marks; without any, those before the first operator or after
+    the last."""
     events = trace.events
     named = trace.where_name(lambda name: name.startswith(STEP_MARK))
     marks = named & (events.category == Category.ANNOTATION)
-    operators = events.category == Category.OPERATOR
-    if marks.any() or not operators.any():
-        return ~tree.under(marks)
-    before = events.end_ns <= events.start_ns[operators].min()
-    outside: Bools = before | (events.start_ns >= events.end_ns[operators].max())
+    operators = trace.rows(Category.OPERATOR)
+    if marks.any() or not operators.size:
+        return ~tree.under(marks)[rows]
+    before = events.ends_of(rows) <= events.start_ns[operators].min()
+    outside: Bools = before | (events.start_ns[rows] >= events.ends_of(operators).max())
     return outside
 
 
-def _called_by_program(trace: Trace, tree: Tree) -> Bools:
-    """Events under a Python function or a marked line of the program that do not come from the profiler's code."""
+def _called_by_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
+    """Which of the events lie under a Python function or a marked line of the program and do not come from the
+    profiler's code."""
     events = trace.events
     python = events.category == Category.PYTHON
     profiler = python & trace.where_name(lambda name: _PROFILER.search(name) is not None)
-    return tree.under(python | (events.category == Category.LINE_MARK)) & ~tree.under(profiler)
+    called = tree.nearest_ancestor(python | (events.category == Category.LINE_MARK), include_self=True, of=rows) >= 0
+    return called & (tree.nearest_ancestor(profiler, include_self=True, of=rows) < 0)

@@ -41,9 +41,9 @@ def check_wait_order(facts: Facts) -> str | None:
     linked = np.flatnonzero(launches.call >= 0)
     if not rows.size or not linked.size:
         return None
-    linked = linked[np.argsort(events.end_ns[launches.call[linked]], kind="stable")]
-    done_ns = np.maximum.accumulate(events.end_ns[launches.work[linked]])
-    before = np.searchsorted(events.end_ns[launches.call[linked]], events.start_ns[rows], side="right") - 1
+    linked = linked[np.argsort(events.ends_of(launches.call[linked]), kind="stable")]
+    done_ns = np.maximum.accumulate(events.ends_of(launches.work[linked]))
+    before = np.searchsorted(events.ends_of(launches.call[linked]), events.start_ns[rows], side="right") - 1
     returned_ns = (events.start_ns + events.duration_ns)[rows]
     late_ns = np.where(before >= 0, done_ns[before.clip(min=0)] - returned_ns, 0)
     late = late_ns > _TOLERATED_NS
@@ -61,7 +61,7 @@ def check_hole(facts: Facts) -> str | None:
     rows = np.flatnonzero(events.category != Category.PYTHON)  # Python frames were open before the start
     if not rows.size:
         return None
-    start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+    start_ns, end_ns = events.start_ns[rows], events.ends_of(rows)
     span_ns = int(end_ns.max() - start_ns.min())
     if span_ns < _HOLE_NS:
         return None

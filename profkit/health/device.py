@@ -71,7 +71,7 @@ def check_durations(facts: Facts) -> str | None:
     """Work that seems to last far into the next of its stream; branches of one graph may run side by side."""
     events, work = facts.trace.events, facts.launches.work
     later, earlier = work[1:], work[:-1]  # in the trace's order, by lane and start
-    overlap_ns = events.end_ns[earlier] - events.start_ns[later]
+    overlap_ns = events.ends_of(earlier) - events.start_ns[later]
     alone = (events.correlation[earlier] != events.correlation[later]) | (events.correlation[later] < 0)
     wrong = (
         (events.lane[earlier] == events.lane[later]) & alone

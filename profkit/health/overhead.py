@@ -37,7 +37,7 @@ def check_own_work(facts: Facts) -> str | None:
     """The time in which the profiler says that it was at work itself, on whichever thread."""
     events = facts.trace.events
     rows = np.flatnonzero(facts.trace.named(*_OWN_WORK) & (events.category == Category.OTHER) & facts.measured)
-    share = union(events.start_ns[rows], events.end_ns[rows]).total_ns / window_ns(facts)
+    share = union(events.start_ns[rows], events.ends_of(rows)).total_ns / window_ns(facts)
     if share < _NOTABLE_WORK:
         return None
     names = ", ".join(sorted({facts.trace.names[code] for code in distinct(events.name_code[rows]).tolist()}))

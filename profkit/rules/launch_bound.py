@@ -113,7 +113,7 @@ def _launched_kernels(facts: Facts) -> _Kernels:
 def _launches_block(facts: Facts, kernels: _Kernels) -> bool:
     """Whether most launch calls last until their kernel is over (CUDA_LAUNCH_BLOCKING): debug-mode-on reports that."""
     events = facts.trace.events
-    ends_after = events.end_ns[kernels.call_of] >= events.end_ns[kernels.work]
+    ends_after = events.ends_of(kernels.call_of) >= events.ends_of(kernels.work)
     return bool(ends_after.mean() > 0.5)
 
 

@@ -183,7 +183,7 @@ def _waits(facts: Facts, passes: _Passes, copies: Rows) -> Edit:
     running = _of_redundant(facts, passes, facts.trace.named(*_ALL_REDUCES) | facts.trace.mask_of(copies))
     last = np.zeros((2, len(passes.start_ns)), dtype=np.int64)
     for line, rows in zip(last, (nodes, running), strict=True):
-        np.maximum.at(line, _pass_of(facts, passes, rows), events.end_ns[rows])
+        np.maximum.at(line, _pass_of(facts, passes, rows), events.ends_of(rows))
     begin, end = last[0], np.minimum(last[1], passes.end_ns)
     waiting = passes.redundant & (begin > 0) & (end > begin)
     return shrink_spans(begin[waiting], end[waiting], np.zeros(int(waiting.sum()), dtype=np.int64), _UNCERTAINTY)

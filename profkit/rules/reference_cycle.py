@@ -123,7 +123,7 @@ def _collections(facts: Facts) -> Int64s:
     events = facts.trace.events
     collections = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
     rows = np.flatnonzero((events.category == Category.HOST_MARK) & collections)
-    spans = np.stack([events.start_ns[rows], events.end_ns[rows]], axis=1)
+    spans = np.stack([events.start_ns[rows], events.ends_of(rows)], axis=1)
     return spans[np.argsort(spans[:, 0], kind="stable")]
 
 

@@ -146,12 +146,12 @@ def _epochs(facts: Facts, workers: int) -> Iterator[_Epoch]:
     every = np.flatnonzero(facts.tree.outermost(asked))
     before, *iterators = np.split(every, np.flatnonzero(begins_an_iterator(facts, every)))
     usual_length = Counter(map(len, iterators[:-1])).most_common(1)
-    previous_ns = int(events.end_ns[before].max(initial=0))
+    previous_ns = int(events.ends_of(before).max(initial=0))
     busy = _main_thread_events(facts)
     for at, rows in enumerate(iterators):
         ends = at + 1 < len(iterators) or [len(rows)] == [length for length, _ in usual_length]
         start_ns, end_ns = _longest_gap_after_a_seed(facts, busy, previous_ns, int(events.start_ns[rows[0]]))
-        previous_ns = int(events.end_ns[rows[-1]])
+        previous_ns = int(events.ends_of(rows[-1]))
         # One request alone: a number that the program drew between two batches was taken for a seed.
         if end_ns - start_ns < _LEAST_START_NS or len(rows) < 2:
             continue
@@ -173,7 +173,7 @@ def _longest_gap_after_a_seed(facts: Facts, busy: Rows, since_ns: int, until_ns:
     """The longest time between the drawing of a seed and what the main thread does next: there the workers start."""
     events = facts.trace.events
     rows = busy[(events.start_ns[busy] >= since_ns) & (events.start_ns[busy] < until_ns)]
-    start_ns = events.end_ns[rows]
+    start_ns = events.ends_of(rows)
     end_ns = np.append(events.start_ns[rows[1:]], until_ns)[: len(rows)]
     gap_ns = np.where(facts.trace.named(*_SEEDING)[rows], end_ns - start_ns, 0)
     longest = int(gap_ns.argmax()) if gap_ns.size else NONE

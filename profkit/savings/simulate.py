@@ -124,7 +124,7 @@ def _outside_measured(facts: Facts) -> Intervals:
     left_out = union(steps.start_ns[steps.measured], steps.end_ns[steps.measured]).gaps(start_ns, end_ns)
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == steps.main_lane))
     start = np.concatenate([left_out.start_ns, events.start_ns[pauses]])
-    end = np.concatenate([left_out.end_ns, events.end_ns[pauses]])
+    end = np.concatenate([left_out.end_ns, events.ends_of(pauses)])
     return union(start, end).clipped_to(start_ns, end_ns)
 
 
@@ -134,7 +134,7 @@ def _streams_in(facts: Facts) -> Streams:
     events, launches, waits = facts.trace.events, facts.launches, facts.waits
     start_ns, end_ns = facts.steps.window_ns
     launched = np.where(launches.call >= 0, events.start_ns[launches.call], events.start_ns[launches.work])
-    inside = (launched < end_ns) & ((launched >= start_ns) | (events.end_ns[launches.work] > start_ns))
+    inside = (launched < end_ns) & ((launched >= start_ns) | (events.ends_of(launches.work) > start_ns))
     work = launches.work[inside]
     launched = monotonic_launches(launched[inside], events.start_ns[work], events.lane[work])
     order = np.lexsort((events.start_ns[work], launched))

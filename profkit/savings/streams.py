@@ -48,7 +48,7 @@ class Streams(Struct, frozen=True):
         cls, events: Events, work: Rows, launched_ns: Int64s, waits: Rows, wait_end_ns: Int64s, free_ns: int
     ) -> Streams:
         """Derive the advances and what each wait waited for from recorded times."""
-        start_ns, end_ns, wait_start_ns = events.start_ns[work], events.end_ns[work], events.start_ns[waits]
+        start_ns, end_ns, wait_start_ns = events.start_ns[work], events.ends_of(work), events.start_ns[waits]
         stream = np.unique(events.lane[work], return_inverse=True)[1].astype(np.int64)
         advance = end_ns - np.maximum(launched_ns, _previous_end(end_ns, stream, free_ns))
         ended_by = _ended_by(launched_ns, end_ns, wait_start_ns, wait_end_ns)

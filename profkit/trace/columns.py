@@ -32,8 +32,8 @@ _COLUMNS: dict[str, tuple[type[Any], int]] = {
 }
 """Of what stands in the arguments of events: the type, and what a missing value reads as."""
 _IDS = ("correlation", "external", "sequence")
-_MERGED = 128
-"""So many parts become one: a quarter of a million events."""
+_MERGED = 256
+"""So many parts become one: half a million events."""
 
 
 class TooMuch(Exception):

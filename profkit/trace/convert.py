@@ -46,7 +46,7 @@ def join(parts: Sequence[Part], lengths: Sequence[int], missing: int, kind: type
     return joined
 
 
-def constant(value: int, kind: type[Any], length: int) -> np.ndarray[Any, Any]:
+def constant(value: int | bool, kind: type[Any], length: int) -> np.ndarray[Any, Any]:
     """A column that holds the same value everywhere and takes no memory; nobody can write to it."""
     return np.broadcast_to(np.array(value, dtype=kind), length)
 

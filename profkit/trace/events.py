@@ -92,6 +92,11 @@ class Events:
     def end_ns(self) -> Int64s:
         return self.start_ns + self.duration_ns
 
+    def ends_of(self, rows: Rows | Bools) -> Int64s:
+        """Where the given rows only end."""
+        ends: Int64s = self.start_ns[rows] + self.duration_ns[rows]
+        return ends
+
     def take(self, rows: Rows) -> Events:
         """The same columns for the given rows only."""
         return Events(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
