@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 from contextlib import suppress
@@ -26,6 +27,7 @@ def read_sparingly() -> None:
     The variables are put back at once, so that programs that are started later find them as they were.
     """
     gc.disable()
+    atexit.register(gc.freeze)  # or they would be looked through once more at the end
     own = {name: value for name, value in _WHILE_IMPORTING.items() if name not in os.environ}
     os.environ.update(own)
     try:

@@ -20,6 +20,7 @@ from profkit.cli._targets import TargetKind, choose_device, classify, find_recor
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from profkit.diagnosing import Measure
     from profkit.findings import Diagnosis
 
 FORMATS = ("text", "json", "markdown", "html", "sarif")
@@ -84,10 +85,15 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
 
 
 def _diagnose(path: Path, measure: bool) -> Diagnosis:
-    from profkit import measuring
     from profkit.diagnosing import diagnose_path
 
-    return diagnose_path(path, measuring.measure if measure else None)
+    return diagnose_path(path, _measure() if measure else None)
+
+
+def _measure() -> Measure:
+    from profkit import measuring
+
+    return measuring.measure
 
 
 def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
@@ -95,13 +101,12 @@ def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Pa
     from profkit.cli._sparing import judge_sparingly, read_sparingly
 
     read_sparingly()
-    from profkit import measuring
     from profkit.diagnosing import diagnose, read_facts
     from profkit.run import create_directory, default_directory
 
     facts = read_facts(path)
     judge_sparingly()
-    diagnosis = diagnose(facts, measuring.measure if measure else None)
+    diagnosis = diagnose(facts, _measure() if measure else None)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
     return diagnosis, directory

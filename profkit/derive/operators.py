@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from operator import mul
 
 import msgspec
 import numpy as np
@@ -87,7 +88,8 @@ def parse_dims(text: str) -> Sequence[Sequence[int]]:
 
     A shape that no tensor can have is taken for that of none.
     """
-    return [shape if _is_possible(shape) else [] for shape in _read_dims(text)]
+    shapes = _read_dims(text)
+    return shapes if all(map(_is_possible, shapes)) else [shape if _is_possible(shape) else [] for shape in shapes]
 
 
 def _is_possible(shape: Sequence[int]) -> bool:
@@ -138,13 +140,20 @@ def _sizes(trace: Trace, dims_code: np.ndarray, types_code: np.ndarray) -> tuple
 
 
 def _size_of(dims: str, types: str) -> tuple[int, int]:
-    if not dims:
-        return 0, 0
-    shapes, names = parse_dims(dims), parse_types(types)
-    counts = [min(max(math.prod(shape), 0), MOST_ELEMENTS) if shape else 0 for shape in shapes]
-    known = len(names) == len(shapes)
-    sizes = [count * (item_bytes(names[i]) if known else 4) for i, count in enumerate(counts)]
-    return min(sum(sizes), MOST_ELEMENTS), max(counts, default=0)
+    counts, items = _counts(dims), _item_sizes(types)
+    size = sum(map(mul, counts, items)) if len(items) == len(counts) else 4 * sum(counts)
+    return min(size, MOST_ELEMENTS), max(counts, default=0)
+
+
+@lru_cache(TEXTS)
+def _counts(dims: str) -> list[int]:
+    """The elements of each input, 0 of what is no tensor."""
+    return [math.prod(shape) if shape else 0 for shape in parse_dims(dims)]
+
+
+@lru_cache(TEXTS)
+def _item_sizes(types: str) -> list[int]:
+    return list(map(item_bytes, parse_types(types)))
 
 
 def has_type(trace: Trace, *wanted: str) -> Bools:

@@ -24,8 +24,11 @@ _MEASURED = "; measured on this machine"
 
 def printable(text: str) -> str:
     """``text`` on one line, with every character that could steer a terminal or hide text written as its escape."""
-    words = " ".join(text.split())
-    return words if words.isprintable() else "".join(map(_visible, words))
+    return _without_controls(" ".join(text.split()))
+
+
+def _without_controls(line: str) -> str:
+    return line if line.isprintable() else "".join(map(_visible, line))
 
 
 def _visible(character: str) -> str:
@@ -35,7 +38,7 @@ def _visible(character: str) -> str:
 def printable_lines(text: str) -> list[str]:
     """As `printable`, keeping the line breaks and the indentation of a piece of code."""
     lines = text.expandtabs(4).strip("\n").splitlines()
-    return ["".join(map(_visible, line.rstrip())) for line in lines]
+    return [_without_controls(line.rstrip()) for line in lines]
 
 
 def faults(diagnosis: Diagnosis) -> list[Finding]:

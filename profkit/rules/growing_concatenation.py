@@ -42,7 +42,7 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
 from profkit.rules.pricing import scale_operators
 from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.values import among, distinct, distinct_rows
 from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8
@@ -153,15 +153,14 @@ def _is_used(run: Rows, using: Rows, picking: Bools, inputs: _InputSizes) -> boo
     between = slice(*np.searchsorted(using, [run[0], run[-1]]))
     rows, picks = using[between], picking[between]
     first, kind = distinct_rows(picks, *inputs.kinds(rows))
-    together = set(((np.searchsorted(run, rows) - 1) * len(first) + kind).tolist())
-    calls: dict[int, list[int]] = {}
-    for i, row in enumerate(run):
-        calls.setdefault(sum(inputs.of(row)), []).append(i)
-    used = {
-        i
-        for number, (row, is_pick) in enumerate(zip(rows[first], picks[first], strict=True))
-        for size in calls.keys() & set(inputs.of(row))
-        for i in calls[size]
-        if i * len(first) + number in together and not (is_pick and _picks_a_part(inputs.of(row), size))
-    }
-    return len(used) >= 0.5 * (len(run) - 1)
+    sizes, size_of_call = np.unique([sum(inputs.of(row)) for row in run.tolist()], return_inverse=True)
+    number_of = {size: number for number, size in enumerate(sizes.tolist())}
+    taking = [
+        number * len(sizes) + number_of[size]
+        for number, (row, is_pick) in enumerate(zip(rows[first].tolist(), picks[first].tolist(), strict=True))
+        for size in number_of.keys() & set(inputs.of(row))
+        if not (is_pick and _picks_a_part(inputs.of(row), size))
+    ]
+    call = np.searchsorted(run, rows) - 1
+    using_it = among(kind * len(sizes) + size_of_call[call], np.array(taking, dtype=np.int64))
+    return len(distinct(call[using_it])) >= 0.5 * (len(run) - 1)

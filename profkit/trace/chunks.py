@@ -23,7 +23,7 @@ from profkit.trace.convert import Part, either, integers, narrow
 from profkit.trace.events import NONE
 from profkit.trace.kinds import MEMORY_EVENT, ON_DEVICE
 from profkit.trace.kineto_schema import MISSING, Arguments, Event
-from profkit.trace.times import durations_of, nanoseconds_of, too_coarse
+from profkit.trace.times import Numbers, durations_of, nanoseconds_of, numbers_of, too_coarse
 
 TEXTS = ("dims_code", "types_code", "concrete_code")
 """Columns of codes of texts."""
@@ -70,22 +70,32 @@ class ChunkDecoder:
         strict JSON forbids or that is no list of events.
         """
         events = self._decoder.decode(text)
-        kept, times = _timed(events)
-        if self._decoder is _as_floats and too_coarse(times):
+        kept = _kept(events)
+        times_us = [e.ts for e in kept]
+        numbers = numbers_of(times_us)
+        if kept and self._decoder is _as_floats and too_coarse(numbers):
             self._decoder = _as_text
-            kept, times = _timed(self._decoder.decode(text))
-        return self._convert(events, kept, times, horizon_ns)
+            kept = _kept(self._decoder.decode(text))
+            times_us, numbers = [e.ts for e in kept], None
+        return self._convert(events, kept, (times_us, numbers), horizon_ns)
 
     def convert(self, events: Sequence[Event], horizon_ns: int | None = None) -> Chunk:
         """What decoded events say."""
-        return self._convert(events, *_timed(events), horizon_ns)
+        kept = _kept(events)
+        return self._convert(events, kept, ([e.ts for e in kept], None), horizon_ns)
 
-    def _convert(self, events: Sequence[Event], kept: list[Event], times: list[Any], horizon_ns: int | None) -> Chunk:
+    def _convert(
+        self,
+        events: Sequence[Event],
+        kept: list[Event],
+        times_us: tuple[list[Any], Numbers | None],
+        horizon_ns: int | None,
+    ) -> Chunk:
         chunk = Chunk(rows=len(kept))
         if len(kept) < len(events):
             chunk.lane_names = _lane_names(events)
         if kept:
-            start_ns, known = nanoseconds_of(times)
+            start_ns, known = nanoseconds_of(*times_us)
             near = known if horizon_ns is None else known & (start_ns < horizon_ns)
             if not near.all():
                 chunk.timeless = int((~known).sum())
@@ -146,12 +156,12 @@ def _last_of(table: dict[Any, int], known: int) -> list[Any]:
     return [*islice(reversed(table), len(table) - known)][::-1]
 
 
-def _timed(events: Sequence[Event]) -> tuple[list[Event], list[Any]]:
-    """The events that are kept, and their times."""
+def _kept(events: Sequence[Event]) -> list[Event]:
+    """The events that are kept."""
     kept = [e for e in events if e.ph == "X"]
     if len(kept) < len(events):
         kept = [e for e in events if e.ph == "X" or e.name == MEMORY_EVENT]
-    return kept, [e.ts for e in kept]
+    return kept
 
 
 def _lane_names(events: Sequence[Event]) -> dict[tuple[Any, Any], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,12 +38,13 @@ class _Decompressor(Protocol):
 class Content:
     """The uncompressed content of a file.
 
-    Iterating reads it once. ``size_bytes`` is how much has been given out; ``damage`` says, once the end is reached,
-    why what was given out is not all.
+    Iterating reads it once. ``file_bytes`` is the size of the file, ``size_bytes`` how much has been given out;
+    ``damage`` says, once the end is reached, why what was given out is not all.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.file_bytes = 0
         self.size_bytes = 0
         self.damage: str | None = None
 
@@ -50,6 +52,7 @@ class Content:
         """The pieces, none of them empty. Raises `UnreadableInput` for a file that cannot be read or is too large."""
         try:
             with self.path.open("rb") as file:
+                self.file_bytes = os.fstat(file.fileno()).st_size
                 for piece in self._pieces(file):
                     self.size_bytes += len(piece)
                     if self.size_bytes > MAX_BYTES:

@@ -22,7 +22,7 @@ def integers(values: Sequence[Any]) -> Part:
     try:
         return np.frombuffer(array("q", values), dtype=np.int64)
     except (TypeError, OverflowError):
-        return np.array([_integer(value) for value in values], dtype=np.int64)
+        return np.array([v if type(v) is int and abs(v) < 2**63 else _integer(v) for v in values], dtype=np.int64)
 
 
 def narrow(column: Part) -> Part:

@@ -46,10 +46,14 @@ class NoEvents(Exception):
 
 
 class EventText:
-    """Reads the events of one text into a `ColumnBuilder`, and what stands around them."""
+    """Reads the events of one text into a `ColumnBuilder`, and what stands around them.
 
-    def __init__(self, window: Window, builder: ColumnBuilder) -> None:
+    Of a text known to be large, other processes read a part from the beginning.
+    """
+
+    def __init__(self, window: Window, builder: ColumnBuilder, is_large: bool = False) -> None:
         self._window = window
+        self._alone_bytes = 0 if is_large else _ALONE_BYTES
         self._builder = builder
         self._decoders: Decoders | None = None
         self._may_share = True
@@ -64,7 +68,7 @@ class EventText:
         with ExitStack() as at_the_end:
             tail = None
             while tail is None:
-                if self._may_share and self._window.offset > _ALONE_BYTES:
+                if self._may_share and self._window.offset >= self._alone_bytes:
                     self._share(at_the_end)
                 tail = None if self._read_piece() or self._is_given_back() else self._read_chunk()
         return head.joined_with(tail)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -114,7 +113,7 @@ class Recording(Struct, frozen=True):
     ranks: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One recording: its events, sorted by lane, start and falling duration, and the tables that they index."""
 
@@ -125,6 +124,8 @@ class Trace:
     base_ns: int
     recording: Recording = field(default_factory=Recording)
     health: tuple[str, ...] = ()
+    _index: list[tuple[Int32s, list[int]]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What `_rows_by_name` found, once it was asked."""
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name_code[row])]
@@ -160,7 +161,7 @@ class Trace:
 
     def with_codes(self, codes: Int32s) -> Bools:
         """A mask of the events whose name has one of these codes."""
-        rows, first = self._rows_by_name
+        rows, first = self._rows_by_name()
         mask = np.zeros(len(self.events), dtype=bool)
         for code in codes.tolist():
             mask[rows[first[code] : first[code + 1]]] = True
@@ -171,14 +172,16 @@ class Trace:
         codes = [self.names.index(name) for name in names if name in self.names]
         return self.with_codes(np.array(codes, dtype=np.int32))
 
-    @cached_property
     def _rows_by_name(self) -> tuple[Int32s, list[int]]:
         """The events, those of one name together, and where those of each name begin: rules ask for a few names each,
         and to look at every event every time takes ten times as long."""
-        codes = self.events.name_code
-        narrow = codes.astype(np.int16) if len(self.names) < 2**15 else codes  # sorted by counting, not by comparing
-        counts = np.bincount(codes, minlength=len(self.names))
-        return np.argsort(narrow, kind="stable").astype(np.int32), [0, *np.cumsum(counts).tolist()]
+        if not self._index:
+            codes = self.events.name_code
+            narrow = codes.astype(np.int16) if len(self.names) < 2**15 else codes  # sorted by counting
+            counts = np.bincount(codes, minlength=len(self.names))
+            rows = np.argsort(narrow, kind="stable").astype(np.int32)
+            self._index.append((rows, [0, *np.cumsum(counts).tolist()]))
+        return self._index[0]
 
     def with_health(self, *notes: str) -> Trace:
         return replace(self, health=(*self.health, *notes))

@@ -22,6 +22,8 @@ from profkit.trace.limits import memory_limit
 from profkit.trace.window import Losses, Window
 from profkit.units import format_count
 
+_LARGE_BYTES = 1 << 20
+"""A file of that size, compressed or not, takes longer to read than another process takes to begin."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -36,7 +38,7 @@ def read_kineto(path: Path, limit_bytes: int | None = None) -> Trace:
     content, builder = Content(path), ColumnBuilder(memory_limit() if limit_bytes is None else limit_bytes)
     with _no_collection():
         window = _open(content)
-        text = EventText(window, builder)
+        text = EventText(window, builder, content.file_bytes >= _LARGE_BYTES)
         try:
             document = text.read()
         except NoEvents as cause:

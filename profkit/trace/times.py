@@ -15,6 +15,7 @@ import numpy as np
 
 from profkit.trace.events import Bools, Int64s
 
+Numbers = np.ndarray[Any, np.dtype[Any]]
 DAY_NS = 86_400 * 10**9
 _LARGEST_US = 4e15  # the year 2096; 1000 times that is the last power of ten in 64 bits
 _COARSE_US = 2.0**43
@@ -24,16 +25,29 @@ _MOST_FIXED = 20
 """Characters of a time whose nanoseconds fit 64 bits without a sign: 19 digits and the point."""
 
 
-def nanoseconds_of(values_us: Sequence[Any]) -> tuple[Int64s, Bools]:
-    """Whole nanoseconds, and which of the values are times at all; the others read 0."""
-    fixed_ns = _fixed_point(values_us)
-    if fixed_ns is not None:
+def numbers_of(values: Sequence[Any]) -> Numbers | None:
+    """The values as integers or as floats, where all of them are numbers that either can hold."""
+    if not values or isinstance(values[0], str):
+        return None
+    try:
+        found = np.array(values)
+    except (ValueError, OverflowError):  # nested values
+        return None
+    return found if found.ndim == 1 and found.dtype in (np.int64, np.float64) else None
+
+
+def nanoseconds_of(values_us: Sequence[Any], numbers: Numbers | None = None) -> tuple[Int64s, Bools]:
+    """Whole nanoseconds, and which of the values are times at all; the others read 0.
+
+    ``numbers`` are the values' `numbers_of`, where somebody asked for them already.
+    """
+    numbers = numbers_of(values_us) if numbers is None else numbers
+    if numbers is None and (fixed_ns := _fixed_point(values_us)) is not None:
         return fixed_ns
-    exact = _whole(values_us)
-    if exact is not None:
-        in_range = np.abs(exact) < _LARGEST_US
-        return np.where(in_range, exact, 0) * 1000, in_range
-    times_us = _floats(values_us)
+    if numbers is not None and numbers.dtype == np.int64:
+        in_range: Bools = np.abs(numbers) < _LARGEST_US
+        return np.where(in_range, numbers, 0) * 1000, in_range
+    times_us = _floats(values_us) if numbers is None else numbers
     known: Bools = np.abs(times_us) < _LARGEST_US
     times_us = np.where(known, times_us, 0.0)
     whole_us = np.floor(times_us)
@@ -47,7 +61,9 @@ def nanoseconds_of(values_us: Sequence[Any]) -> tuple[Int64s, Bools]:
 def durations_of(values_us: Sequence[Any]) -> tuple[Int64s, int]:
     """Whole nanoseconds, 0 where none are given, and how many values are impossible and read 0: negative, as of
     events that never ended; overflowed; no number."""
-    lengths_ns, known = nanoseconds_of([0 if value is None else value for value in values_us])
+    if (numbers := numbers_of(values_us)) is None:
+        values_us = [0 if value is None else value for value in values_us]
+    lengths_ns, known = nanoseconds_of(values_us, numbers)
     possible = known & (lengths_ns >= 0) & (lengths_ns <= DAY_NS)
     return np.where(possible, lengths_ns, 0), int((~possible).sum())
 
@@ -61,14 +77,9 @@ def plausible_starts(start_ns: Int64s) -> Bools:
     return near
 
 
-def too_coarse(values_us: Sequence[Any]) -> bool:
-    """Whether some of these decoded numbers may have lost digits that their text had: large floats, or who knows."""
-    try:
-        found = np.array(values_us)
-    except (ValueError, OverflowError):  # nested values
-        return True
-    exact = found.dtype == np.int64 or (found.dtype == np.float64 and np.abs(found).max(initial=0.0) < _COARSE_US)
-    return found.ndim != 1 or not exact
+def too_coarse(times_us: Numbers | None) -> bool:
+    """Whether some of the decoded numbers may have lost digits that their text had: large floats, or who knows."""
+    return times_us is None or (times_us.dtype == np.float64 and bool(np.abs(times_us).max(initial=0.0) >= _COARSE_US))
 
 
 def _fixed_point(values: Sequence[Any]) -> tuple[Int64s, Bools] | None:
@@ -89,17 +100,6 @@ def _fixed_point(values: Sequence[Any]) -> tuple[Int64s, Bools] | None:
     times_ns = digits.astype(np.uint64) @ (10 ** np.arange(width - 2, -1, -1, dtype=np.uint64))
     known: Bools = times_ns < int(_LARGEST_US) * 1000
     return np.where(known, times_ns, 0).astype(np.int64), known
-
-
-def _whole(values: Sequence[Any]) -> Int64s | None:
-    """The values as integers where all of them are."""
-    if not values or type(values[0]) is not int:
-        return None
-    try:
-        found = np.array(values)
-    except (ValueError, OverflowError):  # nested values
-        return None
-    return found if found.dtype == np.int64 and found.ndim == 1 else None
 
 
 def _floats(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
