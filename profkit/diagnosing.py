@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -29,8 +31,9 @@ from profkit.findings import (
     no_gain_note,
     rank,
 )
+from profkit.forks import share_out
 from profkit.health import check_recording
-from profkit.judging import Judged, judge_all, weigh
+from profkit.judging import Judged, gather, judging_tasks, weigh
 from profkit.rules.base import Trial
 from profkit.run import Run
 from profkit.savings.edits import combine
@@ -40,6 +43,8 @@ from profkit.trace.values import median
 from profkit.trace.workers import read_workers
 from profkit.units import format_time
 
+_SHARED_EVENTS = 100_000
+"""Fewer are judged in a fifth of a second: to derive a part of them twice would gain next to nothing."""
 _MOST_EXPERIMENTS = 8
 """Each takes two seconds: a diagnosis with many lines at fault must not take minutes."""
 
@@ -91,7 +96,11 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
 
     With ``measure`` the findings that have an experiment are priced by it, where it can be run.
     """
-    judged, skipped = judge_all(facts, alone=measure is not None)
+    tasks: list[Callable[[], Any]] = [partial(check_recording, facts), partial(_time, facts)]
+    tasks += judging_tasks(facts, with_experiments=measure is not None)
+    is_shared = measure is None and len(facts.trace.events) >= _SHARED_EVENTS
+    health, timing, *outcomes = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
+    judged, skipped = gather(outcomes)
     notes: list[str] = []
     if measure is not None:
         judged, notes = _measure_all(facts, judged, measure)
@@ -99,13 +108,20 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     judged = [one for one in judged if not _awaits_price(one)]
     return Diagnosis(
         run=_summarise(facts),
-        timing=_time(facts),
+        timing=timing,
         findings=rank([one.finding for one in judged if not _is_worthless(one.finding)]),
         skipped=skipped,
-        health=(*check_recording(facts), *notes),
+        health=(*health, *notes),
         total=_predict_total(facts, judged),
         workers=tuple(_times_of(worker) for loader in loader_accounts(facts) for worker in loader.workers),
     )
+
+
+def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Have two processes work through the tasks, the other one with all that most of them need."""
+    for derived in (facts.lines, facts.operators, facts.launches, facts.waits, facts.memory, facts.updates):
+        assert derived is not None  # derived before, it is there for both
+    return share_out(tasks)
 
 
 def _measure_all(facts: Facts, judged: list[Judged], measure: Measure) -> tuple[list[Judged], list[str]]:

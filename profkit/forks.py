@@ -11,7 +11,7 @@ import pickle
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, NoReturn
 
@@ -125,3 +125,41 @@ class Fork:
         with suppress(ProcessLookupError, ChildProcessError):  # somebody else waited for it
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
+
+
+def share_out(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What the tasks, 256 at most, return, in their order.
+
+    Two processes work through them where there can be two: each takes the next task from a pipe, so what a task returns
+    must be something that can be pickled. What the other one took with it when it ended is done here.
+    """
+    done: dict[int, Any] = {}
+    if processes_at_hand() > 1:
+        with suppress(OSError):  # without processes or pipes this one does all
+            done = _work_with_another(tasks)
+    return [done[number] if number in done else task() for number, task in enumerate(tasks)]
+
+
+def _work_with_another(tasks: Sequence[Callable[[], Any]]) -> dict[int, Any]:
+    """By its number what each task returned that somebody finished."""
+    numbers, source = os.pipe()
+    os.write(source, bytes(range(len(tasks))))
+    os.close(source)
+    try:
+        other = Fork(lambda channel: channel.send(_work(tasks, numbers)))
+        try:
+            done = _work(tasks, numbers)
+            with suppress(EOFError, OSError):
+                done |= other.channel.receive()
+        finally:
+            other.end()
+    finally:
+        os.close(numbers)
+    return done
+
+
+def _work(tasks: Sequence[Callable[[], Any]], numbers: int) -> dict[int, Any]:
+    done = {}
+    while taken := os.read(numbers, 1):
+        done[taken[0]] = tasks[taken[0]]()
+    return done

@@ -1,15 +1,10 @@
-"""What the rules suspect, and the findings that it becomes: each rule judges, and the replay prices what it hands over.
-
-Of a large recording two processes share the rules. Each takes the next one from a pipe; the other process is a fork,
-which has all that was derived by then. The findings stand in the order of the rules, whoever judged.
-"""
+"""What the rules suspect, and what becomes of it: each rule judges, and the replay prices what it hands over."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from msgspec import Struct, structs
@@ -17,7 +12,6 @@ from msgspec import Struct, structs
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
 from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, severity_of
-from profkit.forks import Channel, Fork, processes_at_hand
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit
@@ -25,8 +19,6 @@ from profkit.savings.simulate import predict_saving
 
 OWN_ERROR = "failed inside profkit, please report it"
 """How the reason begins when a rule did not abstain but broke; the tests look for it."""
-_SHARED_EVENTS = 100_000
-"""Fewer are judged in a fifth of a second: to derive a part of them twice would gain next to nothing."""
 
 
 class Judged(Struct, frozen=True):
@@ -38,76 +30,43 @@ class Judged(Struct, frozen=True):
     edit: Edit | None
 
 
-class _Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True):
     """What one rule found, or why it could not look."""
 
+    rule: str
     judged: tuple[Judged, ...] = ()
     reason: str | None = None
 
 
-def judge_all(facts: Facts, alone: bool = False) -> tuple[list[Judged], dict[str, str]]:
-    """What the rules found, and why some could not look. ``alone`` keeps it in this process, for what another one found
-    comes without its experiments."""
-    rules = tuple(all_rules().values())
-    outcomes: dict[int, _Outcome] = {}
-    if not alone and len(facts.trace.events) >= _SHARED_EVENTS and processes_at_hand() > 1:
-        with suppress(OSError):  # without processes or pipes this one judges by itself
-            outcomes = _judge_shared(facts, rules)
-    judged: list[Judged] = []
-    skipped: dict[str, str] = {}
-    for number, rule in enumerate(rules):
-        outcome = outcomes[number] if number in outcomes else _judge_by(facts, rule)
-        judged += outcome.judged
-        if outcome.reason is not None:
-            skipped[rule.name] = outcome.reason
-    return judged, skipped
+def judging_tasks(facts: Facts, with_experiments: bool = False) -> list[Callable[[], Outcome]]:
+    """For each rule what lets it judge. What it finds can be sent to another process, unless it comes with experiments:
+    they hold functions."""
+    judge = _judge_by if with_experiments else _judge_without_experiments
+    return [partial(judge, facts, rule) for rule in all_rules().values()]
 
 
-def _judge_shared(facts: Facts, rules: Sequence[Rule]) -> dict[int, _Outcome]:
-    """By the number of the rule what two processes found; what is missing nobody judged."""
-    for derived in (facts.lines, facts.operators, facts.launches, facts.waits, facts.memory, facts.updates):
-        assert derived is not None  # both need it: derived before, it is there for both
-    numbers, source = os.pipe()
-    os.write(source, bytes(range(len(rules))))
-    os.close(source)
-    try:
-        other = Fork(lambda channel: _judge_elsewhere(facts, rules, numbers, channel))
-        try:
-            found = {number: _judge_by(facts, rules[number]) for number in _next_numbers(numbers)}
-            with suppress(EOFError, OSError):
-                found |= other.channel.receive()
-        finally:
-            other.end()
-    finally:
-        os.close(numbers)
-    return found
+def gather(outcomes: Sequence[Outcome]) -> tuple[list[Judged], dict[str, str]]:
+    """What the rules found, and why some could not look."""
+    judged = [one for outcome in outcomes for one in outcome.judged]
+    return judged, {outcome.rule: outcome.reason for outcome in outcomes if outcome.reason is not None}
 
 
-def _judge_elsewhere(facts: Facts, rules: Sequence[Rule], numbers: int, answers: Channel) -> None:
-    """Send what was found, without the experiments: they hold functions, which cannot be sent."""
-    found = {}
-    for number in _next_numbers(numbers):
-        outcome = _judge_by(facts, rules[number])
-        judged = (structs.replace(one, suspicion=structs.replace(one.suspicion, trial=None)) for one in outcome.judged)
-        found[number] = structs.replace(outcome, judged=tuple(judged))
-    answers.send(found)
+def _judge_without_experiments(facts: Facts, rule: Rule) -> Outcome:
+    outcome = _judge_by(facts, rule)
+    judged = (structs.replace(one, suspicion=structs.replace(one.suspicion, trial=None)) for one in outcome.judged)
+    return structs.replace(outcome, judged=tuple(judged))
 
 
-def _next_numbers(numbers: int) -> Iterator[int]:
-    while taken := os.read(numbers, 1):
-        yield taken[0]
-
-
-def _judge_by(facts: Facts, rule: Rule) -> _Outcome:
+def _judge_by(facts: Facts, rule: Rule) -> Outcome:
     missing = missing_needs(facts, rule.needs)
     if missing:
-        return _Outcome(reason=reason_for(facts, missing[0]))
+        return Outcome(rule.name, reason=reason_for(facts, missing[0]))
     try:
-        return _Outcome(tuple(_judge(facts, rule, suspicion) for suspicion in rule.check(facts)))
+        return Outcome(rule.name, tuple(_judge(facts, rule, suspicion) for suspicion in rule.check(facts)))
     except CannotLook as reason:
-        return _Outcome(reason=str(reason))
+        return Outcome(rule.name, reason=str(reason))
     except Exception as error:  # one broken rule must not cost the user what the others found
-        return _Outcome(reason=f"{OWN_ERROR}: {type(error).__name__}: {error}")
+        return Outcome(rule.name, reason=f"{OWN_ERROR}: {type(error).__name__}: {error}")
 
 
 def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:

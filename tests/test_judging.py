@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from profkit import judging
+from profkit import diagnosing, forks, judging
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
 from profkit.findings import Diagnosis
-from profkit.judging import OWN_ERROR, judge_all
+from profkit.judging import OWN_ERROR, gather, judging_tasks
 from profkit.rules import all_rules
 from tests.traces import facts_of, op, step
 
@@ -34,13 +34,13 @@ def recording() -> Facts:
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_SHARED_EVENTS", 0)
-    monkeypatch.setattr(judging, "processes_at_hand", lambda: 2)
+    monkeypatch.setattr(diagnosing, "_SHARED_EVENTS", 0)
+    monkeypatch.setattr(forks, "processes_at_hand", lambda: 2)
 
 
 def alone() -> Diagnosis:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "processes_at_hand", lambda: 1)
+        patch.setattr(forks, "processes_at_hand", lambda: 1)
         return diagnose(recording())
 
 
@@ -54,17 +54,23 @@ def test_the_diagnosis_is_the_same() -> None:
 
 @pytest.mark.usefixtures("shared", "_leaves_no_process")
 def test_every_rule_is_judged_and_no_process_is_left() -> None:
-    facts, rules = recording(), tuple(all_rules().values())
-    assert len(judging._judge_shared(facts, rules)) == len(rules)
+    tasks = judging_tasks(recording())
+    done = forks._work_with_another(tasks)
+    assert sorted(done) == list(range(len(all_rules())))
+    assert [done[number].rule for number in sorted(done)] == list(all_rules())
 
 
 @pytest.mark.usefixtures("shared")
 def test_what_the_other_process_took_with_it_is_judged_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    def take_three_and_die(_facts: Facts, _rules: object, numbers: int, _answers: object) -> None:
+    here, work = os.getpid(), forks._work
+
+    def take_three_and_die(tasks: object, numbers: int) -> dict[int, object]:
+        if os.getpid() == here:
+            return work(tasks, numbers)
         os.read(numbers, 3)
         os._exit(9)
 
-    monkeypatch.setattr(judging, "_judge_elsewhere", take_three_and_die)
+    monkeypatch.setattr(forks, "_work", take_three_and_die)
     assert diagnose(recording()) == alone()
 
 
@@ -83,10 +89,11 @@ def test_a_rule_that_breaks_in_either_process_is_reported(monkeypatch: pytest.Mo
         raise RuntimeError("no price")
 
     monkeypatch.setattr(judging, "predict_saving", broken)
-    _, skipped = judge_all(recording())
+    skipped = diagnose(recording()).skipped
     assert skipped["tensor-element-loop"] == f"{OWN_ERROR}: RuntimeError: no price"
 
 
-def test_experiments_are_kept_where_they_are_to_be_run(shared: None) -> None:
-    judged, _ = judge_all(recording(), alone=True)
-    assert any(one.suspicion.trial is not None for one in judged)
+def test_experiments_are_kept_where_they_are_to_be_run() -> None:
+    for wanted in (True, False):
+        judged, _ = gather([task() for task in judging_tasks(recording(), with_experiments=wanted)])
+        assert any(one.suspicion.trial is not None for one in judged) == wanted

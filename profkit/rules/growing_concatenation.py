@@ -158,8 +158,8 @@ def _is_used(run: Rows, using: Rows, picking: Bools, inputs: _InputSizes) -> boo
     taking = [
         number * len(sizes) + number_of[size]
         for number, (row, is_pick) in enumerate(zip(rows[first].tolist(), picks[first].tolist(), strict=True))
-        for size in number_of.keys() & set(inputs.of(row))
-        if not (is_pick and _picks_a_part(inputs.of(row), size))
+        for size in set(inputs.of(row))
+        if size in number_of and not (is_pick and _picks_a_part(inputs.of(row), size))
     ]
     call = np.searchsorted(run, rows) - 1
     using_it = among(kind * len(sizes) + size_of_call[call], np.array(taking, dtype=np.int64))
