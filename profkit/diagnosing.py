@@ -38,6 +38,7 @@ from profkit.rules.base import Trial
 from profkit.run import Run
 from profkit.savings.edits import combine
 from profkit.savings.simulate import measured_saving, predict_saving, step_time_ns
+from profkit.trace.containers import OnProgress
 from profkit.trace.reading import read_trace
 from profkit.trace.values import median
 from profkit.trace.workers import read_workers
@@ -67,13 +68,14 @@ def diagnose_path(path: Path, measure: Measure | None = None) -> Diagnosis:
     return diagnose(read_facts(path), measure)
 
 
-def read_facts(path: Path) -> Facts:
-    """Everything that a trace file, or a run directory with its side files, says."""
+def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
+    """Everything that a trace file, or a run directory with its side files, says. ``on_progress`` is told how far the
+    trace is read."""
     directory = path if path.is_dir() else path.parent
     trace_path = run_directory.find_trace(path) if path.is_dir() else path
     if trace_path is None:
         raise UnreadableInput(path, "holds no trace (*.pt.trace.json or *.pt.trace.json.gz)")
-    trace = read_trace(trace_path)
+    trace = read_trace(trace_path, on_progress)
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
         return Facts(trace, Run(trace=trace_path.name))

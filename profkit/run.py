@@ -236,10 +236,15 @@ def directory_of_rank(path: Path) -> Path:
     return path / f"rank{rank}" if several else path
 
 
-def create_directory(path: Path) -> Path:
-    """Make ``path`` ready to hold one run; refuse one that holds another run or cannot be written."""
+def refuse_other_run(path: Path) -> None:
+    """Raises `RunDirectoryError` where ``path`` holds a run."""
     if any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*")):
         raise RunDirectoryError(path, "holds another run; name a new directory with --output")
+
+
+def create_directory(path: Path) -> Path:
+    """Make ``path`` ready to hold one run; refuse one that holds another run or cannot be written."""
+    refuse_other_run(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / ".profkit-write-test"

@@ -32,6 +32,9 @@ def command(before: Path, after: Path, format_name: str, threshold: str | None) 
     profkit compare traces/before traces/after --fail-on-regression 5%
     """
     from profkit.cli._output import terminal_settings
+    from profkit.cli._sparing import read_sparingly
+
+    read_sparingly()
     from profkit.comparing import compare_paths
     from profkit.report import render_comparison
 

@@ -97,14 +97,19 @@ def _measure() -> Measure:
 
 
 def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
-    """Diagnose first, so that nothing is left behind for a file that cannot be read."""
+    """Diagnose first, so that nothing is left behind for a file that cannot be read; but read nothing for minutes that
+    cannot be written."""
+    from profkit.cli._reading import ReadingBar
     from profkit.cli._sparing import judge_sparingly, read_sparingly
 
     read_sparingly()
     from profkit.diagnosing import diagnose, read_facts
-    from profkit.run import create_directory, default_directory
+    from profkit.run import create_directory, default_directory, refuse_other_run
 
-    facts = read_facts(path)
+    if output is not None:
+        refuse_other_run(output)
+    with ReadingBar(path) as bar:
+        facts = read_facts(path, bar.show)
     judge_sparingly()
     diagnosis = diagnose(facts, _measure() if measure else None)
     in_place = path.is_dir() and output is None

@@ -25,6 +25,11 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
+OnProgress = Callable[[int, int, int], None]
+"""Is told of a file, again and again, how many of its bytes were read, how many it has, and how many that was when
+unpacked."""
+
+
 class _Decompressor(Protocol):
     @property
     def eof(self) -> bool: ...
@@ -42,8 +47,9 @@ class Content:
     ``damage`` says, once the end is reached, why what was given out is not all.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_progress: OnProgress | None = None) -> None:
         self.path = path
+        self._on_progress = on_progress
         self.file_bytes = 0
         self.size_bytes = 0
         self.damage: str | None = None
@@ -57,6 +63,8 @@ class Content:
                     self.size_bytes += len(piece)
                     if self.size_bytes > MAX_BYTES:
                         raise UnreadableInput(self.path, f"is larger than {MAX_BYTES / 2**30:g} GiB uncompressed")
+                    if self._on_progress is not None:
+                        self._on_progress(file.tell(), self.file_bytes, self.size_bytes)
                     if piece:
                         yield piece
         except FileNotFoundError:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from profkit.errors import UnreadableInput
 from profkit.trace.columns import ColumnBuilder, TooMuch
-from profkit.trace.containers import Content
+from profkit.trace.containers import Content, OnProgress
 from profkit.trace.event_text import EventText, NoEvents
 from profkit.trace.events import Recording, Trace
 from profkit.trace.kineto_schema import Document, encodable
@@ -27,7 +27,7 @@ _LARGE_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def read_kineto(path: Path, limit_bytes: int | None = None) -> Trace:
+def read_kineto(path: Path, limit_bytes: int | None = None, on_progress: OnProgress | None = None) -> Trace:
     """Read a trace from a file. Of a damaged one what can be saved is read, and a health note says what was lost.
 
     Of one whose diagnosis would take more memory than the limit (see `limits`) the first whole steps that fit are kept,
@@ -35,7 +35,7 @@ def read_kineto(path: Path, limit_bytes: int | None = None) -> Trace:
 
     Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
     """
-    content, builder = Content(path), ColumnBuilder(memory_limit() if limit_bytes is None else limit_bytes)
+    content, builder = Content(path, on_progress), ColumnBuilder(memory_limit() if limit_bytes is None else limit_bytes)
     with _no_collection():
         window = _open(content)
         text = EventText(window, builder, content.file_bytes >= _LARGE_BYTES)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profkit.errors import UnreadableInput
 from profkit.trace.cache import read_through_cache
 from profkit.trace.events import Trace
 
+if TYPE_CHECKING:
+    from profkit.trace.containers import OnProgress
+
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _UNEXPORTED = (".nsys-rep", ".qdrep")
 
 
-def read_trace(path: Path) -> Trace:
-    """Read a Kineto trace or an Nsight Systems export.
+def read_trace(path: Path, on_progress: OnProgress | None = None) -> Trace:
+    """Read a Kineto trace or an Nsight Systems export. ``on_progress`` is told how far a Kineto trace is read.
 
     Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
     """
@@ -27,7 +32,7 @@ def read_trace(path: Path) -> Trace:
         raise UnreadableInput(path, "is Nsight Systems' own format: `nsys export --type sqlite` makes one to diagnose")
     from profkit.trace.kineto import read_kineto
 
-    return read_through_cache(path, read_kineto)
+    return read_through_cache(path, partial(read_kineto, on_progress=on_progress))
 
 
 def _first_bytes(path: Path, count: int) -> bytes:

@@ -124,3 +124,10 @@ def test_a_memory_snapshot_is_refused_without_being_loaded(tmp_path: Path) -> No
     (tmp_path / "snapshot.pickle").write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
     assert "snapshot" in refused(profkit("diagnose", "snapshot.pickle", cwd=tmp_path))
     assert not (tmp_path / "owned").exists()
+
+
+def test_a_directory_with_another_run_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "diagnosis.json").write_text("{}")
+    (tmp_path / "cut.json").write_bytes(TRACE[:20])
+    assert "run: holds another run" in refused(profkit("diagnose", "cut.json", "--output", "run", cwd=tmp_path))

@@ -1,0 +1,64 @@
+"""What is shown while a large trace is read: a bar on stderr, and only on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
+_PATIENCE_S = 0.5
+"""What is read by then needs no bar."""
+_EVERY_S = 0.1
+_LONGEST_NAME = 32
+"""A line that wraps cannot be written over."""
+
+
+class ReadingBar:
+    """A context manager whose `show` moves the bar: how much of the file is read, what it holds, and how fast that is.
+
+    Without threads, unlike rich's: a process that has any is not forked, and would read alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bar: ProgressBar[str] | None = None
+        self._begun = self._shown = time.monotonic()
+        self._is_wanted = sys.stderr.isatty()
+
+    def __enter__(self) -> ReadingBar:
+        return self
+
+    def show(self, read_bytes: int, file_bytes: int, content_bytes: int) -> None:
+        """Say how many bytes of the file are read, and how many that was when unpacked."""
+        now = time.monotonic()
+        if not self._is_wanted or now < max(self._begun + _PATIENCE_S, self._shown + _EVERY_S):
+            return
+        if self._bar is None:
+            self._bar = self._make(file_bytes)
+        from profkit.units import format_bytes
+
+        self._shown = now
+        rate = content_bytes / max(now - self._begun, 1e-9)
+        self._bar.update(max(0, read_bytes - self._bar.pos), f"{format_bytes(content_bytes)}, {format_bytes(rate)}/s")
+
+    def _make(self, file_bytes: int) -> ProgressBar[str]:
+        from profkit.report.wording import printable
+
+        name = printable(self._path.name)
+        label = f"reading {name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + '...'}"
+        return click.progressbar(
+            length=max(file_bytes, 1), label=label, file=sys.stderr, item_show_func=lambda text: text or ""
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.render_finish()
