@@ -98,10 +98,10 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
 
     With ``measure`` the findings that have an experiment are priced by it, where it can be run.
     """
-    tasks: list[Callable[[], Any]] = [partial(check_recording, facts), partial(_time, facts)]
-    tasks += judging_tasks(facts, with_experiments=measure is not None)
+    tasks: list[Callable[[], Any]] = [*judging_tasks(facts, with_experiments=measure is not None)]
+    tasks += [partial(check_recording, facts), partial(_time, facts)]  # the last are the first to be done, and long
     is_shared = measure is None and len(facts.trace.events) >= _SHARED_EVENTS
-    health, timing, *outcomes = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
+    *outcomes, health, timing = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
     judged, skipped = gather(outcomes)
     notes: list[str] = []
     if measure is not None:

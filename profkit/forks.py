@@ -130,8 +130,9 @@ class Fork:
 def share_out(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """What the tasks, 256 at most, return, in their order.
 
-    Two processes work through them where there can be two: each takes the next task from a pipe, so what a task returns
-    must be something that can be pickled. What the other one took with it when it ended is done here.
+    Two processes work through them where there can be two, from the last to the first: each takes the next task from a
+    pipe, so what a task returns must be something that can be pickled. What the other one took with it when it ended is
+    done here.
     """
     done: dict[int, Any] = {}
     if processes_at_hand() > 1:
@@ -143,7 +144,7 @@ def share_out(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
 def _work_with_another(tasks: Sequence[Callable[[], Any]]) -> dict[int, Any]:
     """By its number what each task returned that somebody finished."""
     numbers, source = os.pipe()
-    os.write(source, bytes(range(len(tasks))))
+    os.write(source, bytes(reversed(range(len(tasks)))))
     os.close(source)
     try:
         other = Fork(lambda channel: channel.send(_work(tasks, numbers)))

@@ -16,7 +16,7 @@ from profkit.derive.lines import Lines
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
-from profkit.trace.values import distinct_rows
+from profkit.trace.values import distinct, distinct_rows
 
 _ITEM_BYTES = {
     "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "float": 4, "c10::Half": 2,
@@ -158,5 +158,8 @@ def _item_sizes(types: str) -> list[int]:
 
 def has_type(trace: Trace, *wanted: str) -> Bools:
     """Events with at least one input of one of these types."""
-    matching = [i for i, text in enumerate(trace.texts) if any(f'"{name}"' in text for name in wanted)]
-    return np.isin(trace.events.types_code, matching)
+    codes = trace.events.types_code
+    matching = np.zeros(len(trace.texts) + 1, dtype=bool)  # the last one is for events without types
+    for code in distinct(codes).tolist():
+        matching[code] = any(f'"{name}"' in trace.text_of(code) for name in wanted)
+    return matching[codes]

@@ -206,5 +206,6 @@ def _nest_some(start: Int64s, columns: Nested, lane: slice, wanted: Bools) -> in
     overlapping = nest(start[rows], mine)
     columns.end[rows], columns.depth[rows] = mine.end, depth
     columns.parent[rows] = np.where(parent >= 0, rows[parent], NONE)
-    columns.stop[rows] = np.append(rows, lane.stop)[stop]
+    # those that are left out count as well: what begins at the end or later does not lie below
+    columns.stop[rows] = lane.start + np.searchsorted(start[lane], np.maximum(mine.end, start[rows] + 1))
     return overlapping

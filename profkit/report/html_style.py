@@ -29,3 +29,6 @@ table { border-collapse: collapse; } td, th { padding: .15rem .9rem .15rem 0; te
   font-variant-numeric: tabular-nums; } th { text-align: left; }
 progress { width: 12rem; max-width: 30vw; accent-color: var(--low); }
 """
+
+STYLE_DIGEST = "sha256-9W2sbuFGHiB+fAYzojrVPooLM3VzCgFV+CWiVZixTwY="
+"""By which the page's policy lets this style in and no other; a test computes it anew."""

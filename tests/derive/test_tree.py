@@ -146,6 +146,14 @@ def test_device_work_and_unknown_events_are_outside_the_tree():
     assert by_name["outer"] == by_name["inner"] == by_name["overhead"] == (NONE, NONE)
 
 
+def test_an_unknown_event_behind_another_is_none_of_its_descendants():
+    unknown = {**op("overhead", 7, 1, tid=1), "cat": "overhead"}
+    trace = _trace([(1, 0, 9), (1, 0, 5), (1, 12, 3)], [unknown])
+    tree = build_tree(trace)
+    assert tree.stop[1:].tolist() == [4, 3, 4, 5]
+    assert tree.left_out.tolist() == [3]
+
+
 @pytest.mark.parametrize("many", [-1, 1], ids=["as where many are wanted", "as where few are wanted"])
 @given(_INTERVALS, st.data())
 def test_ancestors_are_those_that_a_walk_upwards_meets(many, intervals, data):
