@@ -14,20 +14,23 @@ _WHILE_IMPORTING = {
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of the C library's ``mallopt`` (``malloc.h``)."""
 _WHILE_READING = (16 << 20, 3 << 19)
-"""Bytes of freed memory that are kept, and of an array from which on it is given back by itself: all but the stretches
-of columns, which are to make room for the columns."""
+"""How many bytes of freed memory are kept, and from how many on an array has memory of its own, which is given back at
+once: the stretches of columns have, so that they make room for whole columns, and the text that is decoded has not."""
 _WHILE_JUDGING = (128 << 20, 32 << 20)
-"""All arrays of a trace of some hundred megabytes are kept for the next ones of their size."""
+"""The same, such that what a rule computes of some million events has the memory of what the one before computed."""
+
+
+def collect_nothing() -> None:
+    """Look for no cycles among the objects of one diagnosis, which has hardly any and then ends."""
+    gc.disable()
+    atexit.register(gc.freeze)  # or they would be looked through once more at the end
 
 
 def read_sparingly() -> None:
-    """Import NumPy without the threads of its linear algebra, and look for no cycles among millions of objects that
-    have none.
+    """Import NumPy without the threads of its linear algebra, and let the memory that is freed make room for columns.
 
     The variables are put back at once, so that programs that are started later find them as they were.
     """
-    gc.disable()
-    atexit.register(gc.freeze)  # or they would be looked through once more at the end
     own = {name: value for name, value in _WHILE_IMPORTING.items() if name not in os.environ}
     os.environ.update(own)
     try:

@@ -100,8 +100,9 @@ def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Pa
     """Diagnose first, so that nothing is left behind for a file that cannot be read; but read nothing for minutes that
     cannot be written."""
     from profkit.cli._reading import ReadingBar
-    from profkit.cli._sparing import judge_sparingly, read_sparingly
+    from profkit.cli._sparing import collect_nothing, judge_sparingly, read_sparingly
 
+    collect_nothing()
     read_sparingly()
     from profkit.diagnosing import diagnose, read_facts
     from profkit.run import create_directory, default_directory, refuse_other_run
