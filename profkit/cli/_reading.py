@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from profkit.units import format_bytes
+
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
 
@@ -42,8 +44,6 @@ class ReadingBar:
             return
         if self._bar is None:
             self._bar = self._make(file_bytes)
-        from profkit.units import format_bytes
-
         self._shown = now
         rate = content_bytes / max(now - self._begun, 1e-9)
         self._bar.update(max(0, read_bytes - self._bar.pos), f"{format_bytes(content_bytes)}, {format_bytes(rate)}/s")

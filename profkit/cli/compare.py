@@ -32,9 +32,10 @@ def command(before: Path, after: Path, format_name: str, threshold: str | None) 
     profkit compare traces/before traces/after --fail-on-regression 5%
     """
     from profkit.cli._output import terminal_settings
-    from profkit.cli._sparing import read_sparingly
+    from profkit.cli._sparing import judge_sparingly, read_sparingly
 
     read_sparingly()
+    judge_sparingly()  # one recording is judged before the next is read
     from profkit.comparing import compare_paths
     from profkit.report import render_comparison
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.intervals import Intervals, union
+from profkit.derive.intervals import NOTHING, Intervals, union
 from profkit.derive.launches import Launches
 from profkit.trace.events import NONE, Bools, Category, Rows, Trace
 
@@ -58,12 +58,11 @@ def _inherited(trace: Trace, launches: Launches) -> Intervals:
     """From the end of the first launch call to the first work, where that is far longer than any launch takes."""
     start = trace.events.start_ns[launches.work]
     called = launches.call[start.argmin()] if len(start) else NONE
-    none = np.zeros(0, dtype=np.int64)
     if called < 0:
-        return union(none, none)
+        return NOTHING
     launched = trace.events.ends_of(np.array([called]))
     first = np.array([start.min()])
-    return union(launched, first) if first[0] - launched[0] > _LONG_LAUNCH_NS else union(none, none)
+    return union(launched, first) if first[0] - launched[0] > _LONG_LAUNCH_NS else NOTHING
 
 
 def is_collective(kernel_name: str) -> bool:

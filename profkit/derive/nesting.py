@@ -32,6 +32,10 @@ class Nested(Struct, frozen=True):
     parent: Int32s
     stop: Int32s
 
+    def part(self, of: slice | Rows) -> Nested:
+        """The same columns of some intervals: for a slice to be filled in place, else copies."""
+        return Nested(self.end[of], self.depth[of], self.parent[of], self.stop[of])
+
 
 def nest(start: Int64s, nested: Nested, first: int = 0) -> int:
     """Nest the intervals of one thread, sorted by start and falling length; how many ends were cut.
@@ -47,9 +51,14 @@ def nest(start: Int64s, nested: Nested, first: int = 0) -> int:
             cut += _nest_crossing(one, begins, ends, depth, parent)
         nested.depth[part] = depth
         nested.parent[part] = np.where(parent >= 0, parent + before, NONE)
-        # what takes no time ends after what begins with it
-        nested.stop[part] = before + np.searchsorted(begins, np.maximum(ends, begins + 1))
+        nested.stop[part] = before + first_behind(begins, begins, ends)
     return cut
+
+
+def first_behind(begins: Int64s, start: Int64s, end: Int64s) -> Rows:
+    """Which of ``begins``, in rising order, is the first at each interval's end or later. What takes no time ends after
+    what begins with it."""
+    return np.searchsorted(begins, np.maximum(end, start + 1))
 
 
 def _nest_crossing(part: slice, start: Int64s, end: Int64s, depth: Int64s, parent: Int64s) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.nesting import BATCH, Nested, nest
+from profkit.derive.nesting import BATCH, Nested, first_behind, nest
 from profkit.trace.events import NONE, Bools, Category, Events, Int32s, Int64s, Rows, Trace
 
 _HOST = (
@@ -184,28 +184,22 @@ def build_tree(trace: Trace) -> Tree:
         if lane.on_device:
             continue
         mine = slice(first, last)
-        nest_here = _nest_all if wanted[mine].all() else _nest_some
-        overlapping += nest_here(events.start_ns, columns, mine, wanted)
+        if wanted[mine].all():
+            overlapping += nest(events.start_ns[mine], columns.part(mine), first)
+        else:
+            overlapping += _nest_some(events.start_ns[mine], columns.part(mine), first, np.flatnonzero(wanted[mine]))
     on_host = np.array([not lane.on_device for lane in trace.lanes], dtype=bool)
     left_out = np.flatnonzero(~wanted)
     left_out = left_out[on_host[events.lane[left_out]]]
     return Tree(parent, depth, columns.stop, columns.end, left_out, overlapping)
 
 
-def _nest_all(start: Int64s, columns: Nested, lane: slice, wanted: Bools) -> int:  # noqa: ARG001  # one signature
-    """Nest all events of a lane; how many ends were cut."""
-    mine = Nested(columns.end[lane], columns.depth[lane], columns.parent[lane], columns.stop[lane])
-    return nest(start[lane], mine, lane.start)
-
-
-def _nest_some(start: Int64s, columns: Nested, lane: slice, wanted: Bools) -> int:
-    """Nest the wanted events of a lane; how many ends were cut."""
-    rows = lane.start + np.flatnonzero(wanted[lane])
-    depth, parent, stop = (np.empty(len(rows), dtype=np.int32) for _ in range(3))
-    mine = Nested(columns.end[rows], depth, parent, stop)
-    overlapping = nest(start[rows], mine)
-    columns.end[rows], columns.depth[rows] = mine.end, depth
-    columns.parent[rows] = np.where(parent >= 0, rows[parent], NONE)
+def _nest_some(start: Int64s, lane: Nested, first: int, rows: Rows) -> int:
+    """Nest these events of a lane, which begins with the event ``first``; how many ends were cut."""
+    some = lane.part(rows)
+    overlapping = nest(start[rows], some)
+    lane.end[rows], lane.depth[rows] = some.end, some.depth
+    lane.parent[rows] = np.where(some.parent >= 0, first + rows[some.parent], NONE)
     # those that are left out count as well: what begins at the end or later does not lie below
-    columns.stop[rows] = lane.start + np.searchsorted(start[lane], np.maximum(mine.end, start[rows] + 1))
+    lane.stop[rows] = first + first_behind(start, start[rows], some.end)
     return overlapping

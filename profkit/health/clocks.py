@@ -44,7 +44,7 @@ def check_wait_order(facts: Facts) -> str | None:
     linked = linked[np.argsort(events.ends_of(launches.call[linked]), kind="stable")]
     done_ns = np.maximum.accumulate(events.ends_of(launches.work[linked]))
     before = np.searchsorted(events.ends_of(launches.call[linked]), events.start_ns[rows], side="right") - 1
-    returned_ns = (events.start_ns + events.duration_ns)[rows]
+    returned_ns = events.ends_of(rows)
     late_ns = np.where(before >= 0, done_ns[before.clip(min=0)] - returned_ns, 0)
     late = late_ns > _TOLERATED_NS
     if late.sum() < _NOTABLE * len(rows) or not late.any():

@@ -174,9 +174,9 @@ def _records_a_node(facts: Facts) -> Bools:
 
 def _blocking_launches(facts: Facts) -> Rows:
     """Pieces of device work, as indices of `Launches`, whose launch returned only when they had ended."""
-    launches, end_ns = facts.launches, facts.trace.events.end_ns
+    launches, events = facts.launches, facts.trace.events
     called = launches.call >= 0
-    ended = called & (end_ns[launches.call] >= end_ns[launches.work]) & facts.measured[launches.call]
+    ended = called & (events.ends_of(launches.call) >= events.ends_of(launches.work)) & facts.measured[launches.call]
     return np.flatnonzero(ended)
 
 

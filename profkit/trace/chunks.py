@@ -20,10 +20,10 @@ from msgspec import Struct, field
 from profkit.marks import STEP_MARK
 from profkit.trace.codes import KindCodes, TextCodes, codes_of, text_codes
 from profkit.trace.convert import Part, either, integers, narrow
-from profkit.trace.events import NONE
+from profkit.trace.events import NONE, Bools, Int64s
 from profkit.trace.kinds import MEMORY_EVENT, ON_DEVICE
 from profkit.trace.kineto_schema import MISSING, Arguments, Event
-from profkit.trace.times import Numbers, durations_of, nanoseconds_of, numbers_of, too_coarse
+from profkit.trace.times import durations_of, nanoseconds_of, numbers_of, too_coarse
 
 TEXTS = ("dims_code", "types_code", "concrete_code")
 """Columns of codes of texts."""
@@ -77,25 +77,21 @@ class ChunkDecoder:
             self._decoder = _as_text
             kept = _kept(self._decoder.decode(text))
             times_us, numbers = [e.ts for e in kept], None
-        return self._convert(events, kept, (times_us, numbers), horizon_ns)
+        return self._convert(events, kept, nanoseconds_of(times_us, numbers), horizon_ns)
 
     def convert(self, events: Sequence[Event], horizon_ns: int | None = None) -> Chunk:
         """What decoded events say."""
         kept = _kept(events)
-        return self._convert(events, kept, ([e.ts for e in kept], None), horizon_ns)
+        return self._convert(events, kept, nanoseconds_of([e.ts for e in kept]), horizon_ns)
 
     def _convert(
-        self,
-        events: Sequence[Event],
-        kept: list[Event],
-        times_us: tuple[list[Any], Numbers | None],
-        horizon_ns: int | None,
+        self, events: Sequence[Event], kept: list[Event], times: tuple[Int64s, Bools], horizon_ns: int | None
     ) -> Chunk:
         chunk = Chunk(rows=len(kept))
         if len(kept) < len(events):
             chunk.lane_names = _lane_names(events)
         if kept:
-            start_ns, known = nanoseconds_of(*times_us)
+            start_ns, known = times
             near = known if horizon_ns is None else known & (start_ns < horizon_ns)
             if not near.all():
                 chunk.timeless = int((~known).sum())
