@@ -174,7 +174,7 @@ class ColumnBuilder:
         """
         joined = join([part.pop(key) for part in self._parts], self._lengths, missing, None if key in _IDS else kind)
         if joined is None:
-            return constant(missing, kind, self._held)
+            return constant(missing, kind, self._held if order is None else len(order))
         return joined if order is None else joined[order]
 
     def _merge(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from unittest.mock import patch
@@ -257,3 +258,10 @@ def test_plain_files_are_read_without_the_slow_way():
             _assert_reads_events(gzip.compress(json_of(EVENTS)))
         _assert_reads_events(json.dumps({"traceEvents": EVENTS}, separators=(",", ":")).encode())
         _assert_reads_events(json.dumps(EVENTS, indent=1).encode())
+
+
+def test_columns_that_no_event_has_are_as_long_as_the_others_where_events_are_left_out():
+    never_ran = {**kernel("lost", 0, 0, correlation=1), "ts": 0.0, "dur": 0.0}
+    events = trace_of([op("aten::relu", 100, 10), kernel("relu", 105, 5, correlation=2), never_ran]).events
+    columns = [getattr(events, column.name) for column in dataclasses.fields(events)]
+    assert [len(column) for column in columns] == [2] * len(columns)
