@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.nesting import BATCH, Nested, first_behind, nest
+from profkit.derive.outliving import end_at_ranges, tell_enclosing
 from profkit.trace.events import NONE, Bools, Category, Events, Int32s, Int64s, Rows, Trace
 
 _HOST = (
@@ -28,7 +29,8 @@ class Tree(Struct, frozen=True):
 
     The events stand in preorder, so the descendants of row ``i`` are the rows from ``i + 1`` up to, not with,
     ``stop[i]``, but for those ``left_out``: events on host threads that are no part of the tree. ``end_ns`` is cut
-    where slices overlap without nesting; ``overlapping`` counts those.
+    where slices overlap without nesting; ``overlapping`` counts those. A Python frame that a range outlives ends where
+    the range begins (see `profkit.derive.outliving`), and is not counted.
     """
 
     parent: Int32s
@@ -178,12 +180,16 @@ def build_tree(trace: Trace) -> Tree:
     depth, parent = np.full(count, NONE, dtype=np.int32), np.full(count, NONE, dtype=np.int32)
     columns = Nested(events.end_ns, depth, parent, np.arange(1, count + 1, dtype=np.int32))
     wanted = trace.in_categories(*_HOST)
+    frames, ranges = tell_enclosing(trace), events.category == Category.ANNOTATION
     bounds = np.searchsorted(events.lane, np.arange(len(trace.lanes) + 1))
     overlapping = 0
     for lane, first, last in zip(trace.lanes, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if lane.on_device:
             continue
         mine = slice(first, last)
+        end_at_ranges(
+            events.start_ns[mine], columns.end[mine], np.flatnonzero(frames[mine]), np.flatnonzero(ranges[mine])
+        )
         if wanted[mine].all():
             overlapping += nest(events.start_ns[mine], columns.part(mine), first)
         else:
