@@ -91,13 +91,10 @@ def test_every_recording_is_read_whole_and_its_facts_agree(recording):
 
 
 @of(*FILES)
-def test_the_replay_without_an_edit_reproduces_the_recorded_window(recording):
-    start_ns, end_ns = recording.steps.window_ns
-    last_ns = int(recording.trace.events.end_ns[recording.device.work].max())
+def test_the_replay_without_an_edit_reproduces_the_recorded_steps(recording):
     result = replay(recording, Edit())
     assert result.edited_ns == result.recorded_ns
-    # The window may end with work that the device still has to do, and has gaps between the step marks.
-    assert 0.98 * (end_ns - start_ns) <= result.recorded_ns <= 1.02 * (max(end_ns, last_ns) - start_ns)
+    assert result.recorded_ns == pytest.approx(recording.steps.measured_ns, rel=0.03)
 
 
 @pytest.mark.parametrize(

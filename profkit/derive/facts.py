@@ -63,7 +63,7 @@ class Facts:
 
     @cached_property
     def steps(self) -> Steps:
-        return find_steps(self._recorded, self.tree)
+        return find_steps(self._recorded, self.tree, self.launches)
 
     @cached_property
     def repeats(self) -> Repeats:
@@ -88,11 +88,11 @@ class Facts:
     @cached_property
     def calling(self) -> Int32s:
         """Column over all events: the row of the innermost operator around each, or `NONE`."""
-        return self.tree.climb(self.trace.events.category == Category.OPERATOR)
+        return self.tree.climb(self._recorded.events.category == Category.OPERATOR)
 
     @cached_property
     def launches(self) -> Launches:
-        return link_launches(self.trace, self.calling)
+        return link_launches(self._recorded, self.calling)
 
     @cached_property
     def device(self) -> Device:

@@ -8,19 +8,15 @@ number.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.backward import backward_nodes
 from profkit.derive.carrying import Repeats
 from profkit.derive.steps import Steps
 from profkit.derive.tree import Tree
 from profkit.trace.convert import constant
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
-
-_BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w*Backward\d*$")
-"""Names of what the autograd engine runs; until 2021 it recorded the nodes alone."""
 
 
 class Lines(Struct, frozen=True):
@@ -41,7 +37,7 @@ class Lines(Struct, frozen=True):
 def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Lines:
     events = trace.events
     marks = events.category == Category.LINE_MARK
-    backward = tree.under(_backward_nodes(trace))
+    backward = tree.under(backward_nodes(trace))
     forward = _forward_operators(trace, tree, steps, backward)
     if not marks.any():
         nowhere = constant(NONE, np.int32, len(events))
@@ -54,17 +50,10 @@ def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Line
     return Lines(site, forward_site, backward, forward)
 
 
-def _backward_nodes(trace: Trace) -> Bools:
-    """The operators in which the autograd engine runs one node of the graph."""
-    named = trace.where_name(lambda name: _BACKWARD.match(name) is not None)
-    nodes: Bools = named & (trace.events.category == Category.OPERATOR)
-    return nodes
-
-
 def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
     """For backward operators the row of the forward operator with the same sequence number in the same step."""
     events = trace.events
-    nodes = np.flatnonzero(_backward_nodes(trace) & (events.sequence >= 0))
+    nodes = np.flatnonzero(backward_nodes(trace) & (events.sequence >= 0))
     forward = np.flatnonzero(~backward & (events.sequence >= 0) & (events.category == Category.OPERATOR))
     if not nodes.size or not forward.size:
         return constant(NONE, np.int32, len(events))

@@ -39,7 +39,7 @@ def share_out(
 
 
 def _measured_time(steps: Steps) -> Intervals:
-    return union(steps.start_ns[steps.measured], steps.end_ns[steps.measured])
+    return union(steps.begun_ns[steps.measured], steps.done_ns[steps.measured])
 
 
 def _device_parts(

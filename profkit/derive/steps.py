@@ -3,6 +3,10 @@
 Looked for in this order, and the one used is stated: the profiler's own step annotations, the optimizer's steps, the
 DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main thread, a range of the
 program that repeats, else the whole window as one step.
+
+With a device the host's marks say when a step was launched, not when it was done: the host runs ahead. A step is over
+when the host has come to its end and the device is through with all that was launched until then; what it took is the
+time since the step before it was over.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ import re
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.backward import backward_nodes
 from profkit.derive.intervals import stretches
+from profkit.derive.launches import Launches, find_fruitless_launches
 from profkit.derive.repetition import find_period
 from profkit.derive.tree import Tree
 from profkit.marks import STEP_MARK
@@ -30,17 +36,27 @@ _MOST_OF = 0.6
 _LEAST_STEP_NS = 1_000_000
 """With line marks, which triple it: even a small network takes longer to train on a batch."""
 _MANY = 64
+_WINDOW = "the whole recording, as one step"
 _COLD_FACTOR = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+_BACKLOG_NS = 1_000_000
+"""Work on an idle device starts 5 to 20 us after its launch; a millisecond means that something ran before it."""
+_LOST = 0.05
+"""A step that misses the work of more launches than that is no measure of the device's time, where others do not."""
 _COMPILING = "(dynamo_timed)"
 """How the names of what PyTorch's compiler does end (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
 
 class Steps(Struct, frozen=True):
-    """Step windows in order. ``measured`` marks those that the figures are taken from: neither located nor cold."""
+    """Steps in order. ``start_ns`` and ``end_ns`` are the host's, to which events of its threads belong, and device work
+    by its launch. From ``begun_ns``, when the step before was over, to ``done_ns`` is the time of the host and the
+    device together; without a device that is the same. ``measured`` marks the steps that the figures are taken from:
+    neither located nor cold."""
 
     start_ns: Int64s
     end_ns: Int64s
+    begun_ns: Int64s
+    done_ns: Int64s
     located: Bools
     measured: Bools
     source: str
@@ -52,7 +68,12 @@ class Steps(Struct, frozen=True):
 
     @property
     def duration_ns(self) -> Int64s:
-        """Length of each step without profkit's own pauses."""
+        """What each step took, on host and device together, without profkit's own pauses."""
+        return (self.done_ns - self.begun_ns - self.pause_ns).clip(min=0)
+
+    @property
+    def host_ns(self) -> Int64s:
+        """How long the host was at each step, without profkit's own pauses; it may have run ahead of the device."""
         return self.end_ns - self.start_ns - self.pause_ns
 
     @property
@@ -64,8 +85,17 @@ class Steps(Struct, frozen=True):
         return int(self.measured.sum())
 
     @property
+    def measured_ns(self) -> int:
+        """What all measured steps took together."""
+        return max(int(self.duration_ns[self.measured].sum()), 1)
+
+    def per_step_ns(self, total_ns: float) -> int:
+        """What is so much of the measured time in a step of the median length: the same share of it."""
+        return int(total_ns / self.measured_ns * self.median_ns)
+
+    @property
     def window_ns(self) -> tuple[int, int]:
-        """From the start of the first measured step to the end of the last."""
+        """On the host from the start of the first measured step to the end of the last."""
         return int(self.start_ns[self.measured].min()), int(self.end_ns[self.measured].max())
 
     def index_of(self, times_ns: Int64s) -> Int64s:
@@ -89,34 +119,40 @@ def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
     return (int(numbers[0]), int(numbers[1])) if numbers and all(map(str.isdecimal, numbers)) else None
 
 
-def find_steps(trace: Trace, tree: Tree) -> Steps:
+def find_steps(trace: Trace, tree: Tree, launches: Launches) -> Steps:
     """The steps of ``trace``; always at least one."""
     lane = _main_lane(trace, tree)
     for find in (_annotated, _between_optimizer_steps, _between_batches, _numbered, _repeating, _repeated):
         windows = find(trace, tree, lane)
         if windows is not None:
-            return _finish(trace, lane, *windows)
-    return _finish(trace, lane, *_whole_window(trace))
+            return _finish(trace, launches, lane, *windows)
+    return _finish(trace, launches, lane, *_whole_window(trace))
 
 
 Windows = tuple[Int64s, Int64s, str]
 
 
 def _main_lane(trace: Trace, tree: Tree) -> int:
-    """The host thread that does most: by step annotations, else by the time of its outermost events."""
+    """The host thread that runs the program: the one with the profiler's steps, else the one that steps the optimizer
+    or asks for batches, else the one whose outermost operators, ranges and calls take longest, whatever Python frames
+    lie around them. Nodes of the backward pass do not count: autograd runs those of a GPU on a thread of its own."""
     events = trace.events
-    annotated = _rows_starting_with(trace, STEP_MARK)
-    if annotated.size:
-        return int(np.bincount(events.lane[annotated]).argmax())
-    top = (tree.depth == 0) & (events.category != Category.PYTHON)
-    if not top.any():
-        return int(np.bincount(events.lane).argmax())
-    return int(np.bincount(events.lane[top], weights=events.duration_ns[top]).argmax())
+    for prefixes in ((STEP_MARK,), (_OPTIMIZER, _LOADER)):
+        rows = _rows_starting_with(trace, *prefixes)
+        if rows.size:
+            return int(np.bincount(events.lane[rows]).argmax())
+    called = (tree.depth >= 0) & (events.category != Category.PYTHON)
+    for wanted in (tree.outermost(called) & ~backward_nodes(trace), called):
+        taken_ns = np.bincount(events.lane[wanted], events.duration_ns[wanted]) if wanted.any() else np.zeros(1)
+        if taken_ns.any():
+            return int(taken_ns.argmax())
+    return int(np.bincount(events.lane).argmax())
 
 
-def _rows_starting_with(trace: Trace, prefix: str, *categories: Category) -> Rows:
-    wanted = categories or (Category.ANNOTATION,)
-    return np.flatnonzero(trace.where_name(lambda name: name.startswith(prefix)) & trace.in_categories(*wanted))
+def _rows_starting_with(trace: Trace, *prefixes: str) -> Rows:
+    """The ranges whose names begin so."""
+    named = trace.where_name(lambda name: name.startswith(prefixes))
+    return np.flatnonzero(named & (trace.events.category == Category.ANNOTATION))
 
 
 def _annotated(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all sources
@@ -229,18 +265,67 @@ def _whole_window(trace: Trace) -> Windows:
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
     known = known if known.any() else np.ones(len(events), dtype=bool)
     start, end = events.start_ns[known].min(), events.ends_of(known).max()
-    return np.array([start]), np.array([max(end, start + 1)]), "the whole recording, as one step"
+    return np.array([start]), np.array([max(end, start + 1)]), _WINDOW
 
 
-def _finish(trace: Trace, lane: int, start_ns: Int64s, end_ns: Int64s, source: str) -> Steps:
+def _finish(trace: Trace, launches: Launches, lane: int, start_ns: Int64s, end_ns: Int64s, source: str) -> Steps:
     events = trace.events
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == lane))
     located = _counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
     pause_ns = _sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
     compiled = _counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
-    measured = _measured(end_ns - start_ns - pause_ns, located, compiled)
-    return Steps(start_ns, end_ns, located, measured, source, lane, pause_ns)
+    begun_ns, done_ns = _when_done(trace, launches, start_ns, end_ns, is_window=source == _WINDOW)
+    whole = ~_lost_work(trace, launches, start_ns, end_ns)
+    measured = _measured(done_ns - begun_ns - pause_ns, located, compiled, whole)
+    return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
+
+
+def _when_done(
+    trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s, is_window: bool
+) -> tuple[Int64s, Int64s]:
+    """When the step before each was over, and when each was, on host and device. Before a whole recording that is taken
+    for one step there was none."""
+    events = trace.events
+    if not launches.work.size:
+        return start_ns, end_ns
+    if is_window:
+        return start_ns, np.maximum(end_ns, events.ends_of(launches.work).max())
+    order = np.argsort(launches.launched_ns, kind="stable")
+    launched_ns = launches.launched_ns[order]
+    reached_ns = np.maximum.accumulate(events.ends_of(launches.work[order]))
+    reached_ns = np.append(np.iinfo(np.int64).min, reached_ns)
+    done_ns = np.maximum(end_ns, reached_ns[np.searchsorted(launched_ns, end_ns)])
+    begun_ns = np.maximum(start_ns, reached_ns[np.searchsorted(launched_ns, start_ns)])
+    begun_ns = np.maximum(begun_ns, _unrecorded_work_until(trace, launches, start_ns, end_ns))
+    return np.minimum(begun_ns, done_ns), done_ns
+
+
+def _unrecorded_work_until(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+    """Until when the device was at work that is not in the recording, where a step follows none that was recorded:
+    until its first work began, where that had been waiting for long with nothing recorded before it. 0: not at all."""
+    events, until_ns = trace.events, np.zeros(len(start_ns), dtype=np.int64)
+    linked = np.flatnonzero(launches.call >= 0)
+    linked = linked[np.argsort(launches.launched_ns[linked], kind="stable")]
+    ends_ns = np.sort(events.ends_of(launches.work))
+    follows = np.append(False, start_ns[1:] - end_ns[:-1] <= _BACKLOG_NS)
+    first = np.searchsorted(launches.launched_ns[linked], start_ns)
+    for step in np.flatnonzero(~follows & (first < len(linked))).tolist():
+        piece = linked[first[step]]
+        begun_ns = int(events.start_ns[launches.work[piece]])
+        launched_ns = int(events.ends_of(launches.call[[piece]])[0])
+        idle_since = int(np.searchsorted(ends_ns, launched_ns)) == int(np.searchsorted(ends_ns, begun_ns, side="right"))
+        if idle_since and begun_ns - launched_ns > _BACKLOG_NS and launched_ns < end_ns[step]:
+            until_ns[step] = begun_ns
+    return until_ns
+
+
+def _lost_work(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Bools:
+    """The steps of which too much of the device's work is missing."""
+    calls, fruitless = find_fruitless_launches(trace, launches)
+    called_ns = trace.events.start_ns[calls]
+    lost = _sums_inside(start_ns, end_ns, called_ns, fruitless.astype(np.int64))
+    return lost > _LOST * _counts_inside(start_ns, end_ns, called_ns)
 
 
 def compiling(trace: Trace) -> Bools:
@@ -248,10 +333,13 @@ def compiling(trace: Trace) -> Bools:
     return trace.where_name(lambda name: name.endswith(_COMPILING))
 
 
-def _measured(duration_ns: Int64s, located: Bools, compiled: Bools) -> Bools:
-    """Steps without line marks where there are any; of these, not those in which something was compiled where most are
-    without, and not a cold first one where others are left."""
+def _measured(duration_ns: Int64s, located: Bools, compiled: Bools, whole: Bools) -> Bools:
+    """Steps without line marks where there are any; of these those of which the device's work is there, where there
+    are such, not those in which something was compiled where most are without, and not a cold first one where others
+    are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
+    if (measured & whole).any():
+        measured &= whole
     if 2 * (measured & ~compiled).sum() > measured.sum():
         measured &= ~compiled
     chosen = np.flatnonzero(measured)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.intervals import union
-from profkit.trace.events import Bools, Category, Rows
-from profkit.trace.values import among
+from profkit.derive.launches import find_fruitless_launches, launch_calls
+from profkit.trace.events import Bools, Rows
 from profkit.units import format_count, format_time
 
-_LAUNCH_CALLS = ("LaunchKernel", "GraphLaunch", "ExtModuleLaunch")
 _NOTABLE = 0.01
 _LONG_OVERLAP_NS = 1_000_000
 """Kernels of a stream run one after another; where one may begin early, they overlap by microseconds."""
 
 
 def check_kernels_present(facts: Facts) -> str | None:
-    launches = len(_launches(facts))
+    launches = len(launch_calls(facts.trace))
     if not launches or facts.device.present:
         return None
     return f"{_count_launches(launches)} but no kernels: the GPU's side was not recorded"
@@ -25,7 +23,7 @@ def check_kernels_present(facts: Facts) -> str | None:
 
 def check_leading_kernels(facts: Facts) -> str | None:
     """What the profiler drops while its buffers are not ready yet."""
-    calls, fruitless = facts.once(find_fruitless_launches)
+    calls, fruitless = facts.once(_fruitless)
     first = int((~fruitless).argmax()) if calls.size else 0
     if first < _NOTABLE * len(calls) or not first:
         return None
@@ -38,7 +36,7 @@ def check_leading_kernels(facts: Facts) -> str | None:
 
 
 def check_missing_kernels(facts: Facts) -> str | None:
-    calls, fruitless = facts.once(find_fruitless_launches)
+    calls, fruitless = facts.once(_fruitless)
     fruitful = np.flatnonzero(~fruitless)
     count = int(fruitless[fruitful[0] : fruitful[-1]].sum()) if fruitful.size else 0
     if count < _NOTABLE * len(calls) or not count:
@@ -50,7 +48,7 @@ def check_missing_kernels(facts: Facts) -> str | None:
 
 
 def check_trailing_kernels(facts: Facts) -> str | None:
-    calls, fruitless = facts.once(find_fruitless_launches)
+    calls, fruitless = facts.once(_fruitless)
     last = int((~fruitless[::-1]).argmax()) if calls.size else 0
     if last < _NOTABLE * len(calls) or not last:
         return None
@@ -86,35 +84,8 @@ def check_durations(facts: Facts) -> str | None:
     )
 
 
-def find_fruitless_launches(facts: Facts) -> tuple[Rows, Bools]:
-    """The calls that launch something, in the order of time, and which of them have no work in the recording.
-
-    Left out are calls while a graph is captured, which launch nothing, and those that say nothing to tell it by.
-    """
-    events = facts.trace.events
-    calls = _launches(facts)
-    calls = calls[events.correlation[calls] > 0]
-    calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-    calls = calls[~_while_capturing(facts, calls)]
-    linked = events.correlation[facts.launches.work]
-    if not (linked > 0).any():
-        return calls[:0], np.zeros(0, dtype=bool)
-    return calls, ~among(events.correlation[calls], linked)
-
-
-def _launches(facts: Facts) -> Rows:
-    named = facts.trace.where_name(lambda name: any(call in name for call in _LAUNCH_CALLS))
-    return np.flatnonzero(named & (facts.trace.events.category == Category.RUNTIME))
-
-
-def _while_capturing(facts: Facts, calls: Rows) -> Bools:
-    events, trace = facts.trace.events, facts.trace
-    begin = trace.where_name(lambda name: "StreamBeginCapture" in name)
-    end = trace.where_name(lambda name: "StreamEndCapture" in name)
-    begins, ends = np.sort(events.start_ns[begin]), np.sort(events.start_ns[end])
-    after = np.append(ends, events.end_ns.max())[np.searchsorted(ends, begins)]
-    capturing: Bools = union(begins, after).covered_within(events.start_ns[calls], events.start_ns[calls] + 1) > 0
-    return capturing
+def _fruitless(facts: Facts) -> tuple[Rows, Bools]:
+    return find_fruitless_launches(facts.trace, facts.launches)
 
 
 def _count_launches(count: int) -> str:

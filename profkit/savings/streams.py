@@ -1,9 +1,18 @@
 """Replaying the device's streams against a host timeline from which time has been taken out.
 
-Between two host waits every stream is a max-plus recurrence, ``end[i] = max(launched[i], end[i-1]) + advance[i]``. With
-``A`` the running sum of the advances, ``end[i] - A[i] = max(launched[i] - A[i-1], end[i-1] - A[i-1])``, a running
-maximum. How far it rises within a segment is known beforehand, so the only loop runs over the waits that really held
-the host up, in plain integers.
+Work starts when its launch has reached the device and its stream is free::
+
+    start[i] = max(launched[i] + latency[i], end[i-1] + gap[i], end of what it waits for on another stream + delay)
+
+The latency of a launch runs while earlier work does, and is no charge on a busy stream. Which of these held each piece
+up in the recording is told from its times, so that without an edit every piece starts when it did; what the others
+would have allowed is what launches and gaps take elsewhere in the trace. A graph of such nodes is what Daydream (Zhu et
+al., ATC 2020) and Lumos (MLSys 2025) replay.
+
+Between two places where the host waits, or one stream for another, every stream is a max-plus recurrence, ``end[i] =
+max(ready[i], end[i-1] + advance[i])``. With ``A`` the running sum of the advances, ``end[i] - A[i] = max(ready[i] -
+A[i], end[i-1] - A[i-1])``, a running maximum. How far it rises within a segment is known beforehand, so the only loop
+runs over those places, in plain integers.
 """
 
 from __future__ import annotations
@@ -14,16 +23,27 @@ from msgspec import Struct
 from profkit.derive.crossing import greatest
 from profkit.derive.intervals import Intervals
 from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.values import distinct, median
+
+_LATENCY_NS = 10_000
+"""From a launch to the start on an idle device, where no launch of the trace tells: 6.5 us on an H100, 11.6 on an A100,
+16 on a 2080 Ti, 18 on an MI300X."""
+_GAP_NS = 1_500
+"""Between two kernels of a queue, where none of the trace tell: 1 to 2 us on all of these."""
+_QUEUED_NS = 50_000
+"""What was launched so long before its stream was free stood in the queue; far more than any latency."""
+_TOLERATED_NS = 5_000
+"""By so much the starts of queued work differ for no reason that a trace holds."""
+_MOST_LATE_NS = 20_000
+"""What a wait may take to return after the work is done."""
 
 
-class Streams(Struct, frozen=True):
-    """Device work in launch order, and the host's waits in time order.
+class Queue(Struct, frozen=True):
+    """The device's work in launch order, as columns: when it was launched, started and ended, and on which stream.
 
-    ``advance_ns`` is how far each piece moved its stream's end beyond its launch and the previous end: its length, and
-    what delayed its start; ``early_ns`` is how long before the stream's reach it ended, where pieces overlap;
-    ``ended_by`` is the work each wait ended with, `NONE` for waits that held nobody up; before ``free_ns`` no stream
-    could begin.
+    ``latency_ns`` is what its launch took to get there, ``gap_ns`` how long after the stream's end before it it starts
+    at the earliest (negative where pieces overlap); ``waits_for`` is the work of another stream after whose end it
+    started ``delay_ns`` later, `NONE` for most.
     """
 
     work: Rows
@@ -31,44 +51,70 @@ class Streams(Struct, frozen=True):
     start_ns: Int64s
     end_ns: Int64s
     stream: Int64s
-    advance_ns: Int64s
-    early_ns: Int64s
-    waits: Rows
-    wait_start_ns: Int64s
-    wait_end_ns: Int64s
-    ended_by: Rows
-    free_ns: int
+    latency_ns: Int64s
+    gap_ns: Int64s
+    waits_for: Rows
+    delay_ns: Int64s
+
+    @property
+    def duration_ns(self) -> Int64s:
+        return self.end_ns - self.start_ns
 
     @property
     def last_end_ns(self) -> int:
         return int(self.end_ns.max(initial=np.iinfo(np.int64).min))
 
     @classmethod
-    def of(
-        cls, events: Events, work: Rows, launched_ns: Int64s, waits: Rows, wait_end_ns: Int64s, free_ns: int
-    ) -> Streams:
-        """Derive the advances and what each wait waited for from recorded times."""
-        start_ns, end_ns, wait_start_ns = events.start_ns[work], events.ends_of(work), events.start_ns[waits]
+    def of(cls, events: Events, work: Rows, launched_ns: Int64s, free_ns: int) -> Queue:
+        """Tell from the times of recorded work, in launch order, what held each piece up. Before ``free_ns`` no stream
+        could begin."""
+        start_ns, end_ns = events.start_ns[work], events.ends_of(work)
         stream = np.unique(events.lane[work], return_inverse=True)[1].astype(np.int64)
-        advance = end_ns - np.maximum(launched_ns, _previous_end(end_ns, stream, free_ns))
-        ended_by = _ended_by(launched_ns, end_ns, wait_start_ns, wait_end_ns)
-        return cls(work, launched_ns, start_ns, end_ns, stream, advance.clip(min=0), (-advance).clip(min=0),
-                   waits, wait_start_ns, wait_end_ns, ended_by, free_ns)  # fmt: skip
+        free = _previous_end(end_ns, stream, free_ns)
+        lateness, after = start_ns - launched_ns, start_ns - free
+        idle, queued = free <= launched_ns, launched_ns + _QUEUED_NS <= free
+        typical_latency = int(median(lateness[idle])) if idle.any() else _LATENCY_NS
+        typical_gap = max(int(median(after[queued])), 0) if queued.any() else _GAP_NS
+        latency = np.minimum(lateness, typical_latency)
+        gap = np.minimum(after, typical_gap)
+        expected = np.maximum(launched_ns + latency, free + gap)
+        delayed = np.flatnonzero(start_ns > expected + _TOLERATED_NS)
+        waits_for = np.full(len(work), NONE, dtype=np.int64)
+        waits_for[delayed] = _ended_just_before(delayed, start_ns, end_ns, stream)
+        delay = np.where(waits_for >= 0, start_ns - end_ns[waits_for], 0)
+        alone = waits_for < 0
+        launch_bound = launched_ns + latency >= free + gap
+        latency = np.where(alone & launch_bound, lateness, latency)
+        gap = np.where(alone & ~launch_bound, after, gap)
+        return cls(work, launched_ns, start_ns, end_ns, stream, latency, gap, waits_for, delay)
 
 
-def monotonic_launches(
-    launched_ns: Int64s, start_ns: Int64s, stream: np.ndarray[tuple[int], np.dtype[np.int32]]
-) -> Int64s:
-    """Launch times that rise with the start times of each stream.
+class HostWaits(Struct, frozen=True):
+    """Where the host waited, in time order: from when until when, and for the work at which place of the queue; `NONE`
+    for a wait that held nobody up. Waits without a row of their own in ``rows`` are launches into a full queue."""
 
-    A stream runs in order, so work that started before another was launched no later, whatever ids and clocks say.
-    """
-    fixed = launched_ns.copy()
-    for code in distinct(stream):
-        rows = np.flatnonzero(stream == code)
-        rows = rows[np.argsort(start_ns[rows], kind="stable")]
-        fixed[rows] = np.minimum.accumulate(fixed[rows][::-1])[::-1]
-    return fixed
+    rows: Rows
+    start_ns: Int64s
+    end_ns: Int64s
+    ended_by: Rows
+
+
+class Edited(Struct, frozen=True):
+    """What an edit leaves: the time taken out of the host's timeline, how long each piece of work takes, which pieces
+    are gone, and which waits are not waited for."""
+
+    removed: Intervals
+    duration_ns: Int64s
+    gone: Bools
+    ignored: Bools
+
+
+class Outcome(Struct, frozen=True):
+    """When the host and the device are done, and how long the host waited for the device."""
+
+    host_end_ns: int
+    device_end_ns: int
+    waited_ns: int
 
 
 def _previous_end(end_ns: Int64s, stream: Int64s, free_ns: int) -> Int64s:
@@ -80,92 +126,139 @@ def _previous_end(end_ns: Int64s, stream: Int64s, free_ns: int) -> Int64s:
     return previous
 
 
-def _ended_by(launched_ns: Int64s, end_ns: Int64s, wait_start_ns: Int64s, wait_end_ns: Int64s) -> Rows:
-    """The work that each wait ended with: the last to end during the wait among what was launched before its end."""
-    found = np.full(len(wait_start_ns), NONE, dtype=np.int64)
-    if not len(end_ns):
-        return found
-    by_end = np.argsort(end_ns, kind="stable")
-    at = np.searchsorted(end_ns[by_end], wait_end_ns, side="right") - 1
-    last = by_end[at.clip(min=0)]
-    held = (at >= 0) & (end_ns[last] > wait_start_ns) & (launched_ns[last] < wait_end_ns)
-    found[held] = last[held]
+def _ended_just_before(places: Rows, start_ns: Int64s, end_ns: Int64s, stream: Int64s) -> Rows:
+    """For the work at these places the work of another stream, launched before it, just after whose end it started;
+    `NONE` where there is none."""
+    found = np.full(len(places), NONE, dtype=np.int64)
+    latest = start_ns[places] - _TOLERATED_NS
+    for code in distinct(stream).tolist() if len(places) else ():
+        rows = np.flatnonzero(stream == code)
+        rows = rows[np.argsort(end_ns[rows], kind="stable")]
+        at = np.searchsorted(end_ns[rows], start_ns[places], side="right") - 1
+        candidate = rows[at.clip(min=0)]
+        better = (at >= 0) & (stream[places] != code) & (end_ns[candidate] >= latest) & (candidate < places)
+        found[better], latest[better] = candidate[better], end_ns[candidate[better]]
     return found
 
 
-def replay_streams(
-    streams: Streams, removed: Intervals, advance_ns: Int64s, ignored: Bools, host_end_ns: int
-) -> tuple[int, int]:
-    """End of the host's and of the device's part with the edit applied. A wait in ``removed`` holds nobody up."""
-    launched = streams.launched_ns - removed.covered_before(streams.launched_ns)
-    wait_start = streams.wait_start_ns - removed.covered_before(streams.wait_start_ns)
-    wait_end = streams.wait_end_ns - removed.covered_before(streams.wait_end_ns)
-    holding = np.flatnonzero(((streams.ended_by >= 0) & (wait_end > wait_start)) | ignored)
-    segments = _Segments(streams, launched, advance_ns, holding)
-    shift = segments.run_all(wait_start[holding].tolist(), wait_end[holding].tolist(), ignored[holding].tolist())
-    host = host_end_ns - int(removed.covered_before(np.array([host_end_ns]))[0]) + shift
-    return host, max([host, *segments.last_ends_ns()])
+def find_waits_for(queue: Queue, start_ns: Int64s, end_ns: Int64s, own: Rows) -> Rows:
+    """The work that each wait ended with: its ``own``, where it is a copy that the host waits for, else of what was
+    launched before it the last to end during it; `NONE` where nothing did."""
+    found = np.full(len(start_ns), NONE, dtype=np.int64)
+    if not len(queue.end_ns):
+        return found
+    latest = start_ns.copy()
+    for code in distinct(queue.stream).tolist():
+        rows = np.flatnonzero(queue.stream == code)
+        launched = np.searchsorted(queue.launched_ns[rows], start_ns)
+        reached = np.maximum.accumulate(queue.end_ns[rows])
+        at = np.minimum(np.searchsorted(reached, end_ns, side="right"), launched) - 1
+        candidate = rows[at.clip(min=0)]
+        better = (at >= 0) & (queue.end_ns[candidate] > latest)
+        found[better], latest[better] = candidate[better], queue.end_ns[candidate[better]]
+    own_end_ns = queue.end_ns[own.clip(min=0)]
+    is_own = (own >= 0) & (own_end_ns > start_ns) & (own_end_ns <= end_ns + _MOST_LATE_NS)
+    return np.where(is_own, own, found)
 
 
-class _Segments:
-    """The stretches of launches between one holding wait and the next, on each stream.
+def replay_streams(queue: Queue, waits: HostWaits, edited: Edited, host_end_ns: int, free_ns: int) -> Outcome:
+    """Run the host's and the device's part with the edit applied. A wait in what is removed holds nobody up."""
+    gone_by = edited.removed.covered_before
+    start_ns, end_ns = waits.start_ns - gone_by(waits.start_ns), waits.end_ns - gone_by(waits.end_ns)
+    holding = np.flatnonzero(((waits.ended_by >= 0) & (end_ns > start_ns)) | edited.ignored)
+    places = _Places(queue, edited, queue.launched_ns - gone_by(queue.launched_ns), waits, holding, free_ns)
+    shift, waited_ns = places.run_all(start_ns[holding], end_ns[holding], edited.ignored[holding])
+    host_ns = host_end_ns - int(gone_by(np.array([host_end_ns]))[0]) + shift
+    return Outcome(host_ns, max(places.last_ends_ns(), default=host_ns), waited_ns)
 
-    Per stream ``highest`` is the running maximum's own part, the greatest ``launched - A`` of each segment, and
+
+class _Places:
+    """The places in launch order where the host waits or a stream waits for another, and the segments between them.
+
+    Per stream ``highest`` is the running maximum's own part, the greatest ``ready - A`` of each segment, and
     ``reached`` what the maximum was before each segment that was run.
     """
 
-    def __init__(self, streams: Streams, launched_ns: Int64s, advance_ns: Int64s, holding: Rows) -> None:
-        launched_before = np.searchsorted(streams.launched_ns, streams.wait_end_ns[holding])
-        bounds = np.concatenate([[0], np.maximum.accumulate(launched_before), [len(streams.work)]])
-        culprit = streams.ended_by[holding]
+    def __init__(
+        self, queue: Queue, edited: Edited, launched_ns: Int64s, waits: HostWaits, holding: Rows, free_ns: int
+    ) -> None:
+        step_ns = queue.gap_ns + edited.duration_ns
+        advance_ns = np.where(edited.gone, 0, step_ns.clip(min=0))
+        early_ns = np.where(edited.gone, 0, (-step_ns).clip(min=0))
+        ready_ns = launched_ns + np.where(edited.gone, 0, queue.latency_ns + edited.duration_ns)
+        waiting = np.flatnonzero((queue.waits_for >= 0) & ~edited.gone)
+        waited_for = np.searchsorted(queue.launched_ns, waits.end_ns[holding])
+        position = np.concatenate([np.maximum.accumulate(waited_for), waiting])
+        culprit = np.concatenate([waits.ended_by[holding], queue.waits_for[waiting]])
+        late_ns = np.concatenate([
+            waits.end_ns[holding] - queue.end_ns[waits.ended_by[holding].clip(min=0)] if len(queue.end_ns) else holding,
+            queue.delay_ns[waiting],
+        ])  # fmt: skip
+        order = np.argsort(position, kind="stable")  # where both stand at one place, the host's wait comes first
+        self._is_wait = (order < len(holding)).tolist()
+        culprit, late_ns, position = culprit[order], late_ns[order], position[order]
+        bounds = np.concatenate([[0], position, [len(queue.work)]])
         culprit_at = culprit.clip(min=0)
         segment = np.searchsorted(bounds, culprit_at, side="right") - 1
-        begun = np.zeros(len(holding), dtype=np.int64)
-        after = np.zeros(len(holding), dtype=np.int64)
-        self.highest: list[list[int]] = []
+        begun, after = np.zeros(len(culprit), dtype=np.int64), np.zeros(len(culprit), dtype=np.int64)
+        target = np.zeros(len(culprit), dtype=np.int64)
+        target_row = np.where(order >= len(holding), position, NONE)
+        self._highest: list[list[int]] = []
         self._last_total: list[int] = []
-        for code in range(int(streams.stream.max(initial=-1)) + 1):
-            rows = np.flatnonzero(streams.stream == code)
+        for code in range(int(queue.stream.max(initial=-1)) + 1):
+            rows = np.flatnonzero(queue.stream == code)
             total = np.cumsum(advance_ns[rows])
-            before = launched_ns[rows] - (total - advance_ns[rows])
+            before = ready_ns[rows] - total
             inside = np.searchsorted(rows, bounds)
-            self.highest.append(greatest(before, inside[:-1], inside[1:]).tolist())
+            self._highest.append(greatest(before, inside[:-1], inside[1:]).tolist())
             self._last_total.append(int(total[-1]))
-            mine = np.flatnonzero((culprit >= 0) & (streams.stream[culprit_at] == code)) if len(rows) else rows
+            mine = np.flatnonzero((culprit >= 0) & (queue.stream[culprit_at] == code))
             place = np.searchsorted(rows, culprit[mine])
             begun[mine] = greatest(before, inside[segment[mine]], place + 1)
-            late = streams.wait_end_ns[holding[mine]] - streams.end_ns[culprit[mine]]
-            after[mine] = total[place] - streams.early_ns[culprit[mine]] + late
-        columns = (_codes(streams, culprit_at), segment.tolist(), begun.tolist(), after.tolist())
+            after[mine] = total[place] - early_ns[culprit[mine]] + late_ns[mine]
+            aimed = np.flatnonzero((target_row >= 0) & (queue.stream[target_row.clip(min=0)] == code))
+            row = target_row[aimed]
+            target[aimed] = edited.duration_ns[row] - total[np.searchsorted(rows, row)]
+        self._target = target.tolist()
+        self._target_stream = _codes(queue, target_row.clip(min=0))
+        columns = (_codes(queue, culprit_at), segment.tolist(), begun.tolist(), after.tolist())
         self._culprits: list[tuple[int, int, int, int]] = list(zip(*columns, strict=True))
-        self._reached = [[streams.free_ns] for _ in self.highest]
+        self._reached = [[free_ns] for _ in self._highest]
         self._shifts: list[int] = []
 
-    def run_all(self, wait_start_ns: list[int], wait_end_ns: list[int], skipped: list[bool]) -> int:
-        """Run each segment, with the host later by what the waits before it took more; returns that after the last.
+    def run_all(self, wait_start_ns: Int64s, wait_end_ns: Int64s, skipped: Bools) -> tuple[int, int]:
+        """Run each segment, with the host later by what the waits before it took more; returns that after the last, and
+        how long the host waited.
 
-        What a wait ended with has ended by what its stream had reached before, or by what was launched in between.
+        What somebody waited for has ended by what its stream had reached before, or by what was launched in between.
         """
-        streams, shifts, shift = list(zip(self._reached, self.highest, strict=True)), self._shifts, 0
-        waits = zip(wait_start_ns, wait_end_ns, skipped, self._culprits, strict=True)
-        for i, (start, end, is_skipped, (stream, segment, begun, after)) in enumerate(waits):
+        streams, shifts, shift, waited = list(zip(self._reached, self._highest, strict=True)), self._shifts, 0, 0
+        waits = iter(zip(wait_start_ns.tolist(), wait_end_ns.tolist(), skipped.tolist(), strict=True))
+        for i, (is_wait, (stream, segment, begun, after)) in enumerate(zip(self._is_wait, self._culprits, strict=True)):
             shifts.append(shift)
             for reached, highest in streams:
                 latest, raised = reached[i], highest[i] + shift
                 reached.append(raised if raised > latest else latest)
+            if not is_wait:
+                ended = max(self._reached[stream][segment], begun + shifts[segment]) + after
+                waiting = self._reached[self._target_stream[i]]
+                waiting[-1] = max(waiting[-1], ended + self._target[i])
+                continue
+            start, end, is_skipped = next(waits)
             if is_skipped:
                 shift -= end - start
             else:
                 freed = max(self._reached[stream][segment], begun + shifts[segment]) + after
+                waited += max(0, freed - start - shift)
                 shift = max(start + shift, freed) - end
         for reached, highest in streams:
             reached.append(max(reached[-1], highest[-1] + shift))
-        return shift
+        return shift, waited
 
     def last_ends_ns(self) -> list[int]:
         return [reached[-1] + total for reached, total in zip(self._reached, self._last_total, strict=True)]
 
 
-def _codes(streams: Streams, work: Rows) -> list[int]:
+def _codes(queue: Queue, work: Rows) -> list[int]:
     """The stream of each piece of work; of none where nothing ran."""
-    return streams.stream[work].tolist() if len(streams.stream) else [0] * len(work)
+    return queue.stream[work].tolist() if len(queue.stream) else [0] * len(work)

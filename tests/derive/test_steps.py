@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from profkit.derive.repetition import find_period
-from profkit.derive.steps import Steps, find_steps, measured_numbers
-from profkit.derive.tree import build_tree
-from tests.traces import annotation, kernel, mark, op, pause, python, step, trace_of
+from profkit.derive.facts import Facts
+from profkit.derive.steps import Steps, measured_numbers
+from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, step, trace_of
 
 
 def _steps(events) -> Steps:
-    trace = trace_of(events)
-    return find_steps(trace, build_tree(trace))
+    return facts_of(events).steps
 
 
 def _windows(steps: Steps) -> list[tuple[int, int]]:
@@ -36,9 +35,9 @@ def test_the_profilers_own_marks_come_first():
 def test_the_measured_steps_are_numbered_as_the_profiler_numbered_them():
     events = [step(8, 0, 100), mark(0, 1, 5), step(9, 100, 10), step(10, 110, 10), op("aten::mul", 0, 1)]
     trace = trace_of(events)
-    assert measured_numbers(trace, find_steps(trace, build_tree(trace))) == (9, 10)
+    assert measured_numbers(trace, Facts(trace).steps) == (9, 10)
     unnumbered = trace_of([op("aten::mul", 0, 1)])
-    assert measured_numbers(unnumbered, find_steps(unnumbered, build_tree(unnumbered))) is None
+    assert measured_numbers(unnumbered, Facts(unnumbered).steps) is None
 
 
 def test_marks_of_another_thread_are_not_steps_of_the_main_one():
@@ -159,7 +158,7 @@ def test_a_recording_of_one_instant_still_has_a_step(event):
 
 def test_the_main_thread_is_the_one_with_the_most_work_not_the_one_with_open_python_frames():
     trace = trace_of([python("threading.py(1): run", 0, 500, tid=9), op("aten::mm", 0, 20, tid=2), op("a", 0, 10)])
-    lane = find_steps(trace, build_tree(trace)).main_lane
+    lane = Facts(trace).steps.main_lane
     assert trace.lanes[lane].thread == "2"
 
 

@@ -77,14 +77,14 @@ def _reading() -> Facts:
 
 
 def test_going_on_instead_of_waiting_gives_back_what_the_device_then_does_earlier():
-    """The second kernel would be launched at 40 and start when the first ends, with its 5 us of launching."""
+    """The second kernel would be launched at 40 and stand in the queue when the first ends: 1.5 us pass between two."""
     facts = _reading()
-    assert _replay_us(facts, unblock(_rows(facts, SYNC))) == (200, 135)
+    assert _replay_us(facts, unblock(_rows(facts, SYNC))) == (200, 131.5)
 
 
 def test_a_wait_inside_a_removed_event_holds_nobody_up():
     facts = _reading()
-    assert _replay_us(facts, remove(_rows(facts, "aten::item"))) == (200, 135)
+    assert _replay_us(facts, remove(_rows(facts, "aten::item"))) == (200, 131.5)
 
 
 def test_removing_what_stands_before_a_wait_only_lengthens_it():
@@ -178,3 +178,70 @@ def test_the_profilers_own_wait_is_not_replayed():
 def test_without_the_devices_side_a_wait_has_no_price():
     facts = facts_of([step(0, 0, 100), op("aten::item", 5, 50), runtime(SYNC, 10, 40)])
     assert _replay_us(facts, unblock(_rows(facts, SYNC))) == (100, 100)
+
+
+def test_the_latency_of_a_launch_is_no_charge_while_earlier_work_runs():
+    """Idle, a kernel starts 10 us after its launch; the second one was launched while the first ran."""
+    facts = facts_of([
+        step(0, 0, 100), op("aten::mm", 1, 2),
+        runtime(LAUNCH, 5, 2, correlation=1), kernel("first", 15, 40, correlation=1),
+        runtime(LAUNCH, 50, 2, correlation=2), kernel("second", 60, 45, correlation=2),
+    ])  # fmt: skip
+    assert _replay_us(facts, Edit()) == (105, 105)
+    assert _replay_us(facts, shrink_work(facts.launches.work[:1], _ns(30), 0.1)) == (105, 105)  # launched at 50 anyway
+    assert _replay_us(facts, remove(_rows(facts, "aten::mm"))) == (105, 103)
+
+
+def _two_streams(waits: bool) -> Facts:
+    """A collective that starts when the gradient is there, 2 us after, or by itself 40 us later."""
+    start = 112 if waits else 150
+    return facts_of([
+        step(0, 0, 60), op("aten::mm", 1, 2),
+        runtime(LAUNCH, 5, 2, correlation=1), kernel("gradient", 10, 100, correlation=1),
+        runtime(LAUNCH, 8, 2, correlation=2), kernel("ncclAllReduce", start, 50, correlation=2, stream=20),
+    ])  # fmt: skip
+
+
+def test_a_stream_that_waits_for_another_goes_on_when_that_one_has_come_so_far():
+    facts = _two_streams(waits=True)
+    assert _replay_us(facts, Edit()) == (162, 162)
+    assert _replay_us(facts, shrink_work(facts.launches.work[:1], _ns(60), 0.1)) == (162, 122)
+
+
+def test_a_stream_that_starts_late_for_no_reason_in_the_recording_still_does():
+    facts = _two_streams(waits=False)
+    assert _replay_us(facts, shrink_work(facts.launches.work[:1], _ns(60), 0.1)) == (200, 200)
+
+
+def _full_queue() -> Facts:
+    """Kernels of 100 us, one launch every 10 us; 300 may be outstanding, and then each waits until a place is free."""
+    events, returned = [op("aten::mm", 1, 1)], 0
+    for n in range(400):
+        started = max(returned + 5, 5)
+        freed = 20 + 100 * (n - 299)  # when the kernel 300 before has ended
+        returned = max(started + 5, freed) if n >= 300 else started + 5
+        events += [runtime(LAUNCH, started, returned - started, correlation=n + 1)]
+        events += [kernel("mm", 20 + 100 * n, 100, correlation=n + 1)]
+    return facts_of([step(0, 0, returned + 1_000), *events])
+
+
+def test_a_launch_into_a_full_queue_is_a_wait_and_no_work_of_the_host():
+    facts = _full_queue()
+    assert _replay_us(facts, Edit()) == (40_020, 40_020)
+    halved = shrink_work(facts.launches.work, np.full(400, 50_000, dtype=np.int64), 0.1)
+    assert _replay_us(facts, halved) == (40_020, 20_020)
+    tiny = shrink_work(facts.launches.work, np.full(400, 1_000, dtype=np.int64), 0.1)
+    assert _replay_us(facts, tiny) == (40_020, 4_665)  # 332 free launches of 10 us, 68 of 5, and 1,000 us at the end
+
+
+def test_a_host_that_ran_ahead_before_the_window_is_still_as_slow_as_it_is():
+    """The device is 1,000 us behind at the start. Where its work takes no time, the host's 100 us a step remain."""
+    events = [step(0, 0, 100), mark(1, 1, 2), op("aten::mm", 1, 1)]
+    for n in range(4):
+        at = 100 * n
+        events += [step(n, at, 100)] if n else []
+        events += [runtime(LAUNCH, at + 25, 5, correlation=n + 1), kernel("mm", 50 + 1000 * n, 1000, correlation=n + 1)]
+    facts = facts_of(events)
+    assert facts.steps.median_ns == 1_000_000
+    everything = shrink_work(facts.launches.work, np.full(4, 1_000, dtype=np.int64), 0.1)
+    assert _replay_us(facts, everything) == (3_000, 300)
