@@ -63,7 +63,7 @@ class Facts:
 
     @cached_property
     def steps(self) -> Steps:
-        return find_steps(self._recorded, self.tree, self.launches)
+        return find_steps(self._recorded, self.tree, self.launches, self.waits)
 
     @cached_property
     def repeats(self) -> Repeats:
@@ -100,7 +100,7 @@ class Facts:
 
     @cached_property
     def waits(self) -> Waits:
-        return find_waits(self.trace, self.tree, self.launches, self.calling)
+        return find_waits(self._recorded, self.tree, self.launches, self.calling)
 
     @cached_property
     def memory(self) -> Memory:

@@ -2,9 +2,8 @@
 
 ``record_function`` begins its range inside the frame of its own ``__enter__`` and inside what that calls
 (``_record_function_enter_new``), all of which return long before the range ends; so does a generator that yields inside
-``with record_function(…)``. Neither interval is wrong, and neither may be cut to fit the other's length: what lies in the
-tree below the range is all that ran in it. So in the tree such a frame ends where the range begins; its own duration
-stays what was recorded.
+``with record_function(…)``. Neither interval is wrong: what lies in the tree below the range is all that ran in it, so
+there such a frame ends where the range begins. Its own duration stays what was recorded.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ _ENTERING = "profiler::_record_function_enter"
 def tell_enclosing(trace: Trace) -> Bools:
     """The events in which a range may begin that outlives them."""
     entering = trace.where_name(lambda name: name.startswith(_ENTERING)) & (trace.events.category == Category.OPERATOR)
-    return entering | (trace.events.category == Category.PYTHON)
+    enclosing: Bools = entering | (trace.events.category == Category.PYTHON)
+    return enclosing
 
 
 def end_at_ranges(start_ns: Int64s, end_ns: Int64s, frames: Rows, ranges: Rows) -> None:

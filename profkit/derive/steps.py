@@ -21,6 +21,7 @@ from profkit.derive.intervals import stretches
 from profkit.derive.launches import Launches, find_fruitless_launches
 from profkit.derive.repetition import find_period
 from profkit.derive.tree import Tree
+from profkit.derive.waits import Waits
 from profkit.marks import STEP_MARK
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import distinct, median
@@ -48,8 +49,8 @@ _COMPILING = "(dynamo_timed)"
 
 
 class Steps(Struct, frozen=True):
-    """Steps in order. ``start_ns`` and ``end_ns`` are the host's, to which events of its threads belong, and device work
-    by its launch. From ``begun_ns``, when the step before was over, to ``done_ns`` is the time of the host and the
+    """Steps in order. ``start_ns`` and ``end_ns`` are the host's: events of its threads belong to the step that they
+    start in, and device work to the one that launched it. From ``begun_ns``, when the step before was over, to ``done_ns`` is the time of the host and the
     device together; without a device that is the same. ``measured`` marks the steps that the figures are taken from:
     neither located nor cold."""
 
@@ -119,14 +120,14 @@ def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
     return (int(numbers[0]), int(numbers[1])) if numbers and all(map(str.isdecimal, numbers)) else None
 
 
-def find_steps(trace: Trace, tree: Tree, launches: Launches) -> Steps:
+def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits) -> Steps:
     """The steps of ``trace``; always at least one."""
     lane = _main_lane(trace, tree)
     for find in (_annotated, _between_optimizer_steps, _between_batches, _numbered, _repeating, _repeated):
         windows = find(trace, tree, lane)
         if windows is not None:
-            return _finish(trace, launches, lane, *windows)
-    return _finish(trace, launches, lane, *_whole_window(trace))
+            return _finish(trace, launches, waits, lane, *windows)
+    return _finish(trace, launches, waits, lane, *_whole_window(trace))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -268,29 +269,36 @@ def _whole_window(trace: Trace) -> Windows:
     return np.array([start]), np.array([max(end, start + 1)]), _WINDOW
 
 
-def _finish(trace: Trace, launches: Launches, lane: int, start_ns: Int64s, end_ns: Int64s, source: str) -> Steps:
+def _finish(
+    trace: Trace, launches: Launches, waits: Waits, lane: int, start_ns: Int64s, end_ns: Int64s, source: str
+) -> Steps:
     events = trace.events
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == lane))
     located = _counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
     pause_ns = _sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
     compiled = _counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
-    begun_ns, done_ns = _when_done(trace, launches, start_ns, end_ns, is_window=source == _WINDOW)
+    waited = events.lane[waits.rows] == lane
+    waited_ns = _sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
+    if source == _WINDOW or not launches.work.size:
+        last_ns = events.ends_of(launches.work).max(initial=0)
+        begun_ns, done_ns = start_ns, np.maximum(end_ns, last_ns)
+    else:
+        begun_ns, done_ns = _when_done(trace, launches, start_ns, end_ns, waited_ns)
     whole = ~_lost_work(trace, launches, start_ns, end_ns)
     measured = _measured(done_ns - begun_ns - pause_ns, located, compiled, whole)
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
 
 
 def _when_done(
-    trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s, is_window: bool
+    trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s, waited_ns: Int64s
 ) -> tuple[Int64s, Int64s]:
-    """When the step before each was over, and when each was, on host and device. Before a whole recording that is taken
-    for one step there was none."""
+    """When the step before each was over, and when each was, on host and device.
+
+    Where the step before was not recorded, the device may still be at its work. The step then takes no less than the
+    host was at work in it, which is its time less what it waited for the device, ``waited_ns``.
+    """
     events = trace.events
-    if not launches.work.size:
-        return start_ns, end_ns
-    if is_window:
-        return start_ns, np.maximum(end_ns, events.ends_of(launches.work).max())
     order = np.argsort(launches.launched_ns, kind="stable")
     launched_ns = launches.launched_ns[order]
     reached_ns = np.maximum.accumulate(events.ends_of(launches.work[order]))
@@ -298,7 +306,14 @@ def _when_done(
     done_ns = np.maximum(end_ns, reached_ns[np.searchsorted(launched_ns, end_ns)])
     begun_ns = np.maximum(start_ns, reached_ns[np.searchsorted(launched_ns, start_ns)])
     begun_ns = np.maximum(begun_ns, _unrecorded_work_until(trace, launches, start_ns, end_ns))
-    return np.minimum(begun_ns, done_ns), done_ns
+    at_work_ns = end_ns - start_ns - waited_ns
+    alone_ns = np.maximum(start_ns, np.minimum(begun_ns, done_ns - at_work_ns))
+    return np.where(_follow(start_ns, end_ns), begun_ns, alone_ns), done_ns
+
+
+def _follow(start_ns: Int64s, end_ns: Int64s) -> Bools:
+    """Which of the steps follow one that was recorded."""
+    return np.append(False, start_ns[1:] - end_ns[:-1] <= _BACKLOG_NS)
 
 
 def _unrecorded_work_until(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Int64s:
@@ -308,9 +323,8 @@ def _unrecorded_work_until(trace: Trace, launches: Launches, start_ns: Int64s, e
     linked = np.flatnonzero(launches.call >= 0)
     linked = linked[np.argsort(launches.launched_ns[linked], kind="stable")]
     ends_ns = np.sort(events.ends_of(launches.work))
-    follows = np.append(False, start_ns[1:] - end_ns[:-1] <= _BACKLOG_NS)
     first = np.searchsorted(launches.launched_ns[linked], start_ns)
-    for step in np.flatnonzero(~follows & (first < len(linked))).tolist():
+    for step in np.flatnonzero(~_follow(start_ns, end_ns) & (first < len(linked))).tolist():
         piece = linked[first[step]]
         begun_ns = int(events.start_ns[launches.work[piece]])
         launched_ns = int(events.ends_of(launches.call[[piece]])[0])

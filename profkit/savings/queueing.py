@@ -34,4 +34,5 @@ def find_full_queue(events: Events, queue: Queue, call: Rows) -> Rows:
     depth = int(outstanding[is_long].max(initial=0))
     if depth < _LEAST_DEPTH:
         return calls[:0]
-    return calls[is_long & (outstanding >= depth - _NEARLY)]
+    full: Rows = calls[is_long & (outstanding >= depth - _NEARLY)]
+    return full

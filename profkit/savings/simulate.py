@@ -22,7 +22,7 @@ from profkit.savings.edits import Edit
 from profkit.savings.hiccups import hiccups_ns
 from profkit.savings.queueing import find_full_queue
 from profkit.savings.streams import Edited, HostWaits, Queue, find_waits_for, replay_streams
-from profkit.trace.events import NONE, Category, Int64s, Rows
+from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import among, median
 
 

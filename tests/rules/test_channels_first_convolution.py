@@ -130,9 +130,9 @@ def transposing(name: str, duration: float = 20, times: int = 4) -> Any:
         before = name if i < times else "other"
         events += [
             step(i, at, 100), op("aten::conv2d", at + 5, 20),
-            runtime("cudaLaunchKernel", at + 6, 3, correlation=first),
+            runtime("cudaLaunchKernel", at + 6, 0.05, correlation=first),
             kernel(before, at + 10, duration, correlation=first),
-            runtime("cudaLaunchKernel", at + 10, 3, correlation=second),
+            runtime("cudaLaunchKernel", at + 6.1, 0.05, correlation=second),
             kernel("conv", at + 10 + duration, 40, correlation=second),
             runtime("cudaDeviceSynchronize", at + 30, 25 + duration),
         ]  # fmt: skip
