@@ -37,10 +37,10 @@ from profkit.judging import Judged, gather, judging_tasks, weigh
 from profkit.rules.base import Trial
 from profkit.run import Run
 from profkit.savings.edits import combine
-from profkit.savings.simulate import measured_saving, predict_saving, step_time_ns
+from profkit.savings.simulate import measured_saving, predict_saving
+from profkit.savings.step_time import step_time
 from profkit.trace.containers import OnProgress
 from profkit.trace.reading import read_trace
-from profkit.trace.values import median
 from profkit.trace.workers import read_workers
 from profkit.units import format_time
 
@@ -207,16 +207,15 @@ def _describe_steps(facts: Facts) -> str:
 
 
 def _time(facts: Facts) -> Timing:
-    steps, reference = facts.steps, facts.run.reference_step_ns
-    unprofiled = int(median(reference)) if reference else None
-    mean_ns = max(float(steps.duration_ns[steps.measured].mean()), 1.0)
-    scale = step_time_ns(facts) / mean_ns
+    steps, found = facts.steps, step_time(facts)
+    mean_ns = steps.measured_ns / max(steps.measured_count, 1)
+    scale = found.ns / mean_ns
     return Timing(
         steps=steps.measured_count,
         step_time_ns=steps.median_ns,
         steps_from=_describe_steps(facts),
-        unprofiled_step_time_ns=unprofiled,
-        profiler_overhead_fraction=steps.median_ns / unprofiled - 1 if unprofiled else None,
+        unprofiled_step_time_ns=found.unrecorded_ns,
+        profiler_overhead_fraction=found.recorded_ns / found.unrecorded_ns - 1 if found.unrecorded_ns else None,
         measured_steps=measured_numbers(facts.trace, steps) if _is_counted(facts.run) else None,
         shares=tuple(TimeShare(label, int(time * scale), time / mean_ns) for label, time in facts.shares),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from profkit.derive import shares
 from profkit.derive.carrying import Repeats, allocated_bytes, carry_shapes, match_located
 from profkit.derive.device import Device, describe_device
-from profkit.derive.distortion import find_overhead
+from profkit.derive.distortion import estimate_overhead, find_overhead
 from profkit.derive.intervals import NOTHING, Intervals
 from profkit.derive.launches import Launches, link_launches
 from profkit.derive.lines import Lines, find_lines
@@ -124,12 +124,14 @@ class Facts:
 
     @cached_property
     def overhead(self) -> Intervals:
-        """What the recording itself added to the host's time in the measured steps; nothing where no step was timed
-        without it."""
-        if not self.run.reference_step_ns:
-            return NOTHING
-        on_lanes = self.serial_lanes[self.trace.events.lane]
-        return find_overhead(self.trace, self.tree, self.steps, on_lanes & self.measured, self.run)
+        """What the recording itself added to the host's time in the measured steps: by steps that were timed without
+        it, else, with a device, estimated; nothing where neither tells."""
+        in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
+        if self.run.reference_step_ns:
+            return find_overhead(self.trace, self.tree, self.steps, in_steps, self.run)
+        if self.device.present and not self.trace.recording.kind:
+            return estimate_overhead(self.trace, self.tree, in_steps, self.waits)
+        return NOTHING
 
     @cached_property
     def loading(self) -> Bools:

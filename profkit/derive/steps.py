@@ -17,8 +17,9 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.backward import backward_nodes
+from profkit.derive.completion import counts_inside, lost_work, sums_inside, when_done
 from profkit.derive.intervals import stretches
-from profkit.derive.launches import Launches, find_fruitless_launches
+from profkit.derive.launches import Launches
 from profkit.derive.repetition import find_period
 from profkit.derive.tree import Tree
 from profkit.derive.waits import Waits
@@ -40,19 +41,15 @@ _MANY = 64
 _WINDOW = "the whole recording, as one step"
 _COLD_FACTOR = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
-_BACKLOG_NS = 1_000_000
-"""Work on an idle device starts 5 to 20 us after its launch; a millisecond means that something ran before it."""
-_LOST = 0.05
-"""A step that misses the work of more launches than that is no measure of the device's time, where others do not."""
 _COMPILING = "(dynamo_timed)"
 """How the names of what PyTorch's compiler does end (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
 
 class Steps(Struct, frozen=True):
     """Steps in order. ``start_ns`` and ``end_ns`` are the host's: events of its threads belong to the step that they
-    start in, and device work to the one that launched it. From ``begun_ns``, when the step before was over, to ``done_ns`` is the time of the host and the
-    device together; without a device that is the same. ``measured`` marks the steps that the figures are taken from:
-    neither located nor cold."""
+    start in, and device work to the one that launched it. From ``begun_ns``, when the step before was over, to
+    ``done_ns`` is the time of host and device together; without a device that is the same. ``measured`` marks the steps
+    that the figures are taken from: neither located nor cold."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -274,72 +271,20 @@ def _finish(
 ) -> Steps:
     events = trace.events
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == lane))
-    located = _counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
+    located = counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
-    pause_ns = _sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
-    compiled = _counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
+    pause_ns = sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
+    compiled = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
     waited = events.lane[waits.rows] == lane
-    waited_ns = _sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
+    waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == _WINDOW or not launches.work.size:
         last_ns = events.ends_of(launches.work).max(initial=0)
         begun_ns, done_ns = start_ns, np.maximum(end_ns, last_ns)
     else:
-        begun_ns, done_ns = _when_done(trace, launches, start_ns, end_ns, waited_ns)
-    whole = ~_lost_work(trace, launches, start_ns, end_ns)
+        begun_ns, done_ns = when_done(trace, launches, start_ns, end_ns, waited_ns)
+    whole = ~lost_work(trace, launches, start_ns, end_ns)
     measured = _measured(done_ns - begun_ns - pause_ns, located, compiled, whole)
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
-
-
-def _when_done(
-    trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s, waited_ns: Int64s
-) -> tuple[Int64s, Int64s]:
-    """When the step before each was over, and when each was, on host and device.
-
-    Where the step before was not recorded, the device may still be at its work. The step then takes no less than the
-    host was at work in it, which is its time less what it waited for the device, ``waited_ns``.
-    """
-    events = trace.events
-    order = np.argsort(launches.launched_ns, kind="stable")
-    launched_ns = launches.launched_ns[order]
-    reached_ns = np.maximum.accumulate(events.ends_of(launches.work[order]))
-    reached_ns = np.append(np.iinfo(np.int64).min, reached_ns)
-    done_ns = np.maximum(end_ns, reached_ns[np.searchsorted(launched_ns, end_ns)])
-    begun_ns = np.maximum(start_ns, reached_ns[np.searchsorted(launched_ns, start_ns)])
-    begun_ns = np.maximum(begun_ns, _unrecorded_work_until(trace, launches, start_ns, end_ns))
-    at_work_ns = end_ns - start_ns - waited_ns
-    alone_ns = np.maximum(start_ns, np.minimum(begun_ns, done_ns - at_work_ns))
-    return np.where(_follow(start_ns, end_ns), begun_ns, alone_ns), done_ns
-
-
-def _follow(start_ns: Int64s, end_ns: Int64s) -> Bools:
-    """Which of the steps follow one that was recorded."""
-    return np.append(False, start_ns[1:] - end_ns[:-1] <= _BACKLOG_NS)
-
-
-def _unrecorded_work_until(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-    """Until when the device was at work that is not in the recording, where a step follows none that was recorded:
-    until its first work began, where that had been waiting for long with nothing recorded before it. 0: not at all."""
-    events, until_ns = trace.events, np.zeros(len(start_ns), dtype=np.int64)
-    linked = np.flatnonzero(launches.call >= 0)
-    linked = linked[np.argsort(launches.launched_ns[linked], kind="stable")]
-    ends_ns = np.sort(events.ends_of(launches.work))
-    first = np.searchsorted(launches.launched_ns[linked], start_ns)
-    for step in np.flatnonzero(~_follow(start_ns, end_ns) & (first < len(linked))).tolist():
-        piece = linked[first[step]]
-        begun_ns = int(events.start_ns[launches.work[piece]])
-        launched_ns = int(events.ends_of(launches.call[[piece]])[0])
-        idle_since = int(np.searchsorted(ends_ns, launched_ns)) == int(np.searchsorted(ends_ns, begun_ns, side="right"))
-        if idle_since and begun_ns - launched_ns > _BACKLOG_NS and launched_ns < end_ns[step]:
-            until_ns[step] = begun_ns
-    return until_ns
-
-
-def _lost_work(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Bools:
-    """The steps of which too much of the device's work is missing."""
-    calls, fruitless = find_fruitless_launches(trace, launches)
-    called_ns = trace.events.start_ns[calls]
-    lost = _sums_inside(start_ns, end_ns, called_ns, fruitless.astype(np.int64))
-    return lost > _LOST * _counts_inside(start_ns, end_ns, called_ns)
 
 
 def compiling(trace: Trace) -> Bools:
@@ -360,14 +305,3 @@ def _measured(duration_ns: Int64s, located: Bools, compiled: Bools, whole: Bools
     if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_FACTOR * median(duration_ns[chosen[1:]]):
         measured[chosen[0]] = False
     return measured
-
-
-def _counts_inside(start_ns: Int64s, end_ns: Int64s, times_ns: Int64s) -> Int64s:
-    return _sums_inside(start_ns, end_ns, times_ns, np.ones(len(times_ns), dtype=np.int64))
-
-
-def _sums_inside(start_ns: Int64s, end_ns: Int64s, times_ns: Int64s, values: Int64s) -> Int64s:
-    order = np.argsort(times_ns, kind="stable")
-    sums = np.concatenate([[0], np.cumsum(values[order])]).astype(np.int64)
-    times = times_ns[order]
-    return sums[np.searchsorted(times, end_ns)] - sums[np.searchsorted(times, start_ns)]

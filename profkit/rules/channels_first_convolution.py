@@ -49,7 +49,7 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.edits import Edit, remove
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time

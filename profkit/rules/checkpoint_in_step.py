@@ -37,7 +37,7 @@ from profkit.marks import SAVE_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
 from profkit.savings.edits import remove, shrink
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Rows
 from profkit.units import format_count, format_share, format_time
 

@@ -54,7 +54,8 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import call_ns, computing_ns, scale_operators
 from profkit.savings.edits import combine, unblock
-from profkit.savings.simulate import replay, step_time_ns
+from profkit.savings.replay import replay
+from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
 from profkit.units import format_bytes, format_count, format_share
@@ -137,7 +138,7 @@ def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     else:
         growth = _find_growth(facts, rows, _describe(facts, rows))
     steps = max(facts.steps.measured_count, 1)
-    if saved - growth.longer_ns / steps / max(step_time_ns(facts), 1) < _LOW:
+    if saved - growth.longer_ns / steps / max(step_time(facts).ns, 1) < _LOW:
         return
     count = per_step(facts, waits.rows[inside])
     yield Suspicion(
@@ -166,7 +167,7 @@ def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     growth = _find_growth(facts, rows, found)
     kept = (passes + growth.longer_ns) / max(spent, 1.0)
     steps = max(facts.steps.measured_count, 1)
-    if spent * (1 - kept) / steps < _LOW * step_time_ns(facts):
+    if spent * (1 - kept) / steps < _LOW * step_time(facts).ns:
         return
     size = int(found.tensor_bytes.sum()) // steps
     yield Suspicion(

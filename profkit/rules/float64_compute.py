@@ -56,8 +56,8 @@ from profkit.rules.pricing import run_in_both, scale_with_backward
 from profkit.run import Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
+from profkit.savings.replay import replay
 from profkit.savings.roofline import is_convolution, work_of
-from profkit.savings.simulate import replay
 from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count

@@ -40,7 +40,7 @@ from profkit.marks import GC_AUTOMATIC, GC_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, picked_one_by_one, share_of_steps, spent_ns
 from profkit.savings.edits import remove
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time

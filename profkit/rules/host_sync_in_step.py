@@ -44,7 +44,7 @@ from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
 from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns
 from profkit.savings.edits import remove, unblock
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_share, format_time

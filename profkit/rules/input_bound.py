@@ -59,7 +59,7 @@ from profkit.rules.evidence import (
 )
 from profkit.run import HandingOver
 from profkit.savings.edits import remove, shrink
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import among
 from profkit.units import format_count, format_share, format_time

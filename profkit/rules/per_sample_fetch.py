@@ -37,7 +37,7 @@ from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import PICKS, loader_places, named_operators, picked_one_by_one, share_of_steps, spent_ns
 from profkit.savings.edits import shrink
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_time

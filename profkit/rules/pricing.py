@@ -13,7 +13,7 @@ from profkit.rules.base import Trial
 from profkit.rules.evidence import Floats, backward_of, spent_ns
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import quantile
 

@@ -47,7 +47,8 @@ from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
 from profkit.rules.evidence import backward_of, locations_of, program_operators, remarked, sites_by_time, spent_ns
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
-from profkit.savings.simulate import replay, step_time_ns
+from profkit.savings.replay import replay
+from profkit.savings.step_time import step_time
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_share
@@ -93,7 +94,7 @@ def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
     if saved * (1 - _UNCERTAINTY) < _WORTH:
         return
     places = _places(facts, rows, found)
-    per_step = round(found.sleeps * step_time_ns(facts) / 1e9)
+    per_step = round(found.sleeps * step_time(facts).ns / 1e9)
     yield Suspicion(
         message=f"Operators run on {format_count(found.threads, 'thread')} and the program has "
         f"{format_count(found.cpus, 'CPU')}: its threads go to sleep {per_step:,} times a step, and waking them takes "

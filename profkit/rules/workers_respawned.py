@@ -46,7 +46,7 @@ from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import asked_of_workers, begins_an_iterator, loader_places, share_of_steps, spent_ns
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_time

@@ -172,6 +172,21 @@ def replay_streams(queue: Queue, waits: HostWaits, edited: Edited, host_end_ns: 
     return Outcome(host_ns, max(places.last_ends_ns(), default=host_ns), waited_ns)
 
 
+class _Pace(Struct, frozen=True):
+    """For each piece of work when it would end on a free stream, ``ready_ns``, by how much it moves its stream's end,
+    ``advance_ns``, and how long before that end it ends itself, where pieces overlap, ``early_ns``."""
+
+    ready_ns: Int64s
+    advance_ns: Int64s
+    early_ns: Int64s
+
+    @classmethod
+    def of(cls, queue: Queue, edited: Edited, launched_ns: Int64s) -> _Pace:
+        moved_ns = np.where(edited.gone, 0, queue.gap_ns + edited.duration_ns)
+        ready_ns = launched_ns + np.where(edited.gone, 0, queue.latency_ns + edited.duration_ns)
+        return cls(ready_ns, moved_ns.clip(min=0), (-moved_ns).clip(min=0))
+
+
 class _Places:
     """The places in launch order where the host waits or a stream waits for another, and the segments between them.
 
@@ -182,18 +197,13 @@ class _Places:
     def __init__(
         self, queue: Queue, edited: Edited, launched_ns: Int64s, waits: HostWaits, holding: Rows, free_ns: int
     ) -> None:
-        step_ns = queue.gap_ns + edited.duration_ns
-        advance_ns = np.where(edited.gone, 0, step_ns.clip(min=0))
-        early_ns = np.where(edited.gone, 0, (-step_ns).clip(min=0))
-        ready_ns = launched_ns + np.where(edited.gone, 0, queue.latency_ns + edited.duration_ns)
+        pace = _Pace.of(queue, edited, launched_ns)
         waiting = np.flatnonzero((queue.waits_for >= 0) & ~edited.gone)
         waited_for = np.searchsorted(queue.launched_ns, waits.end_ns[holding])
         position = np.concatenate([np.maximum.accumulate(waited_for), waiting])
         culprit = np.concatenate([waits.ended_by[holding], queue.waits_for[waiting]])
-        late_ns = np.concatenate([
-            waits.end_ns[holding] - queue.end_ns[waits.ended_by[holding].clip(min=0)] if len(queue.end_ns) else holding,
-            queue.delay_ns[waiting],
-        ])  # fmt: skip
+        ended_ns = np.append(queue.end_ns, 0)[waits.ended_by[holding]]  # the last one is for waits that nobody looks at
+        late_ns = np.concatenate([waits.end_ns[holding] - ended_ns, queue.delay_ns[waiting]])
         order = np.argsort(position, kind="stable")  # where both stand at one place, the host's wait comes first
         self._is_wait = (order < len(holding)).tolist()
         culprit, late_ns, position = culprit[order], late_ns[order], position[order]
@@ -207,15 +217,15 @@ class _Places:
         self._last_total: list[int] = []
         for code in range(int(queue.stream.max(initial=-1)) + 1):
             rows = np.flatnonzero(queue.stream == code)
-            total = np.cumsum(advance_ns[rows])
-            before = ready_ns[rows] - total
+            total = np.cumsum(pace.advance_ns[rows])
+            before = pace.ready_ns[rows] - total
             inside = np.searchsorted(rows, bounds)
             self._highest.append(greatest(before, inside[:-1], inside[1:]).tolist())
             self._last_total.append(int(total[-1]))
             mine = np.flatnonzero((culprit >= 0) & (queue.stream[culprit_at] == code))
             place = np.searchsorted(rows, culprit[mine])
             begun[mine] = greatest(before, inside[segment[mine]], place + 1)
-            after[mine] = total[place] - early_ns[culprit[mine]] + late_ns[mine]
+            after[mine] = total[place] - pace.early_ns[culprit[mine]] + late_ns[mine]
             aimed = np.flatnonzero((target_row >= 0) & (queue.stream[target_row.clip(min=0)] == code))
             row = target_row[aimed]
             target[aimed] = edited.duration_ns[row] - total[np.searchsorted(rows, row)]

@@ -21,7 +21,7 @@ from repeat_trace import repeat
 
 from profkit.diagnosing import read_facts
 from profkit.savings.edits import Edit, unblock
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 
 
 def main(source: Path, megabytes: float = 200, runs: int = 5) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.savings.edits import Edit
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from tests.traces import rows_named
 
 SYNC = "cudaStreamSynchronize"

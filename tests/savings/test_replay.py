@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from profkit.derive.facts import Facts
 from profkit.run import Run
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans, shrink_work, unblock
-from profkit.savings.simulate import Replay, predict_saving, replay
+from profkit.savings.replay import Replay, replay
+from profkit.savings.simulate import predict_saving
 from tests.savings.replaying import LAUNCH, SYNC, _ns, _replay_us, _rows
 from tests.traces import annotation, facts_of, kernel, mark, op, pause, runtime, step
 

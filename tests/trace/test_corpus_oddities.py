@@ -15,7 +15,7 @@ from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
 from profkit.health import check_recording
 from profkit.savings.edits import Edit
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Trace
 from tests.traces import (
     facts_of,

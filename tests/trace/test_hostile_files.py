@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from profkit.derive.facts import Facts
 from profkit.errors import ProfkitError, UnreadableInput
 from profkit.savings.edits import Edit
-from profkit.savings.simulate import replay
+from profkit.savings.replay import replay
 from profkit.trace import containers
 from profkit.trace.events import Category
 from profkit.trace.kineto import read_kineto

@@ -1,0 +1,160 @@
+"""The replay: how long the measured steps would take with an edit applied.
+
+The host is one timeline: its threads wait for each other (the main thread for the autograd thread), so time taken out
+of one is taken out of all. Each stream runs its work in order (see `profkit.savings.streams`); a wait of the host ends
+when the work that it ended with in the recording has ended, and a launch into a full queue when a place in it is free.
+What was launched before the window stays as it was. Without an edit this reproduces the recording; with one, times move
+by what the dependencies allow, so a wait hidden behind a busy device is worth nothing.
+
+The steps take what the slower of the two takes: from the end of the step before until host and device are done, or the
+time that the host is at work and does not wait for the device, where it had run ahead before the window.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.derive.intervals import Intervals, union
+from profkit.savings.edits import Edit
+from profkit.savings.hiccups import hiccups_ns
+from profkit.savings.queueing import find_full_queue
+from profkit.savings.streams import Edited, HostWaits, Queue, find_waits_for, replay_streams
+from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.values import among
+
+
+class Replay(Struct, frozen=True):
+    """Length of the measured window as recorded and with the edit, in nanoseconds."""
+
+    recorded_ns: int
+    edited_ns: int
+
+    @property
+    def fraction(self) -> float:
+        """Share of the window that the edit gives back, never negative."""
+        return max(0.0, (self.recorded_ns - self.edited_ns) / max(self.recorded_ns, 1))
+
+
+def replay(facts: Facts, edit: Edit) -> Replay:
+    """Replay the measured steps without what the recording added to them, and then with ``edit`` applied too."""
+    unedited, edited = facts.once(_unedited), _run(facts, edit)
+    least_ns = min(edited.working_ns, unedited.together_ns)
+    edited_ns = max(0, edited.together_ns, least_ns) + hiccups_ns(facts, edit, _removed_host_time(facts, edit))
+    return Replay(max(0, unedited.together_ns), edited_ns)
+
+
+class _Lengths(Struct, frozen=True):
+    """From the end of the step before the measured ones until host and device are done with them; and how long the host
+    was at work meanwhile and did not wait for the device."""
+
+    together_ns: int
+    working_ns: int
+
+
+def _unedited(facts: Facts) -> _Lengths:
+    return _run(facts, Edit())
+
+
+class _Window(Struct, frozen=True):
+    """The device's work that was launched in the measured steps, or before them and still kept the device busy then;
+    and the waits of the threads that take turns."""
+
+    queue: Queue
+    waits: HostWaits
+    free_ns: int
+
+
+def _run(facts: Facts, edit: Edit) -> _Lengths:
+    """The measured steps with the edit applied and without what the recording added. What lies between them takes what
+    it took."""
+    window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
+    edited, added, between = _removed_host_time(facts, edit), facts.overhead, facts.once(_outside_measured)
+    taken = union(np.concatenate([edited.start_ns, added.start_ns]), np.concatenate([edited.end_ns, added.end_ns]))
+    pauses = facts.once(_pauses)
+    taken = taken.minus(between).minus(pauses).clipped_to(start_ns, end_ns)
+    outcome = replay_streams(window.queue, window.waits, _applied(facts, edit, window, taken), end_ns, window.free_ns)
+    together_ns = max(outcome.host_end_ns, outcome.device_end_ns) - _begun_ns(facts) - _between_ns(facts)
+    working_ns = outcome.host_end_ns - start_ns - outcome.waited_ns - between.total_ns - pauses.total_ns
+    return _Lengths(together_ns, working_ns)
+
+
+def _begun_ns(facts: Facts) -> int:
+    """When the step before the first measured one was over."""
+    return int(facts.steps.begun_ns[facts.steps.measured].min())
+
+
+def _between_ns(facts: Facts) -> int:
+    """What lies between the measured steps: steps that are left out, what is in none, and profkit's pauses."""
+    steps, measured = facts.steps, facts.steps.measured
+    between_ns = (steps.begun_ns[measured][1:] - steps.done_ns[measured][:-1]).clip(min=0).sum()
+    return int(between_ns + steps.pause_ns[measured].sum())
+
+
+def _applied(facts: Facts, edit: Edit, window: _Window, taken: Intervals) -> Edited:
+    """Work launched before the window belongs to steps that are not looked at, and stays, as does that between measured
+    steps. Without the device's side of the recording nobody knows what waits hid."""
+    queue, longest = window.queue, np.iinfo(np.int64).max
+    kept_ns = np.full(len(facts.trace.events), longest, dtype=np.int64)
+    np.minimum.at(kept_ns, edit.work, edit.work_kept_ns)
+    looked_at = facts.steps.in_measured(queue.launched_ns)
+    duration_ns = np.minimum(queue.duration_ns, np.where(looked_at, kept_ns[queue.work], longest))
+    gone = (duration_ns <= 0) & (queue.duration_ns > 0)
+    ignored = among(window.waits.rows, edit.waits) & facts.device.present
+    return Edited(taken, duration_ns.clip(min=0), gone, ignored)
+
+
+def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
+    """What the edit takes out of the host's timeline: the tail of each shortened event and span."""
+    events, tree = facts.trace.events, facts.tree
+    serial = facts.serial_lanes[events.lane[edit.rows]]
+    start, end, kept = events.start_ns[edit.rows][serial], tree.end_ns[edit.rows][serial], edit.kept_ns[serial]
+    start = np.concatenate([start, edit.span_start_ns])
+    end = np.concatenate([end, edit.span_end_ns])
+    kept = np.concatenate([kept, edit.span_kept_ns])
+    added = facts.overhead  # what is kept is time of the program, so that much must lie outside of it
+    until = added.when_uncovered(start - added.covered_before(start) + kept)
+    return union(np.minimum(np.where(kept > 0, until, start), end), end)
+
+
+def _outside_measured(facts: Facts) -> Intervals:
+    """What of the host's window belongs to no measured step."""
+    steps = facts.steps
+    return union(steps.start_ns[steps.measured], steps.end_ns[steps.measured]).gaps(*steps.window_ns)
+
+
+def _pauses(facts: Facts) -> Intervals:
+    """Profkit's pauses in the measured steps."""
+    steps, events = facts.steps, facts.trace.events
+    rows = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == steps.main_lane) & facts.measured)
+    return union(events.start_ns[rows], events.ends_of(rows))
+
+
+def _window(facts: Facts) -> _Window:
+    events, launches = facts.trace.events, facts.launches
+    start_ns, end_ns = facts.steps.window_ns
+    launched_ns = launches.launched_ns
+    inside = (launched_ns < end_ns) & ((launched_ns >= start_ns) | (events.ends_of(launches.work) > start_ns))
+    order = np.flatnonzero(inside)
+    order = order[np.lexsort((events.start_ns[launches.work[order]], launched_ns[order]))]
+    free_ns = int(facts.device.inherited.end_ns.max(initial=start_ns))
+    queue = Queue.of(events, launches.work[order], launched_ns[order], free_ns)
+    return _Window(queue, _host_waits(facts, queue, launches.call[order]), free_ns)
+
+
+def _host_waits(facts: Facts, queue: Queue, call: Rows) -> HostWaits:
+    """The waits in the window of the threads that take turns, and the launches into a full queue among ``call``, the
+    calls that put the work of the queue there."""
+    events, waits, (start_ns, end_ns) = facts.trace.events, facts.waits, facts.steps.window_ns
+    rows = waits.rows[~waits.own & facts.serial_lanes[events.lane[waits.rows]]]
+    full = find_full_queue(events, queue, call)
+    full = full[facts.serial_lanes[events.lane[full]] & ~among(full, rows)]
+    rows = np.concatenate([rows, full])
+    rows = rows[(events.start_ns[rows] >= start_ns) & (events.start_ns[rows] < end_ns)]
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    place = np.full(len(events), NONE, dtype=np.int64)
+    place[call[call >= 0]] = np.flatnonzero(call >= 0)
+    own = np.where(among(rows, full), NONE, place[rows])
+    until_ns = facts.tree.end_ns[rows]
+    return HostWaits(rows, events.start_ns[rows], until_ns, find_waits_for(queue, events.start_ns[rows], until_ns, own))
