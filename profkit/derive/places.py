@@ -35,11 +35,13 @@ def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
 
 
 def _user_frames(facts: Facts) -> Rows:
-    """For each event the innermost frame of the user's code around it."""
+    """For each event the innermost frame of the user's code around it. The autograd engine's own thread has none: there
+    it is that of the forward operator."""
     frames = facts.trace.events.category == Category.PYTHON
     if frames.any():
         frames &= facts.trace.where_name(_is_user_frame)
-    return facts.tree.nearest_ancestor(frames)
+    around, forward = facts.tree.nearest_ancestor(frames), facts.lines.forward
+    return np.where((around < 0) & (forward >= 0), around[forward], around)
 
 
 def _is_user_frame(name: str) -> bool:
