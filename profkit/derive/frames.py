@@ -7,10 +7,11 @@ import re
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.+)$", re.DOTALL)
 _LIBRARY = re.compile(
     r"(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+|triton|runpy)(/|\.py|$)|^<"
+    r"|(^|/)torchinductor_[^/]*/"
     r"|^(threading|queue|multiprocessing|concurrent|asyncio|selectors|contextlib|functools|importlib|pickle)(/|\.py$)"
 )
 """PyTorch cuts off what a file's path has in common with ``sys.path``; of the standard library's names those count that
-programs do not give to files of their own."""
+programs do not give to files of their own. What `torch.compile` wrote lies in a directory ``torchinductor_<user>``."""
 
 
 def parse_frame(name: str) -> tuple[str, int, str] | None:

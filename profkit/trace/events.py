@@ -114,6 +114,8 @@ class Recording(Struct, frozen=True):
     has_memory: bool | None = None
     rank: int | None = None
     ranks: int | None = None
+    is_cut_off: bool = False
+    """The file ends too early. What it lost is of all times: threads and streams stand one after another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from profkit.derive.frames import is_user_frame, parse_frame
         ("/home/me/model.py(3): forward", True),
         ("profile.py(34): run", True),
         ("tools/queue.py(8): take", True),
+        ("/tmp/torchinductor_me/ab/cab3x.py(90): call", False),
         ("<string>(1): <module>", False),
         ("<built-in method relu>", False),
         ("nn.Module: Linear_0", False),
