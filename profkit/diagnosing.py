@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from profkit import run as run_directory
+from profkit.concluding import conclude
 from profkit.derive.facts import Facts
 from profkit.derive.steps import measured_numbers
 from profkit.derive.workers import WorkerAccount, loader_accounts
@@ -32,7 +33,7 @@ from profkit.findings import (
     rank,
 )
 from profkit.forks import share_out
-from profkit.health import check_recording
+from profkit.health import check_recording, find_obstacles
 from profkit.judging import Judged, gather, judging_tasks, weigh
 from profkit.rules.base import Trial
 from profkit.run import Run
@@ -108,7 +109,7 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
         judged, notes = _measure_all(facts, judged, measure)
     skipped = {**{one.rule: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
     judged = [one for one in judged if not _awaits_price(one)]
-    return Diagnosis(
+    diagnosis = Diagnosis(
         run=_summarise(facts),
         timing=timing,
         findings=rank([one.finding for one in judged if not _is_worthless(one.finding)]),
@@ -117,6 +118,9 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
         total=_predict_total(facts, judged),
         workers=tuple(_times_of(worker) for loader in loader_accounts(facts) for worker in loader.workers),
     )
+    looked = len(skipped) < len(outcomes)
+    obstacles = [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
+    return replace(diagnosis, verdict=conclude(diagnosis, obstacles))
 
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:

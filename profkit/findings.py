@@ -6,7 +6,8 @@ nanoseconds, sizes bytes, fractions shares of the step time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -49,6 +50,16 @@ class Location:
     def of(cls, site: CallSite) -> Location:
         """The place of a marked line."""
         return cls(site.file, site.line, site.function, site.source)
+
+    @property
+    def short(self) -> str:
+        """``train.py:31``: the file without its folders, which may be those of another system."""
+        name = re.split(r"[\\/]", self.file)[-1] or self.file
+        if self.line <= 0:
+            return name
+        if self.precision == "def" and self.function:
+            return f"{name}, in {self.function}"
+        return f"{name}:{self.line}"
 
 
 GROWTH_EVIDENCE = "growth_bytes_per_step"
@@ -116,6 +127,9 @@ class Timing:
     """Step times: the median as recorded, the median without a profiler where it was measured, and their gap.
 
     ``measured_steps`` are the first and the last step that the figures come from, in the program's own count from 0.
+    ``unprofiled_from`` says whether the time without the profiler was ``measured`` or ``estimated``. ``bound_by`` is
+    ``device`` or ``host``, whichever the step waits for; ``device_step_time_ns`` is how long the device works in a
+    step, ``host_step_time_ns`` how long the host takes to launch it, waits for the device left out.
     """
 
     steps: int
@@ -125,6 +139,10 @@ class Timing:
     profiler_overhead_fraction: float | None = None
     shares: tuple[TimeShare, ...] = ()
     measured_steps: tuple[int, int] | None = None
+    unprofiled_from: str | None = None
+    bound_by: str | None = None
+    device_step_time_ns: int | None = None
+    host_step_time_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +165,24 @@ class WorkerTimes:
     private_growth_bytes: int | None = None
 
 
+class VerdictKind(str, Enum):
+    FOUND = "found"
+    NOTHING_FOUND = "nothing-found"
+    CANNOT_JUDGE = "cannot-judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The most important thing that a diagnosis says, in one line."""
+
+    kind: VerdictKind
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """``total`` is what mending all faults at once gives back, where there is more than one with a price; ``workers``
-    are those of DataLoaders that kept an account of themselves."""
+    are those of DataLoaders that kept an account of themselves. Diagnoses of before there were verdicts have none."""
 
     run: RunSummary
     timing: Timing
@@ -159,6 +191,7 @@ class Diagnosis:
     health: tuple[str, ...]
     total: Saving | None = None
     workers: tuple[WorkerTimes, ...] = ()
+    verdict: Verdict | None = None
     schema: str = SCHEMA
 
     @property
@@ -196,6 +229,28 @@ def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Sev
 def is_worth_mending(finding: Finding) -> bool:
     """A fault that is more than a remark."""
     return finding.kind is Kind.FAULT and finding.severity is not Severity.INFO
+
+
+def faults(findings: Iterable[Finding]) -> list[Finding]:
+    """Those worth mending, in their order."""
+    return [finding for finding in findings if is_worth_mending(finding)]
+
+
+def opportunities(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that are more than a remark, in their order."""
+    return [f for f in findings if f.kind is Kind.OPPORTUNITY and f.severity is not Severity.INFO]
+
+
+def grows(finding: Finding) -> bool:
+    """Whether ``saving.bytes`` is growth per step.
+
+    The rule's evidence says so, or a high severity that the time alone would not earn: `severity_of` gives it to
+    memory that grows without bound.
+    """
+    saving = finding.saving
+    if saving is None or saving.bytes <= 0:
+        return False
+    return GROWTH_EVIDENCE in finding.evidence or (finding.severity is Severity.HIGH and saving.fraction < 0.10)
 
 
 def rank(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.health import check_recording
+from profkit.derive.facts import Facts
+from profkit.health import check_recording, find_obstacles
 from profkit.run import Run
-from tests.traces import facts_of, kernel, mark, op, python, runtime, step
+from tests.traces import facts_of, json_of, kernel, mark, op, python, runtime, step, trace_of_bytes
 
 
 def test_a_whole_recording_has_no_notes():
@@ -230,3 +231,38 @@ def test_the_profilers_own_work_is_told_from_a_twentieth_on():
     )
     assert notes_of(overhead("Buffer Flush", 100, 490)) == ()
     assert notes_of(overhead("Command Buffer Full", 100, 5000)) == ()
+
+
+# What keeps from judging
+
+LAUNCHED = tuple(runtime("cudaLaunchKernel", 10 * i, 1, correlation=i + 1) for i in range(10))
+
+
+def test_a_whole_recording_can_be_judged():
+    kernels = [kernel("k", 10 * i + 2, 5, correlation=i + 1) for i in range(10)]
+    assert find_obstacles(facts_of([step(0, 0, 100), *LAUNCHED, *kernels])) == ()
+
+
+def test_without_steps_or_kernels_nothing_can_be_judged():
+    assert find_obstacles(facts_of(LAUNCHED)) == (
+        "10 kernel launches but no kernels: the GPU's side was not recorded",
+        "no steps were found: the whole recording is treated as one step",
+    )
+
+
+@pytest.mark.parametrize(("kept", "obstacles"), [(5, ()), (4, ("6 of 10 kernel launches have no kernel",))])
+def test_nothing_can_be_judged_where_most_kernels_are_lost(kept, obstacles):
+    kernels = [kernel("k", 10 * i + 2, 5, correlation=i + 1) for i in range(kept)]
+    assert find_obstacles(facts_of([step(0, 0, 100), *LAUNCHED, *kernels])) == obstacles
+
+
+@pytest.mark.parametrize(("known", "obstacles"), [(5, ()), (4, ("6 of 10 GPU events have no launch record",))])
+def test_nothing_can_be_judged_where_most_launches_are_lost(known, obstacles):
+    kernels = [kernel("k", 10 * i + 2, 5, correlation=i + 1) for i in range(10)]
+    assert find_obstacles(facts_of([step(0, 0, 100), *LAUNCHED[:known], *kernels])) == obstacles
+
+
+def test_nothing_can_be_judged_from_a_file_that_is_cut_off():
+    whole = json_of([step(0, 0, 100), op("aten::mul", 0, 50), op("aten::add", 60, 20)])
+    cut = trace_of_bytes(whole[: whole.index(b"aten::add")])
+    assert find_obstacles(Facts(cut)) == ("the file is cut off, and what it lost may be from any part of the time",)

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.generated import parse_generated
 from profkit.derive.places import call_site
 from profkit.diagnosing import diagnose, read_facts
 from profkit.errors import UnreadableInput
@@ -123,12 +124,14 @@ def _device_work(facts: Facts) -> Bools:
 
 
 def _operators(facts: Facts) -> dict[str, Work]:
-    """By name: self time of operators and runtime calls on the host, duration of what ran on the device."""
+    """By name: self time of operators and runtime calls on the host, duration of what ran on the device. Generated
+    kernels go by what they do, as their names hold a number that no two compilations share."""
     names, codes = facts.trace.names, facts.trace.events.name_code.astype(np.int64)
-    table = {names[code]: work for code, work in _tabulate(facts, _host_work(facts), codes).items()}
-    for code, work in _tabulate(facts, _device_work(facts), codes).items():
-        table[f"{names[code]} (device)"] = work
-    return table
+    found: dict[str, list[Work]] = {}
+    for wanted, where in ((_host_work(facts), ""), (_device_work(facts), " (device)")):
+        for code, work in _tabulate(facts, wanted, codes).items():
+            found.setdefault(f"{parse_generated(names[code]) or names[code]}{where}", []).append(work)
+    return {name: _together(works) for name, works in found.items()}
 
 
 def _control(facts: Facts) -> dict[tuple[str, ...], Work]:

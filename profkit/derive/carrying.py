@@ -18,7 +18,8 @@ from profkit.marks import STEP_MARK
 from profkit.trace.convert import constant
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 
-_CARRIED = (Category.OPERATOR, Category.ANNOTATION, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
+_AROUND = (Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
+_CARRIED = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
 """What a line of the program causes."""
 _MOST_MORE = 8
 """Times as many of a kind as the located step holds: sequences differ in length by less, so these are something else's,
@@ -42,7 +43,7 @@ def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
     step = steps.index_of(events.start_ns)
     wanted = trace.in_categories(*_CARRIED) & (step >= 0)
     steps_by_name = trace.where_name(lambda name: name.startswith(STEP_MARK))
-    around = tree.nearest_ancestor(trace.in_categories(Category.OPERATOR, Category.ANNOTATION) & ~steps_by_name)
+    around = tree.nearest_ancestor(trace.in_categories(*_AROUND) & ~steps_by_name)
     name = events.name_code.astype(np.int64)
     parent_name = np.where(around >= 0, name[around], NONE)
     source = np.flatnonzero(wanted & (step == int(np.flatnonzero(steps.located)[0])))

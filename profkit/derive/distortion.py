@@ -110,7 +110,7 @@ def _new_pages(trace: Trace, tree: Tree, wanted: Bools, total_ns: float) -> Inte
     """The end of each outermost operator that allocates memory, so long that all take ``total_ns``, by the bytes."""
     events = trace.events
     rows = np.flatnonzero(wanted & (events.category == Category.MEMORY) & (events.size_bytes > 0))
-    outermost = tree.outermost(events.category == Category.OPERATOR)
+    outermost = tree.outermost(trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))
     owner = tree.nearest_ancestor(outermost, of=rows)
     rows, owner = rows[owner >= 0], owner[owner >= 0]
     owners, index = np.unique(owner, return_inverse=True)

@@ -112,7 +112,7 @@ class Facts:
 
     @cached_property
     def shares(self) -> tuple[shares.Share, ...]:
-        return shares.share_out(self.trace, self.tree, self.steps, self.lines, self.device, self.updates)
+        return shares.share_out(self)
 
     @cached_property
     def serial_lanes(self) -> Bools:

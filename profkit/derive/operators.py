@@ -72,14 +72,13 @@ def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> 
 
 def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:
     """What is named like a class, not like an operator (``aten::add``), and has operators inside: the forward of an
-    ``autograd.Function``. That of `torch.compile` holds generated code."""
-    like_classes = trace.where_name(lambda name: name.isidentifier() and not name.startswith("Compiled"))
+    ``autograd.Function``. That of `torch.compile` is called ``CompiledFunction``."""
+    like_classes = trace.where_name(str.isidentifier)
     named = np.flatnonzero(operators & like_classes)
     if not named.size:
         return np.zeros(len(operators), dtype=bool)
-    holding, around = np.zeros(len(operators), dtype=bool), tree.parent[operators]
-    holding[around[around >= 0]] = True
-    return trace.mask_of(named) & holding
+    around = tree.nearest_ancestor(trace.mask_of(named), of=np.flatnonzero(operators))
+    return trace.mask_of(around[around >= 0])
 
 
 @lru_cache(TEXTS)

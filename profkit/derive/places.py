@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.frames import is_user_frame, parse_frame
 from profkit.run import CallSite
 from profkit.trace.events import Category, Rows
-
-_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.+)$", re.DOTALL)
-_LIBRARY = re.compile(r"(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+|triton|runpy)(/|\.py|$)|^<")
 
 
 def call_site(facts: Facts, site: int) -> CallSite | None:
@@ -30,23 +26,16 @@ def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
     if not around.size:
         return None
     codes, counts = np.unique(events.name_code[around], return_counts=True)
-    match = _FRAME.match(names[codes[counts.argmax()]])
-    return CallSite(match["file"], int(match["line"]), match["function"]) if match else None
+    frame = parse_frame(names[codes[counts.argmax()]])
+    return CallSite(*frame) if frame else None
 
 
 def _user_frames(facts: Facts) -> Rows:
-    """For each event the innermost frame of the user's code around it."""
+    """For each event the innermost frame of the user's code around it. The autograd engine's own thread has none: there
+    it is that of the forward operator."""
     frames = facts.trace.events.category == Category.PYTHON
     if frames.any():
-        frames &= facts.trace.where_name(_is_user_frame)
-    return facts.tree.nearest_ancestor(frames)
+        frames &= facts.trace.where_name(is_user_frame)
+    around, forward = facts.tree.nearest_ancestor(frames), facts.lines.forward
+    return np.where((around < 0) & (forward >= 0), around[forward], around)
 
-
-def _is_user_frame(name: str) -> bool:
-    match = _FRAME.match(name)
-    return match is not None and not is_library(match["file"])
-
-
-def is_library(file: str) -> bool:
-    """Whether a file is, by its path, no code of the user's."""
-    return _LIBRARY.search(file) is not None

@@ -2,71 +2,90 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from profkit.derive.device import Device
+from profkit.derive.idling import idle_parts, time_by_place
 from profkit.derive.intervals import Intervals, union
-from profkit.derive.lines import Lines
 from profkit.derive.steps import Steps
-from profkit.derive.tree import Tree
-from profkit.derive.updates import Updates
 from profkit.trace.events import Bools, Category, Trace
+
+if TYPE_CHECKING:
+    from profkit.derive.facts import Facts
 
 Share = tuple[str, int]
 """A label and nanoseconds per step."""
+COMPUTING = "device: computing"
+COMMUNICATING = "device: communicating, nothing computed meanwhile"
+COPYING = "device: copying and clearing memory"
+INHERITED = "device: at work launched before the recording"
+IDLE = "idle: "
+"""How the labels begin of what the host does while the device idles."""
+HOST_COMPUTING = ("optimizer", "backward", "operators of the forward pass and others")
+"""What is computing where there is no device."""
 
 
-def share_out(
-    trace: Trace, tree: Tree, steps: Steps, lines: Lines, device: Device, updates: Updates
-) -> tuple[Share, ...]:
-    """Split the measured steps by what the device did, or without a device by what the main thread did."""
-    update = updates.on(trace.events.lane == steps.main_lane)
-    parts = (
-        _device_parts(trace, tree, steps, device, update)
-        if device.present
-        else _host_parts(trace, tree, steps, lines, update)
-    )
-    left = _measured_time(steps)
-    shares = []
+def share_out(facts: Facts) -> tuple[Share, ...]:
+    """Split the measured steps by what the device did, and where it idled or is none, by what the host did."""
+    present = facts.device.present
+    parts, left = _device_parts(facts) if present else _host_parts(facts), _measured_time(facts.steps)
+    totals = []
     for label, covered in parts:
-        before = left.total_ns
+        before_ns = left.total_ns
         left = left.minus(covered)
-        shares.append((label, before - left.total_ns))
-    rest = "idle: the host launches, computes or waits" if device.present else "Python and all else between operators"
-    shares.append((rest, left.total_ns))
-    count = max(steps.measured_count, 1)
-    return tuple((label, total // count) for label, total in shares if total > 0)
+        totals.append((label, before_ns - left.total_ns))
+    totals += _idle_places(facts, left) if present else _host_places(facts, left)
+    count = max(facts.steps.measured_count, 1)
+    return tuple((label, total_ns // count) for label, total_ns in totals if total_ns > 0)
 
 
 def _measured_time(steps: Steps) -> Intervals:
     return union(steps.begun_ns[steps.measured], steps.done_ns[steps.measured])
 
 
-def _device_parts(
-    trace: Trace, tree: Tree, steps: Steps, device: Device, update: Intervals
-) -> list[tuple[str, Intervals]]:
-    events = trace.events
+def _device_parts(facts: Facts) -> list[tuple[str, Intervals]]:
+    events, device = facts.trace.events, facts.device
     start, end = events.start_ns[device.work], events.ends_of(device.work)
     talking = union(start[device.collective], end[device.collective])
     return [
-        ("device: computing", device.computing),
-        ("device: communicating, nothing computed meanwhile", talking),
-        ("device: copying and clearing memory", device.busy),
-        ("device: at work launched before the recording", device.inherited),
-        ("idle: waiting for data", _on_main(trace, tree, steps, loading(trace))),
-        ("idle: in the optimizer's step", update),
+        (COMPUTING, device.computing),
+        (COMMUNICATING, talking),
+        (COPYING, device.busy),
+        (INHERITED, device.inherited),
+        *((IDLE + reason, when) for reason, when in idle_parts(facts)),
     ]
 
 
-def _host_parts(trace: Trace, tree: Tree, steps: Steps, lines: Lines, update: Intervals) -> list[tuple[str, Intervals]]:
-    operators = trace.events.category == Category.OPERATOR
-    pauses = trace.events.category == Category.PAUSE
+def _idle_places(facts: Facts, left: Intervals) -> list[Share]:
+    """What is left goes to the place with most of it, to all others together, and to none."""
+    places = time_by_place(facts, left)
+    elsewhere = sum(time_ns for _, time_ns in places[1:])
     return [
-        ("profkit itself, left out of the step", _on_main(trace, tree, steps, pauses)),
-        ("waiting for data", _on_main(trace, tree, steps, loading(trace))),
-        ("optimizer", update),
-        ("backward", _on_main(trace, tree, steps, lines.backward)),
-        ("operators of the forward pass and others", _on_main(trace, tree, steps, operators)),
+        *((f"{IDLE}in {place}", time_ns) for place, time_ns in places[:1]),
+        (f"{IDLE}elsewhere in Python", elsewhere),
+        (f"{IDLE}nothing recorded", left.total_ns - elsewhere - sum(time_ns for _, time_ns in places[:1])),
+    ]
+
+
+def _host_parts(facts: Facts) -> list[tuple[str, Intervals]]:
+    optimizer, backward, operators = HOST_COMPUTING
+    category, on_main = facts.trace.events.category, facts.trace.events.lane == facts.steps.main_lane
+    return [
+        ("profkit itself, left out of the step", _on_main(facts, category == Category.PAUSE)),
+        ("waiting for data", _on_main(facts, facts.loading)),
+        (optimizer, facts.updates.on(on_main)),
+        (backward, _on_main(facts, facts.lines.backward)),
+        (operators, _on_main(facts, facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))),
+    ]
+
+
+def _host_places(facts: Facts, left: Intervals) -> list[Share]:
+    """What is left goes to the place with most of it, and to all else."""
+    largest = time_by_place(facts, left)[:1]
+    return [
+        *((f"Python in {place}", time_ns) for place, time_ns in largest),
+        ("Python and all else between operators", left.total_ns - sum(time_ns for _, time_ns in largest)),
     ]
 
 
@@ -86,6 +105,6 @@ def _annotation(trace: Trace, prefix: str) -> Bools:
     return wanted
 
 
-def _on_main(trace: Trace, tree: Tree, steps: Steps, wanted: Bools) -> Intervals:
-    rows = np.flatnonzero(wanted & (trace.events.lane == steps.main_lane))
-    return union(trace.events.start_ns[rows], tree.end_ns[rows])
+def _on_main(facts: Facts, wanted: Bools) -> Intervals:
+    rows = np.flatnonzero(wanted & (facts.trace.events.lane == facts.steps.main_lane))
+    return union(facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])

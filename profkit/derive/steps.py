@@ -212,7 +212,7 @@ def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     events = trace.events
     here = events.lane == lane
     marks = here & (events.category == Category.LINE_MARK)
-    operators = here & trace.in_categories(Category.OPERATOR, Category.ANNOTATION)
+    operators = here & trace.in_categories(Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
     span_ns = int(np.ptp(events.start_ns[marks | operators])) if (marks | operators).any() else 0
     for wanted in (marks, operators):
         rows = np.flatnonzero(tree.outermost(wanted))

@@ -18,6 +18,7 @@ _HOST = (
     Category.LINE_MARK,
     Category.PAUSE,
     Category.HOST_MARK,
+    Category.COMPILED_CODE,
 )
 
 _MANY = 0.25

@@ -10,6 +10,7 @@ from profkit.trace.events import Bools, Rows
 from profkit.units import format_count, format_time
 
 _NOTABLE = 0.01
+_MOST = 0.5
 _LONG_OVERLAP_NS = 1_000_000
 """Kernels of a stream run one after another; where one may begin early, they overlap by microseconds."""
 
@@ -63,6 +64,17 @@ def check_launch_records(facts: Facts) -> str | None:
     if missing < _NOTABLE * total or not missing:
         return None
     return f"{missing:,} of {total:,} GPU events have no launch record: they cannot be traced back to a line"
+
+
+def check_most_lost(facts: Facts) -> str | None:
+    """So much of the device's side is missing that what is left says little of the whole."""
+    calls, fruitless = facts.once(find_fruitless_launches)
+    if fruitless.sum() > _MOST * len(calls):
+        return f"{int(fruitless.sum()):,} of {_count_launches(len(calls))} have no kernel"
+    missing, total = facts.launches.unlaunched, len(facts.launches.work)
+    if missing > _MOST * total:
+        return f"{missing:,} of {total:,} GPU events have no launch record"
+    return None
 
 
 def check_durations(facts: Facts) -> str | None:

@@ -18,6 +18,12 @@ def check_steps(facts: Facts) -> str | None:
     return "no steps were found: the whole recording is treated as one step"
 
 
+def check_cut_off(facts: Facts) -> str | None:
+    if not facts.trace.recording.is_cut_off:
+        return None
+    return "the file is cut off, and what it lost may be from any part of the time"
+
+
 def check_located(facts: Facts) -> str | None:
     if not facts.steps.located.all():
         return None

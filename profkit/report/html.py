@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from profkit.findings import Diagnosis, Finding, Kind, Location
+from profkit.findings import Diagnosis, Finding, Kind, Location, faults, opportunities
 from profkit.report.html_style import STYLE, STYLE_DIGEST
 from profkit.report.wording import (
+    bound_note,
     cost,
-    faults,
     group_by_reason,
-    opportunities,
     place,
     printable,
     printable_lines,
@@ -29,12 +28,10 @@ from profkit.units import format_count, format_share, format_time
 
 def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
     """The whole page. ``pages`` maps a rule's name to the text of its page, shown folded beside each finding."""
-    known = pages or {}
+    known, chances = pages or {}, opportunities(diagnosis.findings)
     sections = (
-        _findings("Faults", "", faults(diagnosis), known),
-        _findings(
-            "Opportunities", "They would help, but change numerics or structure.", opportunities(diagnosis), known
-        ),
+        _findings("Faults", "", faults(diagnosis.findings), known),
+        _findings("Opportunities", "They would help, but change numerics or structure.", chances, known),
         _findings("For your information", "Too small to act on for speed alone.", remarks(diagnosis), known),
         _skipped(diagnosis),
         _shares(diagnosis),
@@ -155,15 +152,18 @@ def _skipped(diagnosis: Diagnosis) -> str:
 
 
 def _shares(diagnosis: Diagnosis) -> str:
-    if not diagnosis.timing.shares:
+    bound = bound_note(diagnosis.timing)
+    if not diagnosis.timing.shares and not bound:
         return ""
+    note = f"<p>{_text(bound)}</p>\n" if bound else ""
     rows = "\n".join(
         f'<tr><th scope="row">{_text(share.label)}</th><td>{format_time(share.time_ns_per_step)}</td>'
         f'<td>{format_share(share.fraction)}</td><td><progress max="1" value="{min(max(share.fraction, 0), 1):.4f}">'
         "</progress></td></tr>"
         for share in diagnosis.timing.shares
     )
-    return _section("Where the step's time went", f"<table>\n{rows}\n</table>")
+    table = f"<table>\n{rows}\n</table>" if rows else ""
+    return _section("Where the step's time went", f"{note}{table}")
 
 
 def _workers(diagnosis: Diagnosis) -> str:

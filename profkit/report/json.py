@@ -16,7 +16,8 @@ MAX_BYTES = 64 << 20
 
 
 def render_json(diagnosis: Diagnosis) -> str:
-    """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health`` and ``schema``."""
+    """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health``, ``total``,
+    ``workers``, ``verdict`` and ``schema``."""
     return to_json(diagnosis)
 
 

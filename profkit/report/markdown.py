@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from profkit.findings import Diagnosis, Finding, Kind
+from profkit.findings import Diagnosis, Finding, Kind, faults, opportunities
 from profkit.report.wording import (
+    bound_note,
     cost,
-    faults,
     group_by_reason,
-    opportunities,
     place,
     printable,
     printable_lines,
@@ -26,8 +25,9 @@ _MAX_MORE_PLACES = 3
 def render_markdown(diagnosis: Diagnosis) -> str:
     """The report as Markdown. Everything that comes from the recording is escaped or stands in code."""
     blocks = [f"## {escape(verdict(diagnosis))}"]
-    blocks += _section("Faults", faults(diagnosis))
-    blocks += _section("Opportunities", opportunities(diagnosis), "They would help, but change numerics or structure.")
+    blocks += _section("Faults", faults(diagnosis.findings))
+    chances = opportunities(diagnosis.findings)
+    blocks += _section("Opportunities", chances, "They would help, but change numerics or structure.")
     blocks += _list("For your information", [_remark(finding) for finding in remarks(diagnosis)])
     skips = [f"{escape(why)}: {', '.join(map(in_code, rules))}" for why, rules in group_by_reason(diagnosis.skipped)]
     blocks += _list("Not looked at", skips)
@@ -79,14 +79,17 @@ def _list(title: str, items: list[str]) -> list[str]:
 
 
 def _shares(diagnosis: Diagnosis) -> list[str]:
-    shares = diagnosis.timing.shares
-    if not shares:
+    shares, bound = diagnosis.timing.shares, bound_note(diagnosis.timing)
+    if not shares and not bound:
         return []
+    title = ["### Where the step's time went", *([escape(bound)] if bound else [])]
+    if not shares:
+        return title
     rows = ["| part | time per step | share |", "| --- | ---: | ---: |"]
     for share in shares:
         figures = f"{format_time(share.time_ns_per_step)} | {format_share(share.fraction)}"
         rows.append(f"| {escape(printable(share.label))} | {figures} |")
-    return ["### Where the step's time went", "\n".join(rows)]
+    return [*title, "\n".join(rows)]
 
 
 def escape(text: str) -> str:

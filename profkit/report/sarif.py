@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
-from profkit.report.wording import cost, printable
+from profkit.report.wording import cost, printable, verdict
 
 _SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "note"}
@@ -27,6 +27,7 @@ def render_sarif(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -
         "columnKind": "unicodeCodePoints",
         "invocations": [_invocation(diagnosis)],
         "results": [_result(finding, names.index(finding.rule)) for finding in diagnosis.findings],
+        "properties": {"verdict": verdict(diagnosis)},
     }
     return json.dumps({"$schema": _SCHEMA_URI, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
+from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, faults, opportunities
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.wording import (
+    bound_note,
     cost,
-    faults,
     group_by_reason,
-    opportunities,
     place,
     printable,
     printable_lines,
@@ -46,8 +45,8 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
     page.write(verdict(diagnosis), BOLD)
     numbers = count(1)
     sections = (
-        ("Faults", faults(diagnosis)),
-        ("Opportunities: they would help, but change numerics or structure", opportunities(diagnosis)),
+        ("Faults", faults(diagnosis.findings)),
+        ("Opportunities: they would help, but change numerics or structure", opportunities(diagnosis.findings)),
     )
     for title, findings in sections:
         _write_title(page, title, bool(findings))
@@ -129,8 +128,10 @@ def _write_recording(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _write_shares(page: Page, diagnosis: Diagnosis) -> None:
-    shares = diagnosis.timing.shares
-    _write_title(page, "Where the step's time went", bool(shares))
+    shares, bound = diagnosis.timing.shares, bound_note(diagnosis.timing)
+    _write_title(page, "Where the step's time went", bool(shares or bound))
+    if bound:
+        page.write(bound)
     rows = []
     for share in shares:
         bar = "#" * round(_BAR_WIDTH * min(max(share.fraction, 0.0), 1.0))

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from profkit.findings import (
-    GROWTH_EVIDENCE,
-    MEASURED_EVIDENCE,
-    Diagnosis,
-    Finding,
-    Kind,
-    Location,
-    Severity,
-    Timing,
-    WorkerTimes,
-    is_worth_mending,
-)
+from profkit.concluding import conclude, step_figure
+from profkit.findings import MEASURED_EVIDENCE, Diagnosis, Finding, Location, Severity, Timing, WorkerTimes, grows
 from profkit.units import format_bytes, format_count, format_share, format_time
 
 _MEASURED = "; measured on this machine"
@@ -41,15 +30,6 @@ def printable_lines(text: str) -> list[str]:
     return [_without_controls(line.rstrip()) for line in lines]
 
 
-def faults(diagnosis: Diagnosis) -> list[Finding]:
-    """The findings worth mending, worst first as they came."""
-    return [finding for finding in diagnosis.findings if is_worth_mending(finding)]
-
-
-def opportunities(diagnosis: Diagnosis) -> list[Finding]:
-    return [f for f in diagnosis.findings if f.kind is Kind.OPPORTUNITY and f.severity is not Severity.INFO]
-
-
 def remarks(diagnosis: Diagnosis) -> list[Finding]:
     """The findings too small to act on."""
     return [f for f in diagnosis.findings if f.severity is Severity.INFO]
@@ -57,64 +37,7 @@ def remarks(diagnosis: Diagnosis) -> list[Finding]:
 
 def verdict(diagnosis: Diagnosis) -> str:
     """One line: the most important thing that the diagnosis says."""
-    found = faults(diagnosis)
-    if len(found) == 1:
-        return f"1 fault {_price(found[0])}: {_short_name(found[0])}"
-    if found and diagnosis.total is not None:
-        together = format_share(diagnosis.total.fraction)
-        worst = f"the worst {_price(found[0])}: {_short_name(found[0])}"
-        return f"{len(found)} faults cost {together} of the step together; {worst}"
-    if found:
-        return f"{len(found)} faults; the worst {_price(found[0])}: {_short_name(found[0])}"
-    if not diagnosis.timing.steps:
-        return _nothing_timed(diagnosis)
-    chances = opportunities(diagnosis)
-    start = f"No fault, but {_opportunity_count(len(chances))}" if chances else "Nothing to fix"
-    unseen = len(diagnosis.skipped)
-    limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
-    return f"{start}: {step_figure(diagnosis.timing)}{limit}"
-
-
-def _nothing_timed(diagnosis: Diagnosis) -> str:
-    if diagnosis.health:
-        return f"Could not look: {printable(diagnosis.health[0])}"
-    chances = opportunities(diagnosis)
-    start = f"No fault, but {_opportunity_count(len(chances))}" if chances else "Nothing found"
-    return f"{start}; the recording holds no steps to measure"
-
-
-def _opportunity_count(number: int) -> str:
-    return "1 opportunity" if number == 1 else f"{number} opportunities"
-
-
-def _short_name(finding: Finding) -> str:
-    """``retained-graph at train.py:31``."""
-    where = f" at {short_place(finding.location)}" if finding.location else ""
-    return f"{printable(finding.rule)}{where}"
-
-
-def _price(finding: Finding) -> str:
-    """The verdict's verb and amount: ``costs 43 % of the step``."""
-    saving = finding.saving
-    if saving is None:
-        return "has no measured cost"
-    if grows(finding) and (saving.fraction < 0.10 or saving.time_ns_per_step <= 0):
-        return f"makes memory grow by {format_bytes(saving.bytes)} per step"
-    if saving.time_ns_per_step > 0:
-        return f"costs {format_share(saving.fraction)} of the step"
-    return f"holds {format_bytes(saving.bytes)} of memory" if saving.bytes > 0 else "costs no time here"
-
-
-def grows(finding: Finding) -> bool:
-    """Whether ``saving.bytes`` is growth per step.
-
-    The rule's evidence says so, or a high severity that the time alone would not earn: `severity_of` gives it to
-    memory that grows without bound.
-    """
-    saving = finding.saving
-    if saving is None or saving.bytes <= 0:
-        return False
-    return GROWTH_EVIDENCE in finding.evidence or (finding.severity is Severity.HIGH and saving.fraction < 0.10)
+    return printable((diagnosis.verdict or conclude(diagnosis)).text)
 
 
 def cost(finding: Finding) -> str:
@@ -158,20 +81,8 @@ def place(location: Location) -> str:
 
 
 def short_place(location: Location) -> str:
-    """``train.py:31``: the file without its folders, which may be those of another system."""
-    name = printable(re.split(r"[\\/]", location.file)[-1] or location.file)
-    if location.line <= 0:
-        return name
-    if location.precision == "def" and location.function:
-        return f"{name}, in {printable(location.function)}"
-    return f"{name}:{location.line}"
-
-
-def step_figure(timing: Timing) -> str:
-    """``5 steps of 12.3 ms``."""
-    if timing.step_time_ns is None:
-        return format_count(timing.steps, "step")
-    return f"{format_count(timing.steps, 'step')} of {format_time(timing.step_time_ns)}"
+    """``train.py:31``."""
+    return printable(location.short)
 
 
 def step_note(timing: Timing) -> str:
@@ -184,11 +95,34 @@ def step_note(timing: Timing) -> str:
         parts.append(f"number {first} to {last} of the program (later ones were not looked at)")
     if timing.steps_from:
         parts.append(f"found from {printable(timing.steps_from)}")
-    if timing.unprofiled_step_time_ns is not None:
-        parts.append(f"{format_time(timing.unprofiled_step_time_ns)} without the profiler")
-    if timing.profiler_overhead_fraction is not None:
-        parts.append(f"recording added {format_share(timing.profiler_overhead_fraction)}")
-    return ", ".join(parts)
+    return ", ".join([*parts, *_unprofiled(timing)])
+
+
+def _unprofiled(timing: Timing) -> Iterator[str]:
+    """What the step takes without the recording, and how that is known."""
+    unprofiled_ns, overhead = timing.unprofiled_step_time_ns, timing.profiler_overhead_fraction
+    if timing.unprofiled_from == "estimated" and unprofiled_ns is not None:
+        slows = f": recording slows the host by {format_share(overhead)}" if overhead is not None else ""
+        yield f"{format_time(unprofiled_ns)} without recording (estimated{slows})"
+        return
+    if unprofiled_ns is not None:
+        yield f"{format_time(unprofiled_ns)} without the profiler"
+    if overhead is not None:
+        yield f"recording added {format_share(overhead)}"
+
+
+def bound_note(timing: Timing) -> str:
+    """Which of host and device the step waits for, as one sentence; empty where that is not known."""
+    step_ns, device_ns, host_ns = timing.step_time_ns, timing.device_step_time_ns, timing.host_step_time_ns
+    if timing.bound_by not in ("device", "host") or step_ns is None:
+        return ""
+    start = f"The {timing.bound_by} bounds the step"
+    if timing.bound_by == "host":
+        works = f", the device works {format_time(device_ns)} of it" if device_ns is not None else ""
+        return f"{start}: it takes {format_time(step_ns)}{works}"
+    parts = [f"it works {format_time(device_ns)} of {format_time(step_ns)}"] if device_ns is not None else []
+    parts += [f"the host is done in {format_time(host_ns)}"] if host_ns is not None else []
+    return f"{start}: {'; '.join(parts)}" if parts else start
 
 
 def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:

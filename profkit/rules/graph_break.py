@@ -54,6 +54,8 @@ _LOOKUP = "TorchDynamo Cache Lookup"
 _WRAPPERS = ("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue", "CompiledFunction",
              "CompiledFunctionBackward", "autograd::engine::evaluate_function: CompiledFunctionBackward")  # fmt: skip
 """What a region does besides its own work: ``runtime_wrappers.py`` and the bytecode around a compiled graph."""
+_RUNS = (Category.OPERATOR, Category.COMPILED_CODE)
+"""A compiled graph may hold no operator at all: what it does is then told by its call."""
 _READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
 _LONGEST_WAY_NS = 200_000
 """Leaving compiled code, reading a number and entering it again takes Python some tens of microseconds."""
@@ -176,7 +178,7 @@ def _ways_to(facts: Facts, regions: Rows) -> Edit:
     lookups = lookups[events.lane[lookups] == facts.steps.main_lane]
     around = tree.nearest_ancestor(facts.once(frame_of_regions) >= 0)
     work = np.flatnonzero(
-        (events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane) & (around >= 0)
+        facts.trace.in_categories(*_RUNS) & (events.lane == facts.steps.main_lane) & (around >= 0)
         & ~facts.trace.named(*_READS, *_WRAPPERS, _LOOKUP)
     )  # fmt: skip
     work = work[np.argsort(tree.end_ns[work], kind="stable")]
@@ -217,7 +219,7 @@ def _own_work(facts: Facts, entries: Rows) -> tuple[Int64s, Int64s]:
     regions = facts.trace.where_name(lambda name: name.startswith(COMPILED_REGION))
     wrapping: Bools = facts.trace.named(*_WRAPPERS) | regions
     owner = tree.nearest_ancestor(inside)
-    work = np.flatnonzero((events.category == Category.OPERATOR) & ~wrapping & (owner >= 0))
+    work = np.flatnonzero(facts.trace.in_categories(*_RUNS) & ~wrapping & (owner >= 0))
     first, last = events.start_ns + 0, events.start_ns + 0
     first[entries] = np.iinfo(np.int64).max
     np.minimum.at(first, owner[work], events.start_ns[work])

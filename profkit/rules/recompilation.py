@@ -39,7 +39,7 @@ from msgspec.structs import replace
 
 from profkit.derive.compiling import compilations
 from profkit.derive.facts import Facts
-from profkit.derive.places import is_library
+from profkit.derive.frames import is_library
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.run import CallSite, Compilation

@@ -142,9 +142,10 @@ def _sleeping(facts: Facts, cpus: int) -> tuple[float, float]:
 
 def _shared_out(facts: Facts) -> Rows:
     """The outermost operators of the threads that take turns, in the measured steps, that are long enough to be shared
-    out; those in which a batch is loaded left out."""
+    out; those in which a batch is loaded left out. Compiled code is one: on a CPU its own loops are not recorded."""
     events, tree = facts.trace.events, facts.tree
-    outermost = tree.outermost(events.category == Category.OPERATOR) & ~tree.under(facts.loading)
+    computing = facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE)
+    outermost = tree.outermost(computing) & ~tree.under(facts.loading)
     rows = facts.measured_rows(outermost & facts.serial_lanes[events.lane])
     chosen: Rows = rows[spent_ns(facts, rows) >= _SHARED_OUT_NS]
     return chosen

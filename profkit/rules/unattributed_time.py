@@ -91,7 +91,7 @@ def _unexplained(facts: Facts, wanted: Bools) -> Intervals:
 def _explained(facts: Facts) -> Intervals:
     """When the host's threads that take turns, or a device, did something that was recorded."""
     events, tree = facts.trace.events, facts.tree
-    kinds = (Category.OPERATOR, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
+    kinds = (Category.OPERATOR, Category.COMPILED_CODE, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
     rows = np.flatnonzero(
         facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading)
     )

@@ -43,6 +43,9 @@ class Category(IntEnum):
     HOST_MARK = 12
     """What profkit marked of the program's own doings that no operator shows: a garbage collection, the writing of a
     file."""
+    COMPILED_CODE = 13
+    """What `torch.compile` records around the code that it made: a run of it, and the way into one. The operators are
+    those that the code calls."""
 
 
 DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
@@ -111,6 +114,8 @@ class Recording(Struct, frozen=True):
     has_memory: bool | None = None
     rank: int | None = None
     ranks: int | None = None
+    is_cut_off: bool = False
+    """The file ends too early. What it lost is of all times: threads and streams stand one after another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,10 @@ _CATEGORIES = {
 ON_DEVICE = {name for name, kind in _CATEGORIES.items() if kind in (*DEVICE_WORK, Category.DEVICE_ANNOTATION)}
 """The file's categories of events that stand on a stream, not on a thread."""
 MEMORY_EVENT = "[memory]"
+_COMPILED_CODE = ("Torch-Compiled Region", "TorchDynamo Cache Lookup", "Pregraph bytecode",
+                  "AOTDispatcher Runtime Wrapper Prologue", "## Call CompiledFxGraph")  # fmt: skip
+"""How such names begin (``_dynamo/output_graph.py``, ``_dynamo/utils.py``, ``_inductor/output_code.py``,
+``runtime_wrappers.py``); they are recorded as operators or, by some versions, as ranges of the program."""
 _READ_AS_ANNOTATION = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.")
 """Until 2021 these carried the category of operators."""
 
@@ -49,6 +53,8 @@ def classify(pairs: list[tuple[str, str]]) -> tuple[NDArray[np.uint8], Int32s]:
             categories[code] = Category.HOST_MARK
         elif site is not name and site.isascii() and site.isdigit() and len(site) < 8:
             categories[code], sites[code] = Category.LINE_MARK, int(site)
+        elif category in ("cpu_op", "user_annotation") and name.startswith(_COMPILED_CODE):
+            categories[code] = Category.COMPILED_CODE
         elif category in ("cpu_op", "Operator") and name.startswith(_READ_AS_ANNOTATION):
             categories[code] = Category.ANNOTATION
         else:

@@ -49,7 +49,8 @@ def read_kineto(path: Path, limit_bytes: int | None = None, on_progress: OnProgr
         if not builder.rows:
             raise UnreadableInput(path, content.damage or _why_nothing(losses))
         base_ns = document.base_ns if isinstance(document.base_ns, int) else 0
-        trace = builder.build(_describe(document), base_ns)
+        is_cut_off = content.damage is not None or losses.nothing_after is not None
+        trace = builder.build(_describe(document, is_cut_off), base_ns)
     if not len(trace.events):
         raise UnreadableInput(path, "holds no event with a time")
     return trace.with_health(*_describe_losses(content, losses, builder.rows))
@@ -103,7 +104,7 @@ def _describe_losses(content: Content, losses: Losses, rows: int) -> Iterator[st
         )
 
 
-def _describe(document: Document) -> Recording:
+def _describe(document: Document, is_cut_off: bool) -> Recording:
     info = document.distributed if isinstance(document.distributed, dict) else {}
     devices = document.devices if isinstance(document.devices, list) else []
     return Recording(
@@ -113,6 +114,7 @@ def _describe(document: Document) -> Recording:
         has_memory=_flag(document.profile_memory),
         rank=_integer(info.get("rank")),
         ranks=_integer(info.get("world_size")),
+        is_cut_off=is_cut_off,
     )
 
 

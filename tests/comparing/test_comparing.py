@@ -53,6 +53,16 @@ def test_an_operator_that_takes_longer_is_named_where_the_step_changed(tmp_path:
     ]
 
 
+def test_a_generated_kernel_is_the_same_one_whatever_its_number(tmp_path: Path) -> None:
+    fused = ("triton_poi_fused_add_tanh_0", 100.0, "[[64,64]]")
+    a = write_run(tmp_path / "a", (*OPERATORS, fused))
+    b = write_run(tmp_path / "b", (*OPERATORS, *(("triton_poi_fused_add_tanh_7", 100.0, "[[64,64]]"),) * 2))
+    found = profkit.compare(a, b)
+    assert [(move.name, move.before_calls, move.after_calls) for move in found.operators] == [
+        ("fused add, tanh (pointwise)", 1, 2)
+    ]
+
+
 def test_an_operator_that_takes_longer_is_not_named_where_the_step_did_not_change(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", SLOWER_ADD)
     found = profkit.compare(a, b)

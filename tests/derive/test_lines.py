@@ -224,3 +224,14 @@ def test_the_enclosing_function_is_the_innermost_of_the_users():
     assert enclosing_function(facts, rows["add"]) == CallSite("train.py", 40, "<module>")
     assert enclosing_function(facts, rows["sub"]) is None
     assert enclosing_function(facts, rows["mul"]) == CallSite("a(99999999999).py", 1, "f")
+
+
+def test_what_the_autograd_thread_runs_is_of_the_function_that_called_the_forward_operator():
+    facts = facts_of([
+        step(0, 0, 200), python("model.py(12): forward", 5, 50), op("CompiledFunction", 10, 30, sequence=4),
+        op("autograd::engine::evaluate_function: CompiledFunctionBackward", 100, 50, sequence=4, tid=2),
+        op("triton_red_fused_sum_0", 110, 20, tid=2), op("aten::add_", 160, 5, tid=2),
+    ])  # fmt: skip
+    rows = {name: rows_named(facts.trace, name) for name in ("triton_red_fused_sum_0", "aten::add_")}
+    assert enclosing_function(facts, rows["triton_red_fused_sum_0"]) == CallSite("model.py", 12, "forward")
+    assert enclosing_function(facts, rows["aten::add_"]) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.operators import has_type, item_bytes, parse_dims, parse_types
-from tests.traces import annotation, facts_of, op, rows_named, runtime, step
+from tests.traces import annotation, facts_of, kernel, op, python, rows_named, runtime, step
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,34 @@ def test_the_forward_of_an_autograd_function_is_code_of_the_program():
     facts = facts_of([
         step(0, 0, 100), op("Reversal", 5, 40), op("aten::to", 6, 10), op("aten::_to_copy", 7, 8),
         op("aten::mul", 20, 10), op("detach", 50, 5), op("CompiledFunction", 60, 20), op("aten::mm", 62, 9),
+        op("CompiledFunction", 90, 5),
     ])  # fmt: skip
     names = [facts.trace.names[code] for code in facts.trace.events.name_code[facts.operators.rows]]
-    assert names == ["aten::to", "aten::mul", "detach", "CompiledFunction"]
+    assert names == ["aten::to", "aten::mul", "detach", "aten::mm", "CompiledFunction"]
     nodes = [facts.trace.names[code] for code in facts.trace.events.name_code[facts.operators.nodes]]
-    assert nodes == ["Reversal", "detach", "CompiledFunction"]
+    assert nodes == ["Reversal", "detach", "CompiledFunction", "CompiledFunction"]
+
+
+def test_frames_between_an_autograd_function_and_its_operators_do_not_hide_them():
+    facts = facts_of([
+        step(0, 0, 100), op("Reversal", 5, 40), python("model.py(4): forward", 6, 30), op("aten::mul", 20, 10),
+    ])  # fmt: skip
+    assert [facts.trace.name_of(row) for row in facts.operators.rows] == ["aten::mul"]
+
+
+@pytest.mark.parametrize("category", ["cpu_op", "user_annotation"])
+def test_what_a_compiled_region_calls_are_the_operators(category):
+    graph = {**op("## Call CompiledFxGraph f3a ##", 40, 50), "cat": category}
+    facts = facts_of([
+        step(0, 0, 100), op("TorchDynamo Cache Lookup", 5, 5), op("Torch-Compiled Region: 0/0", 12, 80),
+        op("Pregraph bytecode", 13, 2), op("AOTDispatcher Runtime Wrapper Prologue", 20, 5),
+        op("CompiledFunction", 30, 60), graph, op("triton_poi_fused_gelu_0", 45, 10),
+        runtime("cuLaunchKernel", 47, 5, correlation=1), op("aten::addmm", 60, 20), op("aten::empty", 62, 3),
+        kernel("triton_poi_fused_gelu_0", 50, 9, correlation=1),
+    ])  # fmt: skip
+    names = [facts.trace.name_of(row) for row in facts.operators.rows]
+    assert names == ["triton_poi_fused_gelu_0", "aten::addmm"]
+    assert [facts.trace.name_of(row) for row in facts.launches.operator] == ["triton_poi_fused_gelu_0"]
 
 
 def test_events_with_an_input_of_a_type_are_found():

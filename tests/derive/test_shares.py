@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profkit.derive.facts import Facts
-from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, pause, runtime, step
+from profkit.run import CallSite
+from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, pause, python, runtime, step
 
 SGD = "Optimizer.step#SGD.step"
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -48,7 +49,8 @@ def test_with_a_device_its_work_comes_first_and_idle_time_is_explained():
         "device: copying and clearing memory": 5,
         "idle: waiting for data": 15,
         "idle: in the optimizer's step": 5,
-        "idle: the host launches, computes or waits": 30,
+        "idle: operators on the host": 5,
+        "idle: nothing recorded": 25,
     }
 
 
@@ -58,7 +60,7 @@ def test_a_device_busy_with_earlier_work_is_not_idle():
     assert _shares_us(facts) == {
         "device: computing": 90,
         "device: at work launched before the recording": 3_000,
-        "idle: the host launches, computes or waits": 10,
+        "idle: launching work": 10,
     }
 
 
@@ -75,8 +77,113 @@ def test_profkits_pauses_inside_a_step_are_named():
     assert _shares_us(facts)["profkit itself, left out of the step"] == 30
 
 
+def test_idle_time_goes_to_what_explains_it_best():
+    """Each reason lies within the next one: a wait in an operator that launches, an allocation in a compilation."""
+    facts = facts_of([
+        step(0, 0, 10_000),
+        annotation(LOADER, 0, 100), runtime("cudaMalloc", 20, 60),
+        op("_compile.compile_inner (dynamo_timed)", 1_000, 300), runtime("cudaFree", 1_100, 50),
+        runtime("cuModuleLoadData", 1_300, 20),
+        op("aten::item", 2_000, 400), runtime("cudaMemcpyAsync", 2_010, 10, correlation=1),
+        runtime("cudaStreamSynchronize", 2_100, 200),
+        op("aten::empty", 3_000, 60), runtime("cudaHostAlloc", 3_010, 40),
+        op("Torch-Compiled Region: 0/0", 4_000, 500), op("triton_poi_fused_add_0", 4_400, 20),
+        memcpy("Memcpy DtoH (Device -> Pinned)", 2_040, 10, correlation=1),
+    ])  # fmt: skip
+    assert _shares_us(facts) == {
+        "device: copying and clearing memory": 10,
+        "idle: waiting for data": 100,
+        "idle: compiling or loading code": 320,
+        "idle: allocating or freeing memory": 40,
+        "idle: the host waits for the device": 200,
+        "idle: launching work": 400 - 200 - 10,
+        "idle: operators on the host": 20 + 20,
+        "idle: on the way into compiled code": 480,
+        "idle: nothing recorded": 10_000 - 10 - 100 - 320 - 40 - 200 - 190 - 40 - 480,
+    }
+
+
+@pytest.mark.parametrize(("apart_us", "launching_us"), [(999, 1_017), (1_000, 18)])
+def test_between_two_launches_that_are_less_than_a_millisecond_apart_the_host_is_launching(apart_us, launching_us):
+    facts = facts_of([
+        step(0, 0, 3_000), runtime("cudaLaunchKernel", 100, 10, correlation=1),
+        runtime("cudaLaunchKernel", 110 + apart_us, 10, correlation=2),
+        kernel("k", 108, 2, correlation=1), kernel("k", 2_510, 10, correlation=2),
+    ])  # fmt: skip
+    assert _shares_us(facts)["idle: launching work"] == launching_us
+
+
+def test_while_the_main_thread_waits_for_the_backward_pass_that_thread_is_meant():
+    facts = facts_of([
+        step(0, 0, 1_000), op("autograd::engine::evaluate_function: MmBackward0", 100, 300, tid=2),
+        runtime("cudaLaunchKernel", 150, 10, correlation=1, tid=2), runtime("cudaMalloc", 200, 50, tid=2),
+        kernel("k", 900, 50, correlation=1), op("aten::mm", 400, 200, tid=9),
+    ])  # fmt: skip
+    assert _shares_us(facts) == {
+        "device: computing": 50,
+        "idle: allocating or freeing memory": 50,
+        "idle: launching work": 250,
+        "idle: nothing recorded": 650,
+    }
+
+
+def test_the_rest_goes_to_the_function_with_most_of_it():
+    facts = facts_of([
+        step(0, 0, 1_000), python("train.py(1): <module>", 0, 900), python("/home/u/data.py(7): load", 100, 400),
+        python("/x/site-packages/lib.py(3): decode", 150, 300), python("data.py(20): crop", 600, 50),
+        runtime("cudaLaunchKernel", 500, 10, correlation=1), kernel("k", 700, 100, correlation=1),
+    ])  # fmt: skip
+    assert _shares_us(facts) == {
+        "device: computing": 100,
+        "idle: launching work": 10,
+        "idle: in load (data.py:7)": 400,
+        "idle: elsewhere in Python": 900 - 400 - 10 - 100,
+        "idle: nothing recorded": 100,
+    }
+
+
+def test_numbered_ranges_are_one_place_and_pytorchs_own_are_none():
+    facts = facts_of([
+        step(0, 0, 1_000), annotation("Optimizer.zero_grad#SGD.zero_grad", 0, 300), annotation("batch 1", 300, 100),
+        annotation("batch 2", 400, 100), annotation("evaluate", 500, 150), kernel("k", 900, 100),
+    ])  # fmt: skip
+    assert _shares_us(facts) == {
+        "device: computing": 100,
+        'idle: in the range "batch"': 200,
+        "idle: elsewhere in Python": 150,
+        "idle: nothing recorded": 550,
+    }
+
+
+def test_where_every_step_is_located_the_line_is_named():
+    sites = (CallSite("/home/u/train.py", 3, "main"), CallSite("/home/u/train.py", 4, "main"))
+    facts = facts_of([step(0, 0, 100), mark(0, 0, 30), mark(1, 30, 60), kernel("k", 80, 5)], callsites=sites)
+    assert _shares_us(facts)["idle: in line train.py:4"] == 55
+    assert _shares_us(facts)["idle: elsewhere in Python"] == 30
+
+
+def test_of_two_places_with_as_much_time_the_first_by_name_is_named():
+    facts = facts_of([step(0, 0, 100), python("b.py(1): g", 10, 20), python("b.py(9): f", 40, 20), kernel("k", 90, 5)])
+    assert _shares_us(facts)["idle: in f (b.py:9)"] == 20
+
+
+def test_without_a_device_the_function_with_most_of_the_rest_is_named_too():
+    facts = facts_of([step(0, 0, 100), python("data.py(7): load", 10, 50), op("aten::mm", 20, 10)])
+    assert _shares_us(facts) == {
+        "operators of the forward pass and others": 10,
+        "Python in load (data.py:7)": 40,
+        "Python and all else between operators": 50,
+    }
+
+
+def test_compiled_code_without_operators_is_computing():
+    facts = facts_of([step(0, 0, 100), op("Torch-Compiled Region: 0/0", 10, 50), op("aten::mm", 20, 10)])
+    assert _shares_us(facts)["operators of the forward pass and others"] == 50
+
+
 _EVENTS = st.lists(
-    st.tuples(st.sampled_from(["op", "loader", "optimizer", "backward", "kernel", "nccl", "copy"]), st.integers(0, 300),
+    st.tuples(st.sampled_from(["op", "loader", "optimizer", "backward", "kernel", "nccl", "copy", "malloc",
+                               "wait", "launch", "frame", "range", "region"]), st.integers(0, 300),
               st.integers(0, 90)), max_size=12)  # fmt: skip
 _MAKE = {
     "op": lambda at, length: op("aten::mm", at, length),
@@ -86,6 +193,12 @@ _MAKE = {
     "kernel": lambda at, length: kernel("sgemm", at, length),
     "nccl": lambda at, length: kernel("ncclDevKernel_AllGather", at, length, stream=9),
     "copy": lambda at, length: memcpy("Memcpy DtoH", at, length, stream=11),
+    "malloc": lambda at, length: runtime("cudaMalloc", at, length),
+    "wait": lambda at, length: runtime("cudaStreamSynchronize", at, length, tid=2),
+    "launch": lambda at, length: runtime("cudaLaunchKernel", at, length, correlation=1),
+    "frame": lambda at, length: python(f"train.py({at}): f", at, length),
+    "range": lambda at, length: annotation("mine", at, length),
+    "region": lambda at, length: op("Torch-Compiled Region: 0/0", at, length),
 }
 
 

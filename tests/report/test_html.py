@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from profkit.findings import Diagnosis, Finding, WorkerTimes
+from profkit.findings import Diagnosis, Finding, TimeShare, Timing, WorkerTimes
 from profkit.report.html import render_html
 
 VOID = {"meta", "br"}
@@ -105,7 +105,7 @@ def test_a_rule_s_page_is_folded_beside_its_finding(full_diagnosis: Diagnosis) -
 
 def test_nothing_known_and_nothing_found_is_still_a_page(empty_diagnosis: Diagnosis) -> None:
     page = Page(render_html(empty_diagnosis))
-    assert page.text["h1"] == "Nothing found; the recording holds no steps to measure"
+    assert page.text["h1"] == "Cannot judge: the recording holds no steps to measure"
     assert "section" not in page.names()
 
 
@@ -114,3 +114,11 @@ def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
     page = render_html(replace(clean_diagnosis, workers=(worker,)))
     assert "<h2>What the DataLoader&#x27;s workers did</h2>" in page
     assert "<li>worker 1: fetching 38 %, collating 1.0 %" in page
+
+
+@pytest.mark.parametrize("shares", [(), (TimeShare("device: computing", 7_900_000, 0.371),)])
+def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: Diagnosis, shares) -> None:
+    timing = Timing(5, 21_300_000, "", shares=shares, bound_by="host", device_step_time_ns=7_900_000)
+    page = render_html(replace(clean_diagnosis, timing=timing))
+    assert "<p>The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it</p>" in page
+    assert ("<table>" in page) is bool(shares)

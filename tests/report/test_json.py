@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profkit.errors import UnreadableInput
-from profkit.findings import Diagnosis, Finding
+from profkit.findings import Diagnosis, Finding, Verdict, VerdictKind
 from profkit.report import json as report_json
 from profkit.report.json import parse_json, render_json
 
@@ -32,6 +32,10 @@ FULL = {
             {"label": "unexplained", "time_ns_per_step": 300_000, "fraction": 0.024},
         ],
         "measured_steps": None,
+        "unprofiled_from": None,
+        "bound_by": None,
+        "device_step_time_ns": None,
+        "host_step_time_ns": None,
     },
     "findings": [
         {
@@ -90,19 +94,31 @@ FULL = {
     "health": ["The trace was cut off: 3 of 8 steps are missing."],
     "total": None,
     "workers": [],
+    "verdict": {"kind": "found", "text": "1 fault costs 43 % of the step: retained-graph at train.py:31"},
     "schema": "profkit.diagnosis/1",
 }
 
 
 def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: Diagnosis) -> None:
-    text = render_json(full_diagnosis)
+    verdict = Verdict(VerdictKind.FOUND, "1 fault costs 43 % of the step: retained-graph at train.py:31")
+    text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
-    assert list(json.loads(text)) == ["run", "timing", "findings", "skipped", "health", "total", "workers", "schema"]
+    assert list(json.loads(text)) == ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict",
+                                      "schema"]  # fmt: skip
 
 
 def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:
     for diagnosis in (full_diagnosis, empty_diagnosis):
         assert parse_json(render_json(diagnosis).encode()) == diagnosis
+
+
+def test_a_diagnosis_of_before_there_were_verdicts_is_read(full_diagnosis: Diagnosis) -> None:
+    value = json.loads(render_json(full_diagnosis))
+    for key in ("verdict", "total", "workers"):
+        del value[key]
+    for key in ("unprofiled_from", "bound_by", "device_step_time_ns", "host_step_time_ns"):
+        del value["timing"][key]
+    assert parse_json(json.dumps(value).encode()) == full_diagnosis
 
 
 def test_keys_of_a_later_version_are_passed_over(clean_diagnosis: Diagnosis) -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from profkit.findings import Diagnosis, Finding
+import pytest
+
+from profkit.findings import Diagnosis, Finding, TimeShare, Timing
 from profkit.report.markdown import render_markdown
 
 FULL = """\
@@ -78,7 +80,7 @@ def test_the_report_reads_from_the_verdict_to_where_the_time_went(full_diagnosis
 
 
 def test_nothing_known_and_nothing_found_is_one_heading(empty_diagnosis: Diagnosis) -> None:
-    assert render_markdown(empty_diagnosis) == "## Nothing found; the recording holds no steps to measure\n"
+    assert render_markdown(empty_diagnosis) == "## Cannot judge: the recording holds no steps to measure\n"
 
 
 def test_outside_of_code_nothing_is_markup_or_a_mention(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
@@ -101,3 +103,12 @@ def test_the_fourth_further_place_is_only_counted(full_diagnosis: Diagnosis, lea
     text = render_markdown(replace(full_diagnosis, findings=(replace(leak, also=places),)))
     assert text.count("- also at: ") == 3
     assert "- and 2 more places\n" in text
+
+
+@pytest.mark.parametrize("shares", [(), (TimeShare("device: computing", 7_900_000, 0.371),)])
+def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: Diagnosis, shares) -> None:
+    timing = Timing(5, 21_300_000, "", shares=shares, bound_by="host", device_step_time_ns=7_900_000)
+    text = render_markdown(replace(clean_diagnosis, timing=timing))
+    bound = "The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it"
+    assert f"### Where the step's time went\n\n{bound}\n" in text
+    assert ("| part |" in text) is bool(shares)

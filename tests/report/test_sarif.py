@@ -137,3 +137,9 @@ def test_nothing_found_is_a_run_without_results(empty_diagnosis: Diagnosis) -> N
     run = run_of(empty_diagnosis)
     assert run["results"] == []
     assert run["tool"]["driver"]["rules"] == []
+
+
+def test_the_verdict_is_a_property_of_the_run(full_diagnosis: Diagnosis) -> None:
+    assert run_of(full_diagnosis)["properties"] == {
+        "verdict": "1 fault costs 43 % of the step: retained-graph at train.py:31"
+    }

@@ -7,7 +7,19 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Saving, Severity, TimeShare, WorkerTimes
+from profkit.findings import (
+    Diagnosis,
+    Finding,
+    Kind,
+    Location,
+    Saving,
+    Severity,
+    TimeShare,
+    Timing,
+    Verdict,
+    VerdictKind,
+    WorkerTimes,
+)
 from profkit.report.text import render_text
 
 FULL = """\
@@ -64,12 +76,12 @@ def test_the_report_reads_from_the_verdict_to_where_the_time_went(full_diagnosis
 
 
 def test_nothing_known_and_nothing_found_is_one_line(empty_diagnosis: Diagnosis) -> None:
-    assert render_text(empty_diagnosis) == "Nothing found; the recording holds no steps to measure\n"
+    assert render_text(empty_diagnosis) == "Cannot judge: the recording holds no steps to measure\n"
 
 
-def test_a_clean_run_says_that_there_is_nothing_to_fix(clean_diagnosis: Diagnosis) -> None:
+def test_a_clean_run_says_that_no_fault_was_found(clean_diagnosis: Diagnosis) -> None:
     assert render_text(clean_diagnosis) == (
-        "Nothing to fix: 5 steps of 12.3 ms\n"
+        "No fault found; 5 steps of 12.3 ms\n"
         "\n"
         "The recording\n"
         "   command  train.py\n"
@@ -155,12 +167,12 @@ def test_several_faults_are_counted_and_the_first_is_named(full_diagnosis: Diagn
 def test_only_opportunities_are_no_fault(clean_diagnosis: Diagnosis, leak: Finding) -> None:
     chance = replace(leak, kind=Kind.OPPORTUNITY)
     text = render_text(replace(clean_diagnosis, findings=(chance,), skipped={"a": "b"}))
-    assert text.startswith("No fault, but 1 opportunity: 5 steps of 12.3 ms; 1 rule could not look\n")
+    assert text.startswith("No fault, but an opportunity would give back 43 % of the step: retained-graph at\n")
 
 
 def test_a_recording_without_steps_could_not_be_looked_at(empty_diagnosis: Diagnosis) -> None:
     text = render_text(replace(empty_diagnosis, health=("The trace holds no steps.", "It was cut off.")))
-    assert text.splitlines()[0] == "Could not look: The trace holds no steps."
+    assert text.splitlines()[0] == "Cannot judge: The trace holds no steps."
 
 
 def test_a_small_finding_takes_at_most_two_lines(clean_diagnosis: Diagnosis, leak: Finding) -> None:
@@ -214,3 +226,57 @@ def test_workers_of_several_loaders_say_of_which_and_the_first_few_stand_for_the
 
 def test_without_workers_nothing_is_said_of_them(clean_diagnosis: Diagnosis) -> None:
     assert "worker" not in render_text(clean_diagnosis)
+
+
+DEVICE = Timing(5, 62_300_000, "", bound_by="device", device_step_time_ns=61_900_000, host_step_time_ns=1_200_000)
+HOST = Timing(5, 21_300_000, "", bound_by="host", device_step_time_ns=7_900_000)
+
+
+@pytest.mark.parametrize(
+    ("timing", "note"),
+    [
+        (DEVICE, "The device bounds the step: it works 61.9 ms of 62.3 ms; the host is done in 1.20 ms"),
+        (replace(DEVICE, host_step_time_ns=None), "The device bounds the step: it works 61.9 ms of 62.3 ms"),
+        (replace(DEVICE, device_step_time_ns=None), "The device bounds the step: the host is done in 1.20 ms"),
+        (Timing(5, 62_300_000, "", bound_by="device"), "The device bounds the step"),
+        (HOST, "The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it"),
+        (replace(HOST, device_step_time_ns=None), "The host bounds the step: it takes 21.3 ms"),
+        (replace(HOST, bound_by=None), ""),
+        (replace(HOST, step_time_ns=None), ""),
+    ],
+)
+def test_what_bounds_the_step_is_one_sentence(clean_diagnosis: Diagnosis, timing: Timing, note: str) -> None:
+    text = render_text(replace(clean_diagnosis, timing=timing), width=200)
+    assert [line for line in text.splitlines() if " bounds " in line] == ([note] if note else [])
+
+
+def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: Diagnosis) -> None:
+    timing = replace(HOST, shares=(TimeShare("device: computing", 7_900_000, 0.371),))
+    assert render_text(replace(clean_diagnosis, timing=timing)).endswith(
+        "\nWhere the step's time went\n"
+        "The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it\n"
+        "device: computing  7.90 ms  37 %  #####\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "overhead", "words"),
+    [
+        ("measured", 0.2, "10.0 ms without the profiler, recording added 20 %"),
+        (None, None, "10.0 ms without the profiler"),
+        ("estimated", 0.2, "10.0 ms without recording (estimated: recording slows the host by 20 %)"),
+        ("estimated", None, "10.0 ms without recording (estimated)"),
+    ],
+)
+def test_how_the_time_without_recording_is_known_is_said(
+    clean_diagnosis: Diagnosis, source: str | None, overhead: float | None, words: str
+) -> None:
+    timing = Timing(5, 12_000_000, "", 10_000_000, overhead, unprofiled_from=source)
+    assert f"(median), {words}\n" in render_text(replace(clean_diagnosis, timing=timing), width=200)
+
+
+def test_the_verdict_of_the_diagnosis_is_the_first_line_without_what_could_steer_a_terminal(
+    clean_diagnosis: Diagnosis,
+) -> None:
+    verdict = Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: \x1b[31mno\nsteps")
+    assert render_text(replace(clean_diagnosis, verdict=verdict)).startswith("Cannot judge: \\x1b[31mno steps\n")

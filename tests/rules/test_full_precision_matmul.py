@@ -44,6 +44,12 @@ def test_rates_alone_price_nothing_on_a_processor():
     assert "--measure" in found.unpriced
 
 
+def test_products_inside_a_compiled_region_are_seen():
+    region = [op("Torch-Compiled Region: 0/0", 5, 90), op("CompiledFunction", 6, 80)]
+    (found,) = find(recording([*region, product()], host()))
+    assert (found.count, len(found.rows)) == (1, 4)
+
+
 def test_the_backward_nodes_keep_the_same_share():
     node = op("autograd::engine::evaluate_function: MmBackward0", 75, 20, sequence=3)
     facts = recording([product(), node, op("MmBackward0", 76, 18, sequence=3)], host())

@@ -238,3 +238,16 @@ def test_half_of_the_steps_are_the_least(until, reported):
 def test_without_shapes_it_cannot_look():
     facts = facts_of(steps_of(lambda at: [op("aten::mul", at, 20)]))
     assert Need.SHAPES in missing_needs(facts, unfused_pointwise.needs)
+
+
+def test_kernels_that_the_compiler_fused_are_no_chain_to_fuse():
+    def part(at: float) -> list[Json]:
+        fused = [tanh(at + 10 + 22 * i, name=f"triton_poi_fused_add_mul_tanh_{i}") for i in range(3)]
+        return [op("Torch-Compiled Region: 0/0", at + 5, 80), *fused]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+def test_what_a_compiled_region_left_unfused_is_a_chain():
+    facts = facts_of(steps_of(lambda at: [op("Torch-Compiled Region: 0/0", at + 5, 80), *formula(at + 10)]))
+    assert len(find(facts)) == 1

@@ -42,7 +42,7 @@ def test_every_kind_of_event_gets_its_category():
     trace = trace_of([
         op("aten::mul", 0, 1), annotation("mine", 1, 1), python("train.py(1): main", 2, 1),
         runtime("cudaLaunchKernel", 3, 1), kernel("sgemm", 4, 1), memcpy("Memcpy DtoD", 5, 1), memset(6, 1),
-        memory(7, 512, 4096), mark(12, 8, 1), pause(9, 1),
+        memory(7, 512, 4096), mark(12, 8, 1), pause(9, 1), op("Torch-Compiled Region: 0/0", 10, 1),
     ])  # fmt: skip
     kinds = {trace.name_of(row): Category(trace.events.category[row]) for row in range(len(trace.events))}
     assert kinds == {
@@ -56,6 +56,7 @@ def test_every_kind_of_event_gets_its_category():
         "[memory]": Category.MEMORY,
         "profkit.line#12": Category.LINE_MARK,
         "profkit.pause": Category.PAUSE,
+        "Torch-Compiled Region: 0/0": Category.COMPILED_CODE,
     }
 
 

@@ -1,0 +1,150 @@
+"""The verdict: what was found, or that nothing was and where the time goes instead, or why there can be none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profkit.derive.shares import COMMUNICATING, COMPUTING, COPYING, HOST_COMPUTING, IDLE, INHERITED
+from profkit.findings import (
+    Diagnosis,
+    Finding,
+    Kind,
+    Severity,
+    TimeShare,
+    Timing,
+    Verdict,
+    VerdictKind,
+    faults,
+    grows,
+    opportunities,
+)
+from profkit.units import format_bytes, format_count, format_share, format_time
+
+_MOSTLY = 0.9
+"""From here on what is computed is what the step consists of."""
+_MOST_REASONS = 2
+_LEAST_REASON = 0.01
+_ON_DEVICE = {
+    COMMUNICATING: ("communicates", " while nothing is computed"),
+    COPYING: ("copies and clears memory", ""),
+    INHERITED: ("works on what was launched before the recording", ""),
+}
+"""What the device does besides computing, to stand around the share of the step."""
+
+
+def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
+    """The verdict on a diagnosis. ``obstacles`` are the reasons for which it cannot be one of a program without faults;
+    what was found nonetheless is said with the first of them."""
+    mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
+    if mend or chances:
+        doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
+        return Verdict(VerdictKind.FOUND, f"{_found(diagnosis, mend, chances)}{doubt}")
+    if not obstacles and not diagnosis.timing.steps:
+        obstacles = (*diagnosis.health, "the recording holds no steps to measure")
+    if obstacles:
+        return Verdict(VerdictKind.CANNOT_JUDGE, f"Cannot judge: {obstacles[0]}")
+    unseen = len(diagnosis.skipped)
+    limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
+    return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found; {_largest_part(diagnosis.timing)}{limit}")
+
+
+def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) -> str:
+    """The largest gain comes first, whatever its kind; before it only memory that grows until the program dies. Where
+    all gains are small, what the step consists of is said too."""
+    lead = min((*mend, *chances), key=lambda one: (one.severity.rank, not grows(one), -_fraction(one)))
+    if lead.kind is Kind.FAULT:
+        found = _faults(diagnosis, mend, lead)
+    elif mend:
+        found = f"An opportunity {_gain(lead)}: {_short_name(lead)}; {_faults(diagnosis, mend, mend[0])}"
+    else:
+        count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
+        found = f"No fault, but {count} {_gain(lead)}: {_short_name(lead)}"
+    is_little = lead.severity is Severity.LOW and diagnosis.timing.shares
+    return f"{found}; {_largest_part(diagnosis.timing)}" if is_little else found
+
+
+def _faults(diagnosis: Diagnosis, mend: list[Finding], worst: Finding) -> str:
+    if len(mend) == 1:
+        return f"1 fault {_cost(worst)}: {_short_name(worst)}"
+    together = f" cost {format_share(diagnosis.total.fraction)} of the step together" if diagnosis.total else ""
+    return f"{len(mend)} faults{together}; the worst {_cost(worst)}: {_short_name(worst)}"
+
+
+def _fraction(finding: Finding) -> float:
+    return finding.saving.fraction if finding.saving else 0.0
+
+
+def _short_name(finding: Finding) -> str:
+    """``retained-graph at train.py:31``."""
+    return f"{finding.rule} at {finding.location.short}" if finding.location else finding.rule
+
+
+def _cost(finding: Finding) -> str:
+    """``costs 43 % of the step``."""
+    saving = finding.saving
+    if saving is None:
+        return "has no measured cost"
+    if grows(finding) and (saving.fraction < 0.10 or saving.time_ns_per_step <= 0):
+        return f"makes memory grow by {format_bytes(saving.bytes)} per step"
+    if saving.time_ns_per_step > 0:
+        return f"costs {format_share(saving.fraction)} of the step"
+    return f"holds {format_bytes(saving.bytes)} of memory" if saving.bytes > 0 else "costs no time here"
+
+
+def _gain(finding: Finding) -> str:
+    """``would give back 43 % of the step``."""
+    saving = finding.saving
+    if saving is None or (saving.time_ns_per_step <= 0 and saving.bytes <= 0):
+        return "has a gain that was not measured"
+    if saving.time_ns_per_step <= 0:
+        return f"would free {format_bytes(saving.bytes)} of memory"
+    return f"would give back {format_share(saving.fraction)} of the step"
+
+
+def _largest_part(timing: Timing) -> str:
+    """What the step consists of, and the largest part of it that is not computing."""
+    shares = timing.shares
+    if not shares:
+        return step_figure(timing)
+    has_device = any(share.label in (COMPUTING, *_ON_DEVICE) for share in shares)
+    return _of_device(shares) if has_device else _of_host(shares)
+
+
+def _of_device(shares: Sequence[TimeShare]) -> str:
+    computing = sum(share.fraction for share in shares if share.label == COMPUTING)
+    idle = [share for share in shares if share.label.startswith(IDLE)]
+    parts = [(share.fraction, *_ON_DEVICE[share.label]) for share in shares if share.label in _ON_DEVICE]
+    fraction, does, besides = max([*parts, (sum(share.fraction for share in idle), "idles", _reasons(idle))])
+    computes = f"the device computes {format_share(computing)} of the step"
+    if computing >= _MOSTLY:
+        return computes
+    if computing >= fraction:
+        return f"{computes} and {does} {format_share(fraction)}{besides}"
+    return f"the device {does} {format_share(fraction)} of the step{besides}"
+
+
+def _reasons(idle: Sequence[TimeShare]) -> str:
+    """``: launching work 61 %, waiting for data 20 %``."""
+    largest = sorted(idle, key=lambda share: -share.fraction)[:_MOST_REASONS]
+    named = [share for share in largest if share.fraction >= _LEAST_REASON]
+    parts = (f"{share.label.removeprefix(IDLE)} {format_share(share.fraction)}" for share in named)
+    return f": {', '.join(parts)}" if named else ""
+
+
+def _of_host(shares: Sequence[TimeShare]) -> str:
+    computing = sum(share.fraction for share in shares if share.label in HOST_COMPUTING)
+    others = [(share.fraction, share.label) for share in shares if share.label not in HOST_COMPUTING]
+    fraction, label = max(others, default=(0.0, ""))
+    operators = f"operators take {format_share(computing)} of the step"
+    if computing >= _MOSTLY or not label:
+        return operators
+    if computing >= fraction:
+        return f"{operators}, {label} {format_share(fraction)}"
+    return f"{label}: {format_share(fraction)} of the step"
+
+
+def step_figure(timing: Timing) -> str:
+    """``5 steps of 12.3 ms``."""
+    if timing.step_time_ns is None:
+        return format_count(timing.steps, "step")
+    return f"{format_count(timing.steps, 'step')} of {format_time(timing.step_time_ns)}"
