@@ -221,6 +221,10 @@ def _time(facts: Facts) -> Timing:
         unprofiled_step_time_ns=found.unrecorded_ns,
         profiler_overhead_fraction=found.recorded_ns / found.unrecorded_ns - 1 if found.unrecorded_ns else None,
         measured_steps=measured_numbers(facts.trace, steps) if _is_counted(facts.run) else None,
+        unprofiled_from=found.source,
+        bound_by=found.bound_by,
+        device_step_time_ns=found.device_ns,
+        host_step_time_ns=found.host_ns,
         shares=tuple(TimeShare(label, int(time * scale), time / mean_ns) for label, time in facts.shares),
     )
 

@@ -68,7 +68,7 @@ def check_launch_records(facts: Facts) -> str | None:
 
 def check_most_lost(facts: Facts) -> str | None:
     """So much of the device's side is missing that what is left says little of the whole."""
-    calls, fruitless = facts.once(find_fruitless_launches)
+    calls, fruitless = facts.once(_fruitless)
     if fruitless.sum() > _MOST * len(calls):
         return f"{int(fruitless.sum()):,} of {_count_launches(len(calls))} have no kernel"
     missing, total = facts.launches.unlaunched, len(facts.launches.work)

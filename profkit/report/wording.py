@@ -112,8 +112,10 @@ def _unprofiled(timing: Timing) -> Iterator[str]:
 
 
 def bound_note(timing: Timing) -> str:
-    """Which of host and device the step waits for, as one sentence; empty where that is not known."""
-    step_ns, device_ns, host_ns = timing.step_time_ns, timing.device_step_time_ns, timing.host_step_time_ns
+    """Which of host and device a step without the recording waits for, as one sentence; empty where that is not
+    known."""
+    step_ns = timing.step_time_ns if timing.unprofiled_step_time_ns is None else timing.unprofiled_step_time_ns
+    device_ns, host_ns = timing.device_step_time_ns, timing.host_step_time_ns
     if timing.bound_by not in ("device", "host") or step_ns is None:
         return ""
     start = f"The {timing.bound_by} bounds the step"

@@ -45,6 +45,12 @@ def replay(facts: Facts, edit: Edit) -> Replay:
     return Replay(max(0, unedited.together_ns), edited_ns)
 
 
+def host_at_work_ns(facts: Facts) -> int:
+    """How long the host was at work in the measured steps, without what the recording added and without its waits for
+    the device."""
+    return max(0, facts.once(_unedited).working_ns)
+
+
 class _Lengths(Struct, frozen=True):
     """From the end of the step before the measured ones until host and device are done with them; and how long the host
     was at work meanwhile and did not wait for the device."""

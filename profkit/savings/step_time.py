@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.savings.edits import Edit, shrink_spans
-from profkit.savings.replay import replay
+from profkit.savings.replay import host_at_work_ns, replay
 from profkit.trace.values import median
 
 _BOUND = 0.9
@@ -20,14 +20,15 @@ rest."""
 
 class StepTime(Struct, frozen=True):
     """In nanoseconds: a step as recorded; without the recording, and whether that was ``measured`` or is ``estimated``,
-    None where neither can be; what the device alone needs of it, None without one. ``bound_by`` is ``device`` or
-    ``host``, None without a device."""
+    None where neither can be; what the device alone needs of it and what the host alone does, without its waits for the
+    device; ``bound_by`` is ``device`` or ``host``. All three are None without a device."""
 
     recorded_ns: int
     unrecorded_ns: int | None
     source: str | None
-    device_ns: int | None
-    bound_by: str | None
+    device_ns: int | None = None
+    host_ns: int | None = None
+    bound_by: str | None = None
 
     @property
     def ns(self) -> int:
@@ -45,16 +46,17 @@ def _tell(facts: Facts) -> StepTime:
     recorded_ns = steps.median_ns
     reference_ns = int(median(run.reference_step_ns)) if run.reference_step_ns else None
     if not facts.device.present:
-        return StepTime(recorded_ns, reference_ns, None if reference_ns is None else "measured", None, None)
+        return StepTime(recorded_ns, reference_ns, None if reference_ns is None else "measured")
     device_ns = min(_device_alone_ns(facts), recorded_ns)
+    host_ns = steps.per_step_ns(host_at_work_ns(facts))
     if reference_ns is not None:
         # Steps that nobody waits for are timed by their launches: the device may need longer.
         unrecorded_ns, source = max(reference_ns, device_ns), "measured"
     elif len(facts.overhead.start_ns):
         unrecorded_ns, source = steps.per_step_ns(replay(facts, Edit()).recorded_ns), "estimated"
     else:
-        return StepTime(recorded_ns, None, None, device_ns, _bound_by(device_ns, recorded_ns))
-    return StepTime(recorded_ns, unrecorded_ns, source, device_ns, _bound_by(device_ns, unrecorded_ns))
+        return StepTime(recorded_ns, None, None, device_ns, host_ns, _bound_by(device_ns, recorded_ns))
+    return StepTime(recorded_ns, unrecorded_ns, source, device_ns, host_ns, _bound_by(device_ns, unrecorded_ns))
 
 
 def _device_alone_ns(facts: Facts) -> int:

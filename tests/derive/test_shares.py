@@ -44,7 +44,7 @@ def test_with_a_device_its_work_comes_first_and_idle_time_is_explained():
         kernel("sgemm", 90, 30),
     ])  # fmt: skip
     assert _shares_us(facts) == {
-        "device: computing": 35,
+        "device: computing": 55,
         "device: communicating, nothing computed meanwhile": 10,
         "device: copying and clearing memory": 5,
         "idle: waiting for data": 15,
