@@ -6,8 +6,11 @@ figures. It stays silent where the effect is below a hundredth of what it counts
 
 from __future__ import annotations
 
+from functools import partial
+
 from profkit.derive.compiling import describe_left_out
 from profkit.derive.facts import Facts
+from profkit.failures import attempt
 from profkit.health.clocks import check_hole, check_launch_order, check_wait_order
 from profkit.health.device import (
     check_durations,
@@ -44,5 +47,8 @@ CHECKS = (
 
 def check_recording(facts: Facts) -> tuple[str, ...]:
     """One sentence per flaw: what the recorder said, what the reader said, and what the facts show."""
-    notes = [note for check in CHECKS if (note := check(facts)) is not None]
-    return (*facts.run.notes, *facts.trace.health, *notes)
+    notes = [*facts.run.notes, *facts.trace.health, *facts.failures]
+    for check in CHECKS:
+        note, failure = attempt(f"a check of the recording ({check.__name__})", partial(check, facts), None)
+        notes += [*failure] if note is None else [note]
+    return tuple(notes)
