@@ -126,8 +126,11 @@ def test_a_check_of_the_recording_that_breaks_costs_no_other(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "note"),
     [("step_time_ns", "the account of where the step's time went"),
-     ("loader_accounts", "the account of the DataLoader"), ("_predict_total", "what all faults cost together"), ("_describe_steps", "timing the steps"),
-     ("_summarise", "naming the device"), ("check_recording", "checking the recording")],
+     ("loader_accounts", "the account of the DataLoader"),
+     ("_predict_total", "what all faults cost together"),
+     ("_describe_steps", "timing the steps"),
+     ("_summarise", "naming the device"),
+     ("check_recording", "checking the recording")],
 )  # fmt: skip
 def test_a_part_of_the_report_that_breaks_is_named_and_costs_no_finding(monkeypatch, name, note):
     monkeypatch.setattr(diagnosing, name, break_down)
