@@ -35,6 +35,11 @@ _READ_AS_ANNOTATION = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#", 
 """Until 2021 these carried the category of operators."""
 
 
+def category_of(category: str) -> Category:
+    """What the events of one of the file's categories are, whatever their names say."""
+    return _CATEGORIES.get(category, Category.OTHER)
+
+
 def classify(pairs: list[tuple[str, str]]) -> tuple[NDArray[np.uint8], Int32s]:
     """Category and, for line marks, call site of each (category, name)."""
     categories = np.zeros(len(pairs), dtype=np.uint8)
