@@ -34,6 +34,7 @@ from profkit.findings import (
 )
 from profkit.forks import share_out
 from profkit.health import check_recording
+from profkit.health.accelerator import describe_unrecorded
 from profkit.judging import Judged, gather, judging_tasks, weigh
 from profkit.rules.base import Trial
 from profkit.run import Run
@@ -121,6 +122,7 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
         health=(*health, *notes, *no_total, *no_workers, *no_device),
         total=total,
         workers=workers,
+        cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
     )
 
 

@@ -150,7 +150,8 @@ class WorkerTimes:
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """``total`` is what mending all faults at once gives back, where there is more than one with a price; ``workers``
-    are those of DataLoaders that kept an account of themselves."""
+    are those of DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show
+    where the step's time went, as of an accelerator whose work is not in it; then "nothing found" means nothing."""
 
     run: RunSummary
     timing: Timing
@@ -159,6 +160,7 @@ class Diagnosis:
     health: tuple[str, ...]
     total: Saving | None = None
     workers: tuple[WorkerTimes, ...] = ()
+    cannot_judge: str | None = None
     schema: str = SCHEMA
 
     @property

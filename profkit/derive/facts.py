@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from profkit.derive import shares
+from profkit.derive.accelerator import Accelerator, find_accelerator
 from profkit.derive.carrying import Repeats, allocated_bytes, carry_shapes, match_located
 from profkit.derive.device import Device, describe_device
 from profkit.derive.distortion import find_overhead
@@ -82,6 +83,11 @@ class Facts:
                 raise
         found: Derived = self._kept[derive]
         return found
+
+    @_fact
+    def accelerator(self) -> Accelerator | None:
+        """The device that the program computed on besides the processor, recorded or not."""
+        return find_accelerator(self._recorded)
 
     @_fact
     def tree(self) -> Tree:

@@ -6,15 +6,16 @@ figures. It stays silent where the effect is below a hundredth of what it counts
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from profkit.derive.compiling import describe_left_out
 from profkit.derive.facts import Facts
 from profkit.failures import attempt
+from profkit.health.accelerator import check_foreign, describe_unrecorded
 from profkit.health.clocks import check_hole, check_launch_order, check_wait_order
 from profkit.health.device import (
     check_durations,
-    check_kernels_present,
     check_launch_records,
     check_leading_kernels,
     check_missing_kernels,
@@ -24,10 +25,10 @@ from profkit.health.overhead import check_own_work, check_slowdown
 from profkit.health.window import check_inherited_work, check_located, check_nesting, check_steps, check_waits
 
 CHECKS = (
+    check_foreign,
     check_steps,
     check_located,
     describe_left_out,
-    check_kernels_present,
     check_leading_kernels,
     check_missing_kernels,
     check_trailing_kernels,
@@ -46,9 +47,13 @@ CHECKS = (
 
 
 def check_recording(facts: Facts) -> tuple[str, ...]:
-    """One sentence per flaw: what the recorder said, what the reader said, and what the facts show."""
-    notes = [*facts.run.notes, *facts.trace.health, *facts.failures]
-    for check in CHECKS:
+    """One sentence per flaw: what was not recorded at all, what the recorder said, what the reader said, and what the
+    facts show."""
+    told = [*facts.run.notes, *facts.trace.health, *facts.failures]
+    return (*_check(facts, (describe_unrecorded,)), *told, *_check(facts, CHECKS))
+
+
+def _check(facts: Facts, checks: Iterable[Callable[[Facts], str | None]]) -> Iterator[str]:
+    for check in checks:
         note, failure = attempt(f"a check of the recording ({check.__name__})", partial(check, facts), None)
-        notes += [*failure] if note is None else [note]
-    return tuple(notes)
+        yield from failure if note is None else (note,)

@@ -16,13 +16,6 @@ _LONG_OVERLAP_NS = 1_000_000
 """Kernels of a stream run one after another; where one may begin early, they overlap by microseconds."""
 
 
-def check_kernels_present(facts: Facts) -> str | None:
-    launches = len(_launches(facts))
-    if not launches or facts.device.present:
-        return None
-    return f"{_count_launches(launches)} but no kernels: the GPU's side was not recorded"
-
-
 def check_leading_kernels(facts: Facts) -> str | None:
     """What the profiler drops while its buffers are not ready yet."""
     calls, fruitless = facts.once(find_fruitless_launches)

@@ -66,7 +66,7 @@ class _Loop(Struct, frozen=True):
     joined: bool
 
 
-@rule(Kind.FAULT, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def looped_modules(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that calls the same operators over and over, the outermost lines first."""
     if not facts.steps.located.any():

@@ -82,7 +82,7 @@ class _Attention(Struct, frozen=True):
     attended: tuple[tuple[int, ...], ...] | None
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
     """Report each line with such a softmax, and the lines of its products besides."""
     found = {attention.softmax: attention for attention in _find_attentions(facts)}

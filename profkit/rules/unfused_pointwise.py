@@ -91,7 +91,7 @@ class _Chain(Struct, frozen=True):
         return int(self.moves_bytes.sum())
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
     """Find the chains and group them by the place in the program that they come from."""
     found = list(_find_chains(facts))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from profkit.trace.chunks import KINDS, TEXTS, Chunk, ChunkDecoder, is_step_mark
 from profkit.trace.codes import Codes, recode
@@ -25,7 +26,7 @@ from profkit.trace.events import (
     timeline_order,
 )
 from profkit.trace.horizon import Horizon
-from profkit.trace.kinds import ON_DEVICE, classify
+from profkit.trace.kinds import ON_DEVICE, classify, is_foreign
 from profkit.trace.kineto_schema import Event
 from profkit.trace.left_out import describe_left_out, find_clockless
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, EVENT_BYTES
@@ -151,7 +152,8 @@ class ColumnBuilder:
         base_ns = _first(start_ns if usable.all() else start_ns[usable]) // 1000 * 1000
         lost = ~(usable | cut)
         if lost.any():
-            lost &= ~find_clockless(category, start_ns, duration_ns, self._external(), lost)
+            is_step = np.array([is_step_mark(category, name) for category, name, *_ in self.decoder.kinds])[kind]
+            lost &= ~find_clockless(category, start_ns, duration_ns, self._external(), is_step, lost)
             self._timeless += self._categories_of(kind[lost])
         order = _timeline_order(lane, start_ns, duration_ns, usable)
         del lane, category, usable, cut, never_ran, lost
@@ -161,6 +163,7 @@ class ColumnBuilder:
         del duration_ns
         kind = kind[order]
         whole_steps = self._steps_of(kind)
+        foreign = sorted(each for each in self._categories_of(kind).items() if is_foreign(each[0]) and each[1])
         columns |= {key: by_kind(column, kind) for key, column in of_kind.items()}
         columns |= {key: self._join(key, *how, order) for key, how in _COLUMNS.items()}
         length_ns = self._horizon.at_ns - base_ns if self._horizon.at_ns is not None else 0
@@ -171,7 +174,7 @@ class ColumnBuilder:
             lanes=self._describe_lanes(),
             texts=self.decoder.texts.texts(),
             base_ns=clock_base_ns + base_ns,
-            recording=recording,
+            recording=structs.replace(recording, foreign=tuple(foreign)),
             health=(*partial, *self._health()),
         )
 

@@ -102,7 +102,10 @@ class Events:
 
 
 class Recording(Struct, frozen=True):
-    """What a trace says about how it was made; None where it does not say. ``kind`` is empty for PyTorch's own."""
+    """What a trace says about how it was made; None where it does not say. ``kind`` is empty for PyTorch's own.
+
+    ``foreign`` is how many events it has of each category that the reader does not know.
+    """
 
     kind: str = ""
     devices: tuple[str, ...] = ()
@@ -111,6 +114,7 @@ class Recording(Struct, frozen=True):
     has_memory: bool | None = None
     rank: int | None = None
     ranks: int | None = None
+    foreign: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

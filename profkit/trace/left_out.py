@@ -34,19 +34,22 @@ def find_clockless(
     start_ns: Int64s,
     duration_ns: Int64s,
     external: Int64s,
+    is_step: Bools,
     lost: Bools,
 ) -> Bools:
     """Which of the lost events are no loss: what the device did in the located step.
 
     profkit exports that step's recording once the next is over. By then Kineto gives its device and runtime events the
     time zero, and nothing else of it. No figure is taken from that step. They are told by the operators that they
-    belong to, which have a time: between the first and the last line mark.
+    belong to, which have a time: from the first line mark to the next step after the last one, or to its end.
     """
     marks = ~lost & (category == Category.LINE_MARK)
     wanted = lost & (start_ns == 0) & (duration_ns == 0) & np.isin(category, _OF_THE_DEVICE)
     if not marks.any() or not wanted.any():
         return np.zeros(len(lost), dtype=bool)
     begin_ns, end_ns = start_ns[marks].min(), (start_ns[marks] + duration_ns[marks]).max()
+    later_ns = start_ns[is_step & ~lost & (start_ns >= end_ns)]
+    end_ns = later_ns.min() if later_ns.size else end_ns
     callers = ~lost & np.isin(category, _CALLERS) & (external > 0)
     callers &= (start_ns >= begin_ns) & (start_ns < end_ns)
     by_the_profiler = (external <= 0) & (category == Category.RUNTIME)  # it waits for the device as it stops

@@ -90,6 +90,7 @@ FULL = {
     "health": ["The trace was cut off: 3 of 8 steps are missing."],
     "total": None,
     "workers": [],
+    "cannot_judge": None,
     "schema": "profkit.diagnosis/1",
 }
 
@@ -97,7 +98,8 @@ FULL = {
 def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagnosis: Diagnosis) -> None:
     text = render_json(full_diagnosis)
     assert json.loads(text) == FULL
-    assert list(json.loads(text)) == ["run", "timing", "findings", "skipped", "health", "total", "workers", "schema"]
+    keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "cannot_judge", "schema"]
+    assert list(json.loads(text)) == keys
 
 
 def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:

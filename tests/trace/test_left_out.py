@@ -43,6 +43,12 @@ def test_nothing_is_said_of_the_located_steps_work_that_lost_its_clock():
     assert len(trace.events) == 5
 
 
+def test_what_comes_between_the_located_step_and_the_next_is_no_loss_either():
+    between = [op("aten::copy_", LATE + 900, 50, external=9),
+               clockless(memcpy("Memcpy DtoH", 0, 0, correlation=4, external=9))]  # fmt: skip
+    assert trace_of(located(*OF_THE_DEVICE, *between)).health == ()
+
+
 def test_work_of_the_measured_steps_that_has_no_time_is_told_by_what_it_is():
     lost = [clockless(runtime("cudaLaunchKernel", 0, 0, correlation=9, external=8)),
             *[clockless(kernel("gemm", 0, 0, correlation=9, external=8)) for _ in range(2)],
