@@ -53,6 +53,7 @@ from profkit.rules.evidence import (
     share_of_steps,
 )
 from profkit.rules.pricing import computing_ns, scale_operators
+from profkit.rules.releases import INDUCTOR, note_since
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Rows
@@ -97,8 +98,9 @@ def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
             message=f"Attention is computed step by step {format_count(max(1, round(per_step(facts, rows))), 'time')} "
             f"a step: a table of {elements:,} scores is stored, and passed over by "
             f"{format_count(len(attentions[0].passes), 'operator')} between the two products.",
-            fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)` instead of the "
-            "two products and the softmax; with `nn.MultiheadAttention` pass `need_weights=False`.",
+            fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)`"
+            f"{note_since(facts, INDUCTOR)} instead of the two products and the softmax; with `nn.MultiheadAttention` "
+            "pass `need_weights=False`.",
             rows=rows,
             edit=_fuse(facts, attentions),
             confidence=0.9,

@@ -75,7 +75,7 @@ _SHEETS = (
     # NVIDIA L40 and L40S data sheets, which print both rates; doubles: 1/64.
     _sheet("l40", 864, 1.41, 90.5, 90.5, 181.05, 181.05, 362),
     _sheet("l40s", 864, 1.43, 91.6, 183, 362.05, 362.05, 733),
-    # NVIDIA RTX 6000 Ada Generation data sheet: 1457 at 8 bits and sparse, half of it dense; float16 is half of that and
+    # NVIDIA RTX 6000 Ada Generation data sheet: 1457 at 8 bits and sparse, half of it dense; float16 has half of that,
     # TF32 a quarter (NVIDIA Ada GPU architecture white paper); doubles: 1/64.
     _sheet("rtx 6000 ada generation", 960, 1.42, 91.1, 182.1, 364.2, 364.2, 728.5),
     # NVIDIA Ampere GA102 architecture white paper: half with float32 accumulation; doubles: 1/64.

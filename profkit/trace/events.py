@@ -104,7 +104,8 @@ class Events:
 class Recording(Struct, frozen=True):
     """What a trace says about how it was made; None where it does not say. ``kind`` is empty for PyTorch's own.
 
-    ``foreign`` is how many events it has of each category that the reader does not know.
+    ``foreign`` is how many events it has of each category that the reader does not know; ``least_release`` is the
+    oldest release of PyTorch that may have written it.
     """
 
     kind: str = ""
@@ -115,6 +116,7 @@ class Recording(Struct, frozen=True):
     rank: int | None = None
     ranks: int | None = None
     foreign: tuple[tuple[str, int], ...] = ()
+    least_release: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
