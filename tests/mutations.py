@@ -48,7 +48,7 @@ from tests.traces import (
 LARGEST_EVENTS = 3000
 """Of a recording that is damaged: more take a second to judge, and show nothing else."""
 LARGEST_BYTES = 400_000
-_CORPUS_SHARE = 0.1
+_CORPUS_SHARE = 0.3
 _LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 _BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
 
@@ -141,6 +141,28 @@ def _graph_step(number: int, at: float) -> Iterator[Json]:
     yield runtime("cudaDeviceSynchronize", at + 480, 400, correlation=700 + number)
 
 
+def _parallel_pass(number: int, at: float) -> Iterator[Json]:
+    """A forward and a backward pass under DistributedDataParallel; every second one is followed by the optimizer."""
+    base = 5000 + 50 * number
+    yield annotation("DistributedDataParallel.forward", at, 200)
+    scores = [[2, 4, 16, 8], [2, 4, 8, 16]]
+    for i, name in enumerate(("aten::bmm", "aten::div", "aten::softmax", "aten::_softmax", "aten::bmm", "aten::add")):
+        yield op(name, at + 10 + 30 * i, 25, external=base + i, dims=scores, types=["double", "double"], sequence=i)
+        yield from launch("dgemm_kernel", at + 12 + 30 * i, 20, base + i)
+    for i in range(3):
+        begin = at + 220 + 40 * i
+        yield op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", begin, 30, tid=2)
+        yield op("torch::autograd::AccumulateGrad", begin + 1, 8, tid=2)
+        yield op("aten::add_", begin + 2, 5, external=base + 20 + i, dims=[[64], [64]], types=["float", "float"], tid=2)
+        yield from launch("add_kernel", begin + 3, 4, base + 20 + i, tid=2)
+        yield op("c10d::allreduce_", begin + 12, 6, external=base + 30 + i, tid=2)
+        yield from launch("ncclKernel_AllReduce", begin + 13, 20, base + 30 + i, tid=2, stream=30)
+    if number % 2:
+        yield annotation("Optimizer.step#SGD.step", at + 400, 60)
+        yield op("aten::_foreach_add_", at + 405, 20, external=base + 40, dims=[[64], [64]], types=["float", "float"])
+        yield from launch("multi_tensor_apply_kernel", at + 408, 9, base + 40)
+
+
 def _seeds() -> Iterator[Seed]:
     names = [thread_name(1, "python"), thread_name(2, "pt_autograd_0")]
     properties = [{"id": 0, "name": "NVIDIA A100-SXM4-40GB"}]
@@ -155,6 +177,8 @@ def _seeds() -> Iterator[Seed]:
     plain = [each for i in range(4) for each in _training_step(i, 1000 * i, False, False) if "ProfilerStep" not in
              each["name"]]  # fmt: skip
     yield Seed("without-marks", _document(plain))
+    passes = [each for i in range(6) for each in _parallel_pass(i, 500 * i)]
+    yield Seed("parallel", _document(passes, distributedInfo={"rank": 1, "world_size": 2}))
     host = [each for i in range(3) for each in _training_step(i, 1000 * i, True, False) if each["pid"] != 0]
     yield Seed("without-kernels", _document(host, with_stack=1))
 
@@ -389,7 +413,7 @@ def examine(seed: Seed, content: bytes) -> str:
 
 
 def make(number: int, seed: int, found: Sequence[Seed]) -> tuple[Seed, bytes]:
-    """The damaged trace of that number; every tenth is of a recording made elsewhere where there are any."""
+    """The damaged trace of that number, of a recording made elsewhere for some where there are any."""
     rng = random.Random(f"{seed}/{number}")
     own, elsewhere = seeds(), [each for each in found if each not in seeds()]
     chosen = rng.choice(elsewhere if elsewhere and rng.random() < _CORPUS_SHARE else own)
