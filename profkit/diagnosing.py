@@ -17,6 +17,7 @@ from profkit.derive.steps import measured_numbers
 from profkit.derive.workers import WorkerAccount, loader_accounts
 from profkit.errors import UnreadableInput
 from profkit.experiment import Answer, Experiment, Measurement
+from profkit.failures import attempt
 from profkit.findings import (
     MEASURED_EVIDENCE,
     Diagnosis,
@@ -34,6 +35,7 @@ from profkit.findings import (
 )
 from profkit.forks import share_out
 from profkit.health import check_recording, find_obstacles
+from profkit.health.accelerator import describe_unrecorded
 from profkit.judging import Judged, gather, judging_tasks, weigh
 from profkit.rules.base import Trial
 from profkit.run import Run
@@ -100,23 +102,28 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     With ``measure`` the findings that have an experiment are priced by it, where it can be run.
     """
     tasks: list[Callable[[], Any]] = [*judging_tasks(facts, with_experiments=measure is not None)]
-    tasks += [partial(check_recording, facts), partial(_time, facts)]  # the last are the first to be done, and long
+    tasks += [partial(_check, facts), partial(_time, facts)]  # the last are the first to be done, and long
     is_shared = measure is None and len(facts.trace.events) >= _SHARED_EVENTS
-    *outcomes, health, timing = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
+    *outcomes, health, (timing, not_timed) = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
     judged, skipped = gather(outcomes)
-    notes: list[str] = []
+    notes: list[str] = [*not_timed]
     if measure is not None:
-        judged, notes = _measure_all(facts, judged, measure)
+        (judged, unmeasured), broke = attempt("--measure", partial(_measure_all, facts, judged, measure), (judged, []))
+        notes += [*unmeasured, *broke]
+    total, no_total = attempt("what all faults cost together", partial(_predict_total, facts, judged), None)
+    workers, no_workers = attempt("the account of the DataLoader's workers", partial(_account, facts), ())
+    run, no_device = attempt("naming the device", partial(_summarise, facts), _summarise_program(facts.run))
     skipped = {**{one.rule: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
     judged = [one for one in judged if not _awaits_price(one)]
     diagnosis = Diagnosis(
-        run=_summarise(facts),
+        run=run,
         timing=timing,
         findings=rank([one.finding for one in judged if not _is_worthless(one.finding)]),
         skipped=skipped,
-        health=(*health, *notes),
-        total=_predict_total(facts, judged),
-        workers=tuple(_times_of(worker) for loader in loader_accounts(facts) for worker in loader.workers),
+        health=(*health, *notes, *no_total, *no_workers, *no_device),
+        total=total,
+        workers=workers,
+        cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
     )
     looked = len(skipped) < len(outcomes)
     obstacles = [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
@@ -125,8 +132,8 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """Have two processes work through the tasks, the other one with all that most of them need."""
-    for derived in (facts.lines, facts.operators, facts.launches, facts.waits, facts.memory, facts.updates):
-        assert derived is not None  # derived before, it is there for both
+    for name in ("lines", "operators", "launches", "waits", "memory", "updates"):
+        attempt(name, partial(getattr, facts, name), None)  # derived before, it is there for both, as is its failure
     return share_out(tasks)
 
 
@@ -192,12 +199,20 @@ def _is_worthless(finding: Finding) -> bool:
     return finding.kind is Kind.OPPORTUNITY and finding.severity is Severity.INFO
 
 
+def _check(facts: Facts) -> tuple[str, ...]:
+    notes, failure = attempt("checking the recording", partial(check_recording, facts), ())
+    return (*notes, *failure)
+
+
 def _summarise(facts: Facts) -> RunSummary:
-    run, devices = facts.run, facts.trace.recording.devices
-    name = next((name for name in devices if name), None)
-    device = name or ("a GPU that the trace does not name" if facts.device.present else run.device)
+    name = next((name for name in facts.trace.recording.devices if name), None)
+    unnamed = "a GPU that the trace does not name" if facts.device.present else facts.run.device
+    return replace(_summarise_program(facts.run), device=name or unnamed)
+
+
+def _summarise_program(run: Run) -> RunSummary:
     files = {"trace": run.trace} if run.trace else {}
-    return RunSummary(run.command, run.python, run.torch, device, run.started, files)
+    return RunSummary(run.command, run.python, run.torch, run.device, run.started, files)
 
 
 def _is_counted(run: Run) -> bool:
@@ -210,10 +225,15 @@ def _describe_steps(facts: Facts) -> str:
     return signal if number == 1 else f"{signal}, {number} to a step"
 
 
-def _time(facts: Facts) -> Timing:
+def _time(facts: Facts) -> tuple[Timing, tuple[str, ...]]:
+    """The times of the steps and where they went, and a note for what of that broke."""
+    timing, not_timed = attempt("timing the steps", partial(_time_steps, facts), Timing(0, None, ""))
+    shares, not_shared = attempt("the account of where the step's time went", partial(_share_time, facts), ())
+    return replace(timing, shares=shares), (*not_timed, *not_shared)
+
+
+def _time_steps(facts: Facts) -> Timing:
     steps, found = facts.steps, step_time(facts)
-    mean_ns = steps.measured_ns / max(steps.measured_count, 1)
-    scale = found.ns / mean_ns
     return Timing(
         steps=steps.measured_count,
         step_time_ns=steps.median_ns,
@@ -225,8 +245,18 @@ def _time(facts: Facts) -> Timing:
         bound_by=found.bound_by,
         device_step_time_ns=found.device_ns,
         host_step_time_ns=found.host_ns,
-        shares=tuple(TimeShare(label, int(time * scale), time / mean_ns) for label, time in facts.shares),
     )
+
+
+def _share_time(facts: Facts) -> tuple[TimeShare, ...]:
+    steps = facts.steps
+    mean_ns = steps.measured_ns / max(steps.measured_count, 1)
+    scale = step_time(facts).ns / mean_ns
+    return tuple(TimeShare(label, int(time * scale), time / mean_ns) for label, time in facts.shares)
+
+
+def _account(facts: Facts) -> tuple[WorkerTimes, ...]:
+    return tuple(_times_of(worker) for loader in loader_accounts(facts) for worker in loader.workers)
 
 
 def _times_of(worker: WorkerAccount) -> WorkerTimes:

@@ -8,7 +8,9 @@
     └── RunDirectoryError    a run directory cannot be made or used
 
 Each message is one line that names the file or the word at fault and the cause; the command line prints it and
-exits with status 2.
+exits with status 2. Any other exception is a flaw of profkit itself: the part of a diagnosis that it costs is named in
+the report (see `profkit.failures`); elsewhere the command line prints one line with the place to report, and exits
+with status 4.
 """
 
 from __future__ import annotations

@@ -182,7 +182,9 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """``total`` is what mending all faults at once gives back, where there is more than one with a price; ``workers``
-    are those of DataLoaders that kept an account of themselves. Diagnoses of before there were verdicts have none."""
+    are those of DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show
+    where the step's time went, as of an accelerator whose work is not in it; then "nothing found" means nothing.
+    Diagnoses of before there were verdicts have none."""
 
     run: RunSummary
     timing: Timing
@@ -192,6 +194,7 @@ class Diagnosis:
     total: Saving | None = None
     workers: tuple[WorkerTimes, ...] = ()
     verdict: Verdict | None = None
+    cannot_judge: str | None = None
     schema: str = SCHEMA
 
     @property

@@ -11,14 +11,12 @@ from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
+from profkit.failures import describe_failure
 from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, severity_of
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit
 from profkit.savings.simulate import predict_saving
-
-OWN_ERROR = "failed inside profkit, please report it"
-"""How the reason begins when a rule did not abstain but broke; the tests look for it."""
 
 
 class Judged(Struct, frozen=True):
@@ -58,15 +56,15 @@ def _judge_without_experiments(facts: Facts, rule: Rule) -> Outcome:
 
 
 def _judge_by(facts: Facts, rule: Rule) -> Outcome:
-    missing = missing_needs(facts, rule.needs)
-    if missing:
-        return Outcome(rule.name, reason=reason_for(facts, missing[0]))
     try:
+        missing = missing_needs(facts, rule.needs)
+        if missing:
+            return Outcome(rule.name, reason=reason_for(facts, missing[0]))
         return Outcome(rule.name, tuple(_judge(facts, rule, suspicion) for suspicion in rule.check(facts)))
     except CannotLook as reason:
         return Outcome(rule.name, reason=str(reason))
     except Exception as error:  # one broken rule must not cost the user what the others found
-        return Outcome(rule.name, reason=f"{OWN_ERROR}: {type(error).__name__}: {error}")
+        return Outcome(rule.name, reason=describe_failure(error))
 
 
 def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:

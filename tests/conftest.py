@@ -21,6 +21,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # They run side by side: threads of one that wait for work must not keep the others from the processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What breaks inside profkit fails the test that meets it, instead of a line in a report.
+os.environ["PROFKIT_STRICT"] = "1"
 # No test leaves a file beside a recording that it reads.
 os.environ["PROFKIT_CACHE"] = "0"
 # What was once measured on this machine must not decide what a test sees.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from profkit.derive.facts import Facts
+from profkit.diagnosing import diagnose
 from profkit.health import check_recording, find_obstacles
+from profkit.report import render
 from profkit.run import Run
 from tests.traces import facts_of, json_of, kernel, mark, op, python, runtime, step, trace_of_bytes
 
@@ -19,11 +23,49 @@ def test_a_recording_without_steps_says_so():
     assert "no steps were found" in note
 
 
-def test_launches_without_kernels_are_counted():
+def test_an_accelerator_that_was_not_recorded_leads_the_notes_and_is_why_nothing_can_be_judged():
     events = [step(0, 0, 100), runtime("cudaLaunchKernel", 0, 1, correlation=1)]
-    assert check_recording(facts_of(events)) == ("1 kernel launch but no kernels: the GPU's side was not recorded",)
-    (note,) = check_recording(facts_of([*events, runtime("cuLaunchKernel", 2, 1, correlation=2)]))
-    assert note.startswith("2 kernel launches but no kernels")
+    notes = check_recording(facts_of(events, run=Run(notes=("the disk was full",))))
+    unrecorded = (
+        "the program used a CUDA device whose work was not recorded (1 kernel launch but no kernels; "
+        "ProfilerActivity.CUDA records it): what is on the host only is judged, times of the device are not known"
+    )
+    assert notes == (unrecorded, "the disk was full")
+    diagnosis = diagnose(facts_of([*events, op("aten::mm", 5, 90)]))
+    assert diagnosis.cannot_judge == notes[0]
+    assert json.loads(render(diagnosis, "json"))["cannot_judge"] == notes[0]
+    reason = "the program used a CUDA device whose work was not recorded"
+    assert diagnosis.skipped["tensor-element-loop"] == reason
+    assert diagnosis.skipped["full-precision-matmul"] == reason
+    assert "input-bound" not in {rule for rule, why in diagnosis.skipped.items() if why == reason}
+
+
+def test_no_activity_records_what_torch_cannot():
+    (note,) = check_recording(facts_of([step(0, 0, 100), op("aten::_mps_convolution", 0, 50)]))
+    assert note.startswith(
+        "the program used an MPS device whose work was not recorded (aten::_mps_convolution runs on no other): what"
+    )
+
+
+def test_a_recorded_device_and_a_processor_can_be_judged():
+    assert diagnose(facts_of([step(0, 0, 100), op("aten::mm", 0, 50)])).cannot_judge is None
+    work = [runtime("cudaLaunchKernel", 0, 1, correlation=1), kernel("k", 3, 9, correlation=1)]
+    assert diagnose(facts_of([step(0, 0, 100), op("aten::mm", 0, 50), *work])).cannot_judge is None
+
+
+def test_events_of_kinds_that_are_not_known_are_counted_by_their_category():
+    strange = [{**op("x", 5, 1), "cat": category} for category in ("mtia_ccp_events", "mtia_ccp_events", "other_thing")]
+    first, second = check_recording(facts_of([step(0, 0, 100), op("aten::mul", 0, 50), *strange]))
+    assert first.startswith("the program used an MTIA device whose work was not recorded (2 events of kinds that")
+    assert second == (
+        "3 events of kinds that profkit does not know are in no figure: mtia_ccp_events 2, other_thing 1"
+    )
+
+
+@pytest.mark.parametrize("category", ["overhead", "Trace", "cuda_sync", "cuda_event", "collective_comm", ""])
+def test_categories_without_work_of_their_own_are_not_counted(category):
+    event = {**op("x", 5, 1), "cat": category}
+    assert check_recording(facts_of([step(0, 0, 100), op("aten::mul", 0, 50), event])) == ()
 
 
 def test_kernels_without_a_launch_are_counted():

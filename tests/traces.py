@@ -60,9 +60,9 @@ def step(number: int, start: float, duration: float, *, tid: int = MAIN) -> Json
     return annotation(f"{STEP_MARK}{number}", start, duration, tid=tid)
 
 
-def mark(site: int, start: float, duration: float, *, tid: int = MAIN) -> Json:
+def mark(site: int, start: float, duration: float, *, tid: int = MAIN, external: int | None = None) -> Json:
     """The line tracer's mark of a call site; steps that hold one are located, not measured."""
-    return annotation(f"{LINE_MARK}{site}", start, duration, tid=tid)
+    return annotation(f"{LINE_MARK}{site}", start, duration, tid=tid, external=external)
 
 
 def pause(start: float, duration: float, *, tid: int = MAIN) -> Json:

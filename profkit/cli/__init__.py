@@ -12,8 +12,12 @@ import sys
 import click
 
 from profkit.errors import ProfkitError
+from profkit.failures import STRICT, describe_failure
 
 BAD_INPUT = 2
+OWN_FAILURE = 4
+"""Not 1, which means that `--fail-on` was reached."""
+_LONGEST_CAUSE = 200
 
 
 class _Commands(click.Group):
@@ -36,9 +40,15 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line; profkit's own errors become one line on stderr and exit status 2."""
+    """Run the command line; profkit's own errors become one line on stderr and exit status 2, and what nobody foresaw
+    one line and exit status 4."""
     try:
         group(prog_name="profkit")
     except ProfkitError as error:
         click.echo(f"profkit: {error}", err=True)
         sys.exit(BAD_INPUT)
+    except Exception as error:  # a traceback would say no more to who uses profkit, and ends with status 1
+        failure = describe_failure(error)
+        cause = " ".join(ascii(str(error))[1:-1].split())[:_LONGEST_CAUSE]
+        click.echo(f"profkit: {failure}{cause and f': {cause}'} ({STRICT}=1 shows the traceback)", err=True)
+        sys.exit(OWN_FAILURE)

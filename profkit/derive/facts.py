@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial, wraps
+from traceback import clear_frames
+from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from profkit.derive import shares
+from profkit.derive.accelerator import Accelerator, find_accelerator
 from profkit.derive.carrying import Repeats, allocated_bytes, carry_shapes, match_located
 from profkit.derive.device import Device, describe_device
 from profkit.derive.distortion import estimate_overhead, find_overhead
@@ -22,12 +25,24 @@ from profkit.derive.steps import Steps, find_steps
 from profkit.derive.tree import Tree, build_tree
 from profkit.derive.updates import Updates, find_updates
 from profkit.derive.waits import Waits, find_waits
+from profkit.derive.whole_recording import take_whole
+from profkit.failures import attempt
 from profkit.run import CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.values import distinct
 from profkit.trace.workers import Workers
 
 Derived = TypeVar("Derived")
+
+
+def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
+    """A property that is derived at its first use and kept, or fails at the first use and ever after."""
+
+    @wraps(derive)
+    def derive_once(facts: Facts) -> Derived:
+        return facts.once(derive)
+
+    return cached_property(derive_once)
 
 
 class Facts:
@@ -49,72 +64,107 @@ class Facts:
         self.samples = samples
         self.workers = workers or Workers()
         self._kept: dict[Callable[[Facts], Any], Any] = {}
+        self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 
     def once(self, derive: Callable[[Facts], Derived]) -> Derived:
-        """What a function derives from these facts, computed when it is first asked for. Nobody may change it."""
+        """What a function derives from these facts, computed when it is first asked for. Nobody may change it.
+
+        Where it raises, it raises the same for each who asks: forty rules may, and it may fail after a minute.
+        """
+        if derive in self._failed:
+            error, trace = self._failed[derive]
+            raise error.with_traceback(trace)
         if derive not in self._kept:
-            self._kept[derive] = derive(self)
+            try:
+                self._kept[derive] = derive(self)
+            except Exception as error:
+                clear_frames(error.__traceback__)  # their arrays would be kept with it
+                self._failed[derive] = error, error.__traceback__
+                raise
         found: Derived = self._kept[derive]
         return found
 
-    @cached_property
+    @_fact
+    def accelerator(self) -> Accelerator | None:
+        """The device that the program computed on besides the processor, recorded or not."""
+        return find_accelerator(self._recorded)
+
+    @_fact
     def tree(self) -> Tree:
         return build_tree(self._recorded)
 
-    @cached_property
+    @property
     def steps(self) -> Steps:
-        return find_steps(self._recorded, self.tree, self.launches, self.waits)
+        return self._steps[0]
 
-    @cached_property
+    @_fact
+    def _steps(self) -> tuple[Steps, tuple[str, ...]]:
+        find = partial(find_steps, self._recorded, self.tree, self.launches, self.waits)
+        found, failure = attempt("finding the steps", find, None)
+        return take_whole(self._recorded) if found is None else found, failure
+
+    @_fact
     def repeats(self) -> Repeats:
         return match_located(self._recorded, self.tree, self.steps)
 
-    @cached_property
+    @property
     def trace(self) -> Trace:
         """The recording, with the shapes of the located step where the measured ones were recorded without."""
+        return self._trace[0]
+
+    @_fact
+    def _trace(self) -> tuple[Trace, tuple[str, ...]]:
+        return attempt("carrying the shapes of one step to the others", self._carry_shapes, self._recorded)
+
+    def _carry_shapes(self) -> Trace:
         if not self.repeats.exact.any():
             return self._recorded
         return carry_shapes(self._recorded, self.repeats, self.allocated_bytes)
 
-    @cached_property
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """A line for each of what all facts rest on that broke and has something plainer in its place."""
+        return (*self._steps[1], *self._trace[1])
+
+    @_fact
     def allocated_bytes(self) -> Int64s:
         """Column over all events: what is allocated in each, and in those inside of it."""
         return allocated_bytes(self._recorded, self.tree)
 
-    @cached_property
+    @_fact
     def lines(self) -> Lines:
         return find_lines(self.trace, self.tree, self.steps, self.repeats)
 
-    @cached_property
+    @_fact
     def calling(self) -> Int32s:
         """Column over all events: the row of the innermost operator around each, or `NONE`."""
         return self.tree.climb(self._recorded.events.category == Category.OPERATOR)
 
-    @cached_property
+    @_fact
     def launches(self) -> Launches:
         return link_launches(self._recorded, self.calling)
 
-    @cached_property
+    @_fact
     def device(self) -> Device:
         return describe_device(self.trace, self.launches)
 
-    @cached_property
+    @_fact
     def waits(self) -> Waits:
         return find_waits(self._recorded, self.tree, self.launches, self.calling)
 
-    @cached_property
+    @_fact
     def memory(self) -> Memory:
         return follow_memory(self.trace, self.steps)
 
-    @cached_property
+    @_fact
     def operators(self) -> Operators:
         return describe_operators(self.trace, self.tree, self.steps, self.lines)
 
-    @cached_property
+    @_fact
     def shares(self) -> tuple[shares.Share, ...]:
         return shares.share_out(self)
 
-    @cached_property
+    @_fact
     def serial_lanes(self) -> Bools:
         """By lane code: the host threads that take turns, which are the main one and those of the backward pass."""
         lanes = np.zeros(len(self.trace.lanes), dtype=bool)
@@ -122,7 +172,7 @@ class Facts:
         lanes[self.steps.main_lane] = True
         return lanes
 
-    @cached_property
+    @_fact
     def overhead(self) -> Intervals:
         """What the recording itself added to the host's time in the measured steps: by steps that were timed without
         it, else, with a device, estimated; nothing where neither tells."""
@@ -133,22 +183,22 @@ class Facts:
             return estimate_overhead(self.trace, self.tree, in_steps, self.waits)
         return NOTHING
 
-    @cached_property
+    @_fact
     def loading(self) -> Bools:
         """Events in which a thread asks a DataLoader for its next batch."""
         return shares.loading(self.trace)
 
-    @cached_property
+    @_fact
     def optimizing(self) -> Bools:
         """Events that are an optimizer's step."""
         return shares.optimizing(self.trace)
 
-    @cached_property
+    @_fact
     def updates(self) -> Updates:
         """What of the optimizers' steps is their own work, and not that of a closure."""
         return find_updates(self.trace, self.tree, self.optimizing, self.lines.backward)
 
-    @cached_property
+    @_fact
     def measured(self) -> Bools:
         """Events that start in a measured step."""
         starts_ns = self.trace.events.start_ns

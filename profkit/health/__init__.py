@@ -6,12 +6,16 @@ figures. It stays silent where the effect is below a hundredth of what it counts
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
 from profkit.derive.compiling import describe_left_out
 from profkit.derive.facts import Facts
+from profkit.failures import attempt
+from profkit.health.accelerator import check_foreign, describe_unrecorded
 from profkit.health.clocks import check_hole, check_launch_order, check_wait_order
 from profkit.health.device import (
     check_durations,
-    check_kernels_present,
     check_launch_records,
     check_leading_kernels,
     check_missing_kernels,
@@ -29,10 +33,10 @@ from profkit.health.window import (
 )
 
 CHECKS = (
+    check_foreign,
     check_steps,
     check_located,
     describe_left_out,
-    check_kernels_present,
     check_leading_kernels,
     check_missing_kernels,
     check_trailing_kernels,
@@ -48,16 +52,23 @@ CHECKS = (
     check_own_work,
 )
 """In the order in which they matter."""
-OBSTACLES = (check_kernels_present, check_most_lost, check_cut_off, check_steps)
+OBSTACLES = (describe_unrecorded, check_most_lost, check_cut_off, check_steps)
 """What leaves too little to say that nothing is wrong with the program, whatever the rules found."""
 
 
 def check_recording(facts: Facts) -> tuple[str, ...]:
-    """One sentence per flaw: what the recorder said, what the reader said, and what the facts show."""
-    notes = [note for check in CHECKS if (note := check(facts)) is not None]
-    return (*facts.run.notes, *facts.trace.health, *notes)
+    """One sentence per flaw: what was not recorded at all, what the recorder said, what the reader said, and what the
+    facts show."""
+    told = [*facts.run.notes, *facts.trace.health, *facts.failures]
+    return (*_check(facts, (describe_unrecorded,)), *told, *_check(facts, CHECKS))
+
+
+def _check(facts: Facts, checks: Iterable[Callable[[Facts], str | None]]) -> Iterator[str]:
+    for check in checks:
+        note, failure = attempt(f"a check of the recording ({check.__name__})", partial(check, facts), None)
+        yield from failure if note is None else (note,)
 
 
 def find_obstacles(facts: Facts) -> tuple[str, ...]:
     """The reasons for which a recording in which no fault was found is not one of a program without."""
-    return tuple(note for check in OBSTACLES if (note := check(facts)) is not None)
+    return tuple(_check(facts, OBSTACLES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.launches import find_fruitless_launches, launch_calls
+from profkit.derive.launches import find_fruitless_launches
 from profkit.trace.events import Bools, Rows
 from profkit.units import format_count, format_time
 
@@ -13,13 +13,6 @@ _NOTABLE = 0.01
 _MOST = 0.5
 _LONG_OVERLAP_NS = 1_000_000
 """Kernels of a stream run one after another; where one may begin early, they overlap by microseconds."""
-
-
-def check_kernels_present(facts: Facts) -> str | None:
-    launches = len(launch_calls(facts.trace))
-    if not launches or facts.device.present:
-        return None
-    return f"{_count_launches(launches)} but no kernels: the GPU's side was not recorded"
 
 
 def check_leading_kernels(facts: Facts) -> str | None:

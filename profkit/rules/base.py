@@ -37,6 +37,8 @@ class Need(Enum):
     MEMORY = "the recording holds no memory events (profile_memory=True)"
     LIVE = "what the program's names keep alive was not recorded (run the program under profkit)"
     OPERATORS = "the recording holds no operators of the host"
+    COMPUTE = "what the operators compute was not recorded"
+    """Met by a CPU, and by an accelerator whose work was recorded: elsewhere operators take as long as their launch."""
 
 
 class Trial(Struct, frozen=True):
@@ -120,6 +122,8 @@ def reason_for(facts: Facts, need: Need) -> str:
     """Why a rule with that need cannot look."""
     if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
         return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
+    if need is Need.COMPUTE and facts.accelerator is not None:
+        return f"the program used {facts.accelerator.label} whose work was not recorded"
     if need is Need.LIVE and facts.run.torch is not None:
         return _OUTDONE if facts.run.was_outdone else _NO_STEPS
     return need.value
@@ -133,5 +137,6 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.MEMORY: lambda: facts.memory.present,
         Need.LIVE: lambda: len(facts.live) > 0 and not facts.run.was_outdone,
         Need.OPERATORS: lambda: len(facts.operators.rows) > 0,
+        Need.COMPUTE: lambda: facts.accelerator is None or facts.accelerator.is_recorded,
     }
     return [need for need in needs if not met[need]()]

@@ -67,7 +67,7 @@ _UNCERTAINTY = 0.3
 """What is left out of a kernel's inputs changes which one is chosen; what comes after finds other data in the cache."""
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def bias_before_batchnorm(facts: Facts) -> Iterator[Suspicion]:
     """Look at each layer with a bias whose result is normalised next."""
     for _, rows in group_by_site(facts, _biased_layers(facts)):

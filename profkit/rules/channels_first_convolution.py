@@ -74,7 +74,7 @@ _FIX = (
 )
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS)
+@rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS)
 def channels_first_convolution(facts: Facts) -> Iterator[Suspicion]:
     """One finding for the model, at the line that spends most in convolutions."""
     if facts.device.present:

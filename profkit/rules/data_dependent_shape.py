@@ -104,7 +104,7 @@ class _Growth(Struct, frozen=True):
     longer_ns: float
 
 
-@rule(Kind.FAULT, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
     """On a GPU price the waits, on a CPU the searching and gathering, line by line."""
     called = program_operators(facts)

@@ -77,7 +77,7 @@ class _Casts(Struct, frozen=True):
     names: tuple[str, ...]
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def dtype_round_trip(facts: Facts) -> Iterator[Suspicion]:
     """Group the round trips by the line that begins them and by the types."""
     casts = _find_casts(facts)

@@ -90,7 +90,7 @@ _UNCERTAINTY = 0.3
 """Dispatch does not halve, and code that is bound by arithmetic without vector units gains less; caches can add."""
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     """Find the operators on doubles, and where in the step the type comes from."""
     called = program_operators(facts)

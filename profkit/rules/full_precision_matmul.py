@@ -72,7 +72,7 @@ _GPU_FIX = (
 _UNMEASURED = "what bfloat16 gains on this CPU has to be measured: `--measure` does it"
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def full_precision_matmul(facts: Facts) -> Iterator[Suspicion]:
     """One finding for all products of the step, at the line that spends most in them."""
     rows = _wide_products(facts)

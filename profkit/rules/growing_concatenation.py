@@ -58,7 +58,7 @@ _PICKING = frozenset(("index", "index_select", "gather", "take", "take_along_dim
 _JOINING = frozenset(("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack", "row_stack"))
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
     """Follow the concatenations of each line from one call to the next."""
     called = program_operators(facts)

@@ -74,7 +74,7 @@ _COPY_FIX = (
 _CALL_FIX = "Remove the call: a stream keeps the order of its work by itself; only a measurement of time needs to wait."
 
 
-@rule(Kind.FAULT)
+@rule(Kind.FAULT, Need.COMPUTE)
 def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
     """Group the waits, or without a GPU the reads, by line; where no line is known, by operator."""
     if facts.waits.rows.size and not facts.device.present:

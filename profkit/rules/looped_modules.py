@@ -41,6 +41,7 @@ from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
 from profkit.rules.evidence import backward_of, length_ns, locations_of, named_operators, program_operators, spent_ns
+from profkit.rules.releases import INDUCTOR, note_since
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Category, Int64s, Rows
@@ -66,7 +67,7 @@ class _Loop(Struct, frozen=True):
     joined: bool
 
 
-@rule(Kind.FAULT, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def looped_modules(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that calls the same operators over and over, the outermost lines first."""
     if not facts.steps.located.any():
@@ -85,7 +86,8 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
         yield Suspicion(
             message=f"{calls} modules of one shape are called one after the other, though none needs another's result.",
             fix="Stack their parameters (`torch.func.stack_module_state`) and call them as one with `torch.vmap` over "
-            "`torch.func.functional_call`, or make them one module with a batched product (`torch.bmm`, `einsum`).",
+            f"`torch.func.functional_call`{note_since(facts, INDUCTOR)}, or make them one module with a batched "
+            "product (`torch.bmm`, `einsum`).",
             rows=rows,
             edit=_batch(facts, rows, calls),
             confidence=0.9 if loops[0].joined else 0.8,

@@ -84,7 +84,7 @@ class _Repetition(Struct, frozen=True):
     of_rows: bool
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that repeats tensors for an elementwise operator."""
     found = _find_repeats(facts)

@@ -69,7 +69,7 @@ class _Passes(Struct, frozen=True):
     redundant: Bools
 
 
-@rule(Kind.FAULT, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
     """Compare the backward passes between two steps of an optimizer."""
     forwards = _starts(facts, facts.trace.named(_FORWARD))
@@ -80,6 +80,8 @@ def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
         raise CannotLook("the recording holds no step of an optimizer")
     passes = _find_passes(facts, reduces, forwards)
     of_pass = _pass_of(facts, passes, reduces)
+    if not (of_pass >= 0).any():  # the recording begins amid the only backward pass
+        return
     mine = (of_pass >= 0) & facts.measured[reduces]
     again = reduces[mine & passes.redundant[of_pass]]
     if not again.size or share_of_steps(facts, again) < 0.5:
@@ -147,7 +149,7 @@ def _find_passes(facts: Facts, reduces: Rows, forwards: Int64s) -> _Passes:
 def _within(begin: Int64s, end: Int64s, times_ns: Int64s) -> Int64s:
     """For each time the range that it lies in, -1 outside all."""
     index = np.searchsorted(begin, times_ns, side="right") - 1
-    inside = (index >= 0) & (times_ns < end[index.clip(min=0)])
+    inside = times_ns < np.append(end, np.iinfo(np.int64).min)[index]  # the last one is for what begins before all
     return np.where(inside, index, -1)
 
 

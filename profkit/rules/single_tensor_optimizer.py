@@ -50,6 +50,7 @@ from profkit.rules.evidence import (
     works_under,
 )
 from profkit.rules.pricing import call_ns
+from profkit.rules.releases import FOREACH, Release, has_release, note_since
 from profkit.run import CallSite
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
@@ -59,6 +60,10 @@ from profkit.units import format_count, format_time
 
 _FUSED = {"Adam": 2, "AdamW": 2, "SGD": 1, "Adagrad": 1}
 """Optimizers that take ``fused=True`` (torch.optim's documentation), and how many tensors of state each keeps."""
+_FUSED_SINCE: dict[str, Release] = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
+"""On GPUs (release notes; Adagrad's came with pytorch/pytorch#177672)."""
+_FUSED_ON_CPU_SINCE: Release = (2, 4)
+"""All four (release notes)."""
 _FOREACH = frozenset((*_FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"))
 """Those that take ``foreach=True``; the others of torch.optim have the loop alone."""
 _TOGETHER = ("aten::_foreach_", "aten::_fused_")
@@ -89,6 +94,8 @@ class _Updates(Struct, frozen=True):
     """Of such a loop the line that goes round, where it is known."""
     may_be_adam: bool = False
     """Whether it makes the updates of Adam, as far as its operators tell."""
+    takes_fused: bool = False
+    """Whether ``fused=True`` is there in the program's PyTorch, or may be."""
 
     @property
     def parameters(self) -> int:
@@ -97,10 +104,10 @@ class _Updates(Struct, frozen=True):
     @property
     def fused_states(self) -> int | None:
         """Tensors of state that a fused update would keep; None where there is none that does the same."""
-        return _FUSED["Adam"] if self.may_be_adam else _FUSED.get(self.name)
+        return _FUSED["Adam"] if self.may_be_adam else _FUSED[self.name] if self.takes_fused else None
 
 
-@rule(Kind.FAULT, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
     """Look at each optimizer's steps, by class and line."""
     for found in _find_updates(facts):
@@ -112,7 +119,11 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
         )
         work = works_under(facts, facts.trace.mask_of(found.steps))
         pays_by_itself = bool(work.size) or (asked and _loops_mostly(facts, found))
-        updates = structs.replace(found, may_be_adam=found.may_be_adam and not pays_by_itself)
+        updates = structs.replace(
+            found,
+            may_be_adam=found.may_be_adam and not pays_by_itself,
+            takes_fused=_may_take_fused(facts, found.name, bool(work.size)),
+        )
         if not pays_by_itself and updates.fused_states is None:
             continue
         spent = spent_ns(facts, updates.steps).sum() / len(updates.steps)
@@ -120,7 +131,7 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
             message=f"{updates.name} runs {format_count(round(per_step), 'operator')} a step, about "
             f"{updates.per_parameter:.0f} for each of {format_count(updates.parameters, 'parameter')}, and takes "
             f"{format_time(spent)}.",
-            fix=_advise(updates),
+            fix=_advise(facts, updates, bool(work.size)),
             rows=updates.operators if updates.is_own else updates.steps,
             edit=_update_together(facts, updates, work),
             confidence=0.9,
@@ -133,19 +144,31 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _advise(updates: _Updates) -> str:
+def _fused_since(name: str, on_device: bool) -> Release:
+    return _FUSED_SINCE[name] if on_device else _FUSED_ON_CPU_SINCE
+
+
+def _may_take_fused(facts: Facts, name: str, on_device: bool) -> bool:
+    return name in _FUSED and has_release(facts, _fused_since(name, on_device)) is not False
+
+
+def _advise(facts: Facts, updates: _Updates, on_device: bool) -> str:
     if updates.may_be_adam:
+        since = note_since(facts, _fused_since("AdamW", on_device))
         return (
             "Most of that time goes into data, over which each operator passes once more. If the updates are Adam's, "
-            "`torch.optim.AdamW(…, fused=True)` makes them in one pass."
+            f"`torch.optim.AdamW(…, fused=True)`{since} makes them in one pass."
         )
     if updates.is_own:
         return (
             "Update all parameters at once, as the optimizers of torch.optim do: `torch._foreach_mul_(parameters, x)`, "
             "`torch._foreach_add_(parameters, updates)` and so on take lists of tensors, one call for each operator."
         )
-    option, calls = ("fused=True", "one call") if updates.name in _FUSED else ("foreach=True", "a few calls")
-    return f"Pass `{option}` to `torch.optim.{updates.name}`: it updates all parameters in {calls}."
+    if updates.takes_fused:
+        since = note_since(facts, _fused_since(updates.name, on_device), "`foreach=True`")
+        return f"Pass `fused=True`{since} to `torch.optim.{updates.name}`: it updates all parameters in one call."
+    since = note_since(facts, FOREACH)
+    return f"Pass `foreach=True`{since} to `torch.optim.{updates.name}`: it updates all parameters in a few calls."
 
 
 def _find_updates(facts: Facts) -> Iterator[_Updates]:
@@ -253,7 +276,7 @@ def _run_together(facts: Facts, updates: _Updates, work: Rows) -> Trial | None:
     shapes = tuple(tuple(parse_dims(facts.trace.text_of(code))[0]) for code in events.dims_code[chosen])
     calls = len(updates.steps) / max(facts.steps.measured_count, 1)
     case = Case(updates.name, shapes, dtype_of(facts, int(chosen[0])), calls)
-    experiment = Experiment("fused-optimizer", (case,), to="fused" if updates.name in _FUSED else "foreach")
+    experiment = Experiment("fused-optimizer", (case,), to="fused" if updates.takes_fused else "foreach")
 
     def edit_of(factor: float) -> Edit:
         host = shrink(updates.steps, (factor * spent_ns(facts, updates.steps)).astype(np.int64), _UNCERTAINTY)

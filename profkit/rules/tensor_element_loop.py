@@ -87,7 +87,7 @@ class _Loop(Struct, frozen=True):
     takers: Rows
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
     """Find the runs of tiny operators and report them by place."""
     found = list(_find_loops(facts))

@@ -82,7 +82,7 @@ class _Threads(Struct, frozen=True):
     lost_share: float = 0.0
 
 
-@rule(Kind.FAULT, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
     """One finding: where the number of threads is set, else the line at which the step computes."""
     found = _threads_of(facts)

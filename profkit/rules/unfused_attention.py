@@ -53,6 +53,7 @@ from profkit.rules.evidence import (
     share_of_steps,
 )
 from profkit.rules.pricing import computing_ns, scale_operators
+from profkit.rules.releases import INDUCTOR, note_since
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Rows
@@ -82,7 +83,7 @@ class _Attention(Struct, frozen=True):
     attended: tuple[tuple[int, ...], ...] | None
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
     """Report each line with such a softmax, and the lines of its products besides."""
     found = {attention.softmax: attention for attention in _find_attentions(facts)}
@@ -97,8 +98,9 @@ def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
             message=f"Attention is computed step by step {format_count(max(1, round(per_step(facts, rows))), 'time')} "
             f"a step: a table of {elements:,} scores is stored, and passed over by "
             f"{format_count(len(attentions[0].passes), 'operator')} between the two products.",
-            fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)` instead of the "
-            "two products and the softmax; with `nn.MultiheadAttention` pass `need_weights=False`.",
+            fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)`"
+            f"{note_since(facts, INDUCTOR)} instead of the two products and the softmax; with `nn.MultiheadAttention` "
+            "pass `need_weights=False`.",
             rows=rows,
             edit=_fuse(facts, attentions),
             confidence=0.9,

@@ -52,6 +52,7 @@ from profkit.rules.evidence import (
     spent_ns,
 )
 from profkit.rules.pricing import scale_operators
+from profkit.rules.releases import INDUCTOR, note_since
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
@@ -91,7 +92,7 @@ class _Chain(Struct, frozen=True):
         return int(self.moves_bytes.sum())
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
     """Find the chains and group them by the place in the program that they come from."""
     found = list(_find_chains(facts))
@@ -108,8 +109,9 @@ def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
         yield Suspicion(
             message=f"{longest} elementwise operations in a row each read and write whole tensors: "
             f"{format_bytes(moved)} a step move where one pass would move about {format_bytes(kept)}.",
-            fix="Put the formula into a function under `torch.compile`, or call the ready-made fused operator where "
-            "PyTorch has one (`nn.functional.gelu`, `silu`, `torch.lerp`, `addcmul`). Compiling takes seconds once.",
+            fix=f"Put the formula into a function under `torch.compile`{note_since(facts, INDUCTOR)}, or call the "
+            "ready-made fused operator where PyTorch has one (`nn.functional.gelu`, `silu`, `torch.lerp`, `addcmul`). "
+            "Compiling takes seconds once.",
             rows=rows,
             edit=_fuse(facts, chains),
             confidence=0.8,

@@ -79,7 +79,7 @@ class _Loop(Struct, frozen=True):
     in_one_call: bool
 
 
-@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
     """Find runs of calls of recurrent cells and report them by place."""
     found = list(_find_loops(facts))

@@ -40,6 +40,7 @@ from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, named_operators, per_step, program_operators, share_of_steps, spent_ns
 from profkit.rules.pricing import call_ns, launches_anything, scale_operators
+from profkit.rules.releases import INDUCTOR, has_release
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct_rows
@@ -68,7 +69,7 @@ class _Clearing(Struct, frozen=True):
     tensors: int
 
 
-@rule(Kind.FAULT, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that fills gradients with zeros."""
     for clearing in _find_clearings(facts):
@@ -81,8 +82,8 @@ def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
         yield Suspicion(
             message=f"{format_count(max(1, round(tensors)), 'gradient')} a step{size} filled with zeros, to which the "
             "backward pass then adds.",
-            fix="Call `zero_grad()` without `set_to_none=False`, or set `p.grad = None`: the backward pass then hands "
-            "its result over. Code that reads `.grad` in between must expect `None`.",
+            fix=f"{_advise(facts)}, or set `p.grad = None`: the backward pass then hands its result over. Code that "
+            "reads `.grad` in between must expect `None`.",
             rows=clearing.fills,
             edit=_hand_over(facts, clearing),
             confidence=0.9,
@@ -90,6 +91,12 @@ def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
             size_bytes=filled,
             evidence={"gradients_per_step": round(tensors, 1), "additions_per_step": round(added, 1)},
         )
+
+
+def _advise(facts: Facts) -> str:
+    """From 2.0 on it is the default."""
+    is_default = has_release(facts, INDUCTOR)
+    return "Call `zero_grad()` without `set_to_none=False`" if is_default else "Call `zero_grad(set_to_none=True)`"
 
 
 def _find_clearings(facts: Facts) -> Iterator[_Clearing]:

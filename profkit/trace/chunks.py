@@ -39,14 +39,14 @@ class Chunk(Struct):
     """What a stretch of a file says.
 
     Of its ``rows`` ``held`` have a time before the horizon, and ``parts`` are their columns, none where there are none;
-    ``passed`` were behind it, and ``marks_passed`` are the profiler's steps among these, by thread. The decoder had not
-    met the new kinds and texts before.
+    ``timeless`` have no time, by their category; ``passed`` were behind the horizon, and ``marks_passed`` are the
+    profiler's steps among these, by thread. The decoder had not met the new kinds and texts before.
     """
 
     rows: int = 0
     held: int = 0
     parts: dict[str, Part] = field(default_factory=dict)
-    timeless: int = 0
+    timeless: Counter[str] = field(default_factory=Counter)
     impossible_durations: int = 0
     passed: int = 0
     marks_passed: Counter[tuple[Any, Any]] = field(default_factory=Counter)
@@ -94,7 +94,7 @@ class ChunkDecoder:
             start_ns, known = times
             near = known if horizon_ns is None else known & (start_ns < horizon_ns)
             if not near.all():
-                chunk.timeless = int((~known).sum())
+                chunk.timeless = Counter(event.cat for event in compress(kept, (~known).tolist()))
                 _pass_by(chunk, compress(kept, (known & ~near).tolist()))
                 kept, start_ns = list(compress(kept, near.tolist())), start_ns[near]
         if kept:

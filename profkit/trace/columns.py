@@ -7,14 +7,28 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from profkit.trace.chunks import KINDS, TEXTS, Chunk, ChunkDecoder, is_step_mark
 from profkit.trace.codes import Codes, recode
 from profkit.trace.convert import Part, by_kind, constant, join
-from profkit.trace.events import NONE, Bools, Events, Int32s, Int64s, Lane, Recording, Rows, Trace, timeline_order
+from profkit.trace.events import (
+    NONE,
+    Bools,
+    Category,
+    Events,
+    Int32s,
+    Int64s,
+    Lane,
+    Recording,
+    Rows,
+    Trace,
+    timeline_order,
+)
 from profkit.trace.horizon import Horizon
-from profkit.trace.kinds import ON_DEVICE, classify
+from profkit.trace.kinds import ON_DEVICE, classify, is_foreign
 from profkit.trace.kineto_schema import Event
+from profkit.trace.left_out import describe_left_out, find_clockless
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, EVENT_BYTES
 from profkit.trace.times import plausible_starts
 from profkit.units import format_count
@@ -55,7 +69,8 @@ class ColumnBuilder:
         self._held = 0
         self._unmerged = 0
         self._horizon = Horizon()
-        self._lost = 0
+        self._unreadable = 0
+        self._timeless: Counter[str] = Counter()
         self._impossible_durations = 0
         self._lanes = Codes()
         self._thread_names: dict[tuple[Any, Any], str] = {}
@@ -64,7 +79,7 @@ class ColumnBuilder:
 
     def note_lost(self, events: int) -> None:
         """Remember that this many events could not be read."""
-        self._lost += events
+        self._unreadable += events
 
     def decode(self, text: bytes) -> None:
         """Append the events of a JSON array.
@@ -86,7 +101,7 @@ class ColumnBuilder:
     def append(self, chunk: Chunk) -> None:
         """Append what a chunk says, in codes of ``decoder``. Raises `TooMuch`."""
         self.rows += chunk.rows
-        self._lost += chunk.timeless
+        self._timeless += chunk.timeless
         self._impossible_durations += chunk.impossible_durations
         self._thread_names |= chunk.lane_names
         self._horizon.pass_by(chunk)
@@ -129,21 +144,26 @@ class ColumnBuilder:
         start_ns, duration_ns = self._join("start_ns", np.int64, 0), self._join("duration_ns", np.int64, 0)
         of_kind, names = self._split_kinds()
         kind = self._join("kind", np.int32, 0)
-        lane = of_kind["lane"][kind]
+        lane, category = of_kind["lane"][kind], of_kind["category"][kind]
         duration_ns, cut = self._horizon.cut(start_ns, duration_ns, kind, list(self.decoder.kinds))
-        never_ran = self._never_ran(start_ns, duration_ns, lane)
+        never_ran = self._never_ran(start_ns, duration_ns, lane, category)
         usable = ~(cut | never_ran)
         usable[usable] = plausible_starts(start_ns if usable.all() else start_ns[usable])
         base_ns = _first(start_ns if usable.all() else start_ns[usable]) // 1000 * 1000
-        lost = self._lost + len(usable) - int(np.count_nonzero(usable)) - int(np.count_nonzero(cut))
+        lost = ~(usable | cut)
+        if lost.any():
+            is_step = np.array([is_step_mark(category, name) for category, name, *_ in self.decoder.kinds])[kind]
+            lost &= ~find_clockless(category, start_ns, duration_ns, self._external(), is_step, lost)
+            self._timeless += self._categories_of(kind[lost])
         order = _timeline_order(lane, start_ns, duration_ns, usable)
-        del lane, usable, cut, never_ran
+        del lane, category, usable, cut, never_ran, lost
         start_ns = start_ns[order]
         start_ns -= base_ns
         columns = {"start_ns": start_ns, "duration_ns": duration_ns[order]}
         del duration_ns
         kind = kind[order]
         whole_steps = self._steps_of(kind)
+        foreign = sorted(each for each in self._categories_of(kind).items() if is_foreign(each[0]) and each[1])
         columns |= {key: by_kind(column, kind) for key, column in of_kind.items()}
         columns |= {key: self._join(key, *how, order) for key, how in _COLUMNS.items()}
         length_ns = self._horizon.at_ns - base_ns if self._horizon.at_ns is not None else 0
@@ -154,8 +174,8 @@ class ColumnBuilder:
             lanes=self._describe_lanes(),
             texts=self.decoder.texts.texts(),
             base_ns=clock_base_ns + base_ns,
-            recording=recording,
-            health=(*partial, *self._health(lost)),
+            recording=structs.replace(recording, foreign=tuple(foreign)),
+            health=(*partial, *self._health()),
         )
 
     def _steps_of(self, kind: Int32s) -> Counter[tuple[Any, Any]]:
@@ -201,12 +221,15 @@ class ColumnBuilder:
             "site": sites,
         }, names
 
-    def _never_ran(self, start_ns: Int64s, duration_ns: Int64s, lane: Int32s) -> Bools:
-        """Device work at time zero of no length: what CUPTI leaves of records that it could not complete."""
+    def _never_ran(
+        self, start_ns: Int64s, duration_ns: Int64s, lane: Int32s, category: np.ndarray[Any, Any]
+    ) -> Bools:
+        """Device work and runtime calls at time zero of no length: what CUPTI leaves of records that it could not
+        complete, and Kineto of those whose clock it lost."""
         on_device = np.array([device for _, _, device in self._lanes], dtype=bool)
         nothing: Bools = start_ns == 0
         rows = np.flatnonzero(nothing)  # of nearly all traces none
-        nothing[rows] = (duration_ns[rows] == 0) & on_device[lane[rows]]
+        nothing[rows] = (duration_ns[rows] == 0) & (on_device[lane[rows]] | (category[rows] == Category.RUNTIME))
         return nothing
 
     def _describe_lanes(self) -> tuple[Lane, ...]:
@@ -216,10 +239,20 @@ class ColumnBuilder:
             for pid, tid, on_device in self._lanes
         )
 
-    def _health(self, lost: int) -> tuple[str, ...]:
-        notes = []
-        if lost:
-            notes.append(f"left out, because unreadable or without a usable time: {format_count(lost, 'event')}")
+    def _external(self) -> Int64s:
+        """The whole column of operators' ids; it is made again with the others."""
+        found = join([part["external"] for part in self._parts], self._lengths, NONE)
+        return constant(NONE, np.int64, self._held) if found is None else found
+
+    def _categories_of(self, kind: Int32s) -> Counter[str]:
+        """How many events of each of the file's categories there are among these kinds."""
+        counts: Counter[str] = Counter()
+        for (category, *_), count in zip(self.decoder.kinds, np.bincount(kind).tolist(), strict=False):
+            counts[category] += count
+        return counts
+
+    def _health(self) -> tuple[str, ...]:
+        notes = [*describe_left_out(self._timeless, self._unreadable)]
         if self._impossible_durations:
             count = format_count(self._impossible_durations, "event")
             notes.append(f"read as instants, because of an impossible duration: {count}")

@@ -105,7 +105,11 @@ class Events:
 
 
 class Recording(Struct, frozen=True):
-    """What a trace says about how it was made; None where it does not say. ``kind`` is empty for PyTorch's own."""
+    """What a trace says about how it was made; None where it does not say. ``kind`` is empty for PyTorch's own.
+
+    ``foreign`` is how many events it has of each category that the reader does not know; ``least_release`` is the
+    oldest release of PyTorch that may have written it.
+    """
 
     kind: str = ""
     devices: tuple[str, ...] = ()
@@ -116,6 +120,8 @@ class Recording(Struct, frozen=True):
     ranks: int | None = None
     is_cut_off: bool = False
     """The file ends too early. What it lost is of all times: threads and streams stand one after another."""
+    foreign: tuple[tuple[str, int], ...] = ()
+    least_release: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ _CATEGORIES = {
 }
 ON_DEVICE = {name for name, kind in _CATEGORIES.items() if kind in (*DEVICE_WORK, Category.DEVICE_ANNOTATION)}
 """The file's categories of events that stand on a stream, not on a thread."""
+_NO_WORK = ("", "Trace", "overhead", "cpu_instant_event", "external_correlation", "collective_comm", "cuda_sync",
+            "cuda_event", "cuda_profiler_range", "xpu_sync", "xpu_scope_profiler", "__metadata")  # fmt: skip
+"""The file's categories that are no work of the program or of a device, or that repeat what others say (Kineto's
+``ActivityType``; ``Trace`` is the bounds of the recording)."""
 MEMORY_EVENT = "[memory]"
 _COMPILED_CODE = ("Torch-Compiled Region", "TorchDynamo Cache Lookup", "Pregraph bytecode",
                   "AOTDispatcher Runtime Wrapper Prologue", "## Call CompiledFxGraph")  # fmt: skip
@@ -37,6 +41,16 @@ _COMPILED_CODE = ("Torch-Compiled Region", "TorchDynamo Cache Lookup", "Pregraph
 ``runtime_wrappers.py``); they are recorded as operators or, by some versions, as ranges of the program."""
 _READ_AS_ANNOTATION = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.")
 """Until 2021 these carried the category of operators."""
+
+
+def category_of(category: str) -> Category:
+    """What the events of one of the file's categories are, whatever their names say."""
+    return _CATEGORIES.get(category, Category.OTHER)
+
+
+def is_foreign(category: str) -> bool:
+    """Whether nothing is known of this category: the work of an accelerator that profkit cannot read, or anything."""
+    return category not in _CATEGORIES and category not in _NO_WORK
 
 
 def classify(pairs: list[tuple[str, str]]) -> tuple[NDArray[np.uint8], Int32s]:

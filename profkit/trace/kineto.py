@@ -24,6 +24,8 @@ from profkit.units import format_count
 
 _LARGE_BYTES = 1 << 20
 """A file of that size, compressed or not, takes longer to read than another process takes to begin."""
+_RELEASE_OF_BASE_TIME = (2, 3)
+"""``baseTimeNanoseconds`` came after the nanoseconds of 2.3, whose traces still count from 1970."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -115,6 +117,7 @@ def _describe(document: Document, is_cut_off: bool) -> Recording:
         rank=_integer(info.get("rank")),
         ranks=_integer(info.get("world_size")),
         is_cut_off=is_cut_off,
+        least_release=_RELEASE_OF_BASE_TIME if isinstance(document.base_ns, int) else None,
     )
 
 

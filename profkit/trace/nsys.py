@@ -19,6 +19,7 @@ import numpy as np
 from profkit.errors import UnreadableInput
 from profkit.trace.events import NONE, Bools, Events, Int32s, Int64s, Lane, Recording, Trace, timeline_order
 from profkit.trace.kinds import classify
+from profkit.trace.left_out import LEFT_OUT
 from profkit.trace.nsys_parts import TABLES, Part, read_parts
 from profkit.trace.nsys_tables import MISSING, Tables
 from profkit.trace.times import DAY_NS, plausible_starts
@@ -152,7 +153,7 @@ def _health(lost: int, impossible: int, others: int) -> tuple[str, ...]:
             f"{others:,} other {noun} left out"
         )
     if lost:
-        notes.append(f"left out, because unreadable or without a usable time: {format_count(lost, 'event')}")
+        notes.append(f"{LEFT_OUT}: {format_count(lost, 'event')}")
     if impossible:
         notes.append(f"read as instants, because of an impossible duration: {format_count(impossible, 'event')}")
     return tuple(notes)

@@ -95,6 +95,7 @@ FULL = {
     "total": None,
     "workers": [],
     "verdict": {"kind": "found", "text": "1 fault costs 43 % of the step: retained-graph at train.py:31"},
+    "cannot_judge": None,
     "schema": "profkit.diagnosis/1",
 }
 
@@ -103,8 +104,8 @@ def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagno
     verdict = Verdict(VerdictKind.FOUND, "1 fault costs 43 % of the step: retained-graph at train.py:31")
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
-    assert list(json.loads(text)) == ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict",
-                                      "schema"]  # fmt: skip
+    keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "schema"]
+    assert list(json.loads(text)) == keys
 
 
 def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:

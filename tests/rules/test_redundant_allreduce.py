@@ -140,3 +140,9 @@ def test_on_a_device_the_collective_of_the_redundant_pass_vanishes():
     assert found.edit.work.tolist() == rows_named(facts.trace, "ncclKernel_AllReduce")[::2]
     assert found.edit.work_kept_ns.tolist() == [0] * 4
     assert len(found.edit.span_start_ns) == 0
+
+
+def test_a_recording_that_begins_amid_its_only_backward_pass_shows_nothing():
+    events = [event for event in one_pass(0) if event["name"] != "DistributedDataParallel.forward"]
+    later = annotation("DistributedDataParallel.forward", 130, 20)
+    assert find(facts_of([step(0, 0, 200), *events, annotation("Optimizer.step#SGD.step", 100, 20), later])) == []

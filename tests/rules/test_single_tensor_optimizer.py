@@ -294,3 +294,44 @@ def test_without_shapes_an_operator_is_taken_to_make_two_and_a_half_passes():
 def test_a_recording_of_2021_shows_sgd_with_161_parameters(corpus):
     (found,) = find(read_facts(corpus / "kineto" / "resnet50_workers0_v100.pt.trace.json.gz"))
     assert (found.count, found.evidence["parameters"], found.kind) == (483, 161, Kind.FAULT)
+
+
+def on_gpu(at: float, name: str) -> list[Json]:
+    """An update of six parameters with a kernel for each operator."""
+    events = update(at + 10, name=name)
+    for number, event in enumerate(event for event in events if event["cat"] == "cpu_op"):
+        event["args"]["External id"] = correlation = int(at) + number + 1
+        events += [runtime("cudaLaunchKernel", event["ts"] + 0.5, 1, correlation=correlation, external=correlation),
+                   kernel("add", event["ts"] + 2, 1, correlation=correlation, external=correlation)]  # fmt: skip
+    return events
+
+
+@pytest.mark.parametrize(
+    ("name", "torch", "advice"),
+    [
+        ("SGD", "2.3.0", "Pass `fused=True` to"),
+        ("SGD", "2.2.2", "Pass `foreach=True` to"),
+        ("SGD", None, "Pass `fused=True` (from torch 2.3 on, before that `foreach=True`) to"),
+        ("Adam", "1.13.1", "Pass `fused=True` to"),
+        ("AdamW", "1.13.1", "Pass `foreach=True` to"),
+        ("Adagrad", "2.11.0+cu130", "Pass `foreach=True` to"),
+        ("Adagrad", "2.13.0", "Pass `fused=True` to"),
+        ("RMSprop", "2.13.0", "Pass `foreach=True` to"),
+        ("RMSprop", "1.11.0", "Pass `foreach=True` (from torch 1.12 on, this was recorded with 1.11) to"),
+    ],
+)
+def test_on_a_gpu_only_what_the_recorded_release_has_is_named(name, torch, advice):
+    facts = facts_of(steps_of(lambda at: on_gpu(at, name)), run=Run(torch=torch))
+    (found,) = find(facts)
+    assert found.fix.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("torch", "advice"),
+    [("2.4.0", "Pass `fused=True` to"), ("2.3.1", "Pass `foreach=True` to"),
+     (None, "Pass `fused=True` (from torch 2.4 on, before that `foreach=True`) to")],
+)  # fmt: skip
+def test_on_a_cpu_fused_updates_came_later(torch, advice):
+    asked = Run(torch=torch, optimizers=(OptimizerUse("SGD", False, None, 6),))
+    (found,) = find(facts_of(steps_of(lambda at: update(at + 10, call=1)), run=asked))
+    assert found.fix.startswith(advice)

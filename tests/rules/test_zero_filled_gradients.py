@@ -9,7 +9,7 @@ import pytest
 
 from profkit.rules.base import Suspicion
 from profkit.rules.zero_filled_gradients import zero_filled_gradients
-from profkit.run import CallSite
+from profkit.run import CallSite, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 
@@ -186,3 +186,13 @@ def test_on_a_device_the_kernels_vanish():
     (found,) = find(facts)
     assert sorted(found.edit.work) == sorted(rows_named(facts.trace, "fill", "add"))
     assert not found.edit.work_kept_ns.any()
+
+
+@pytest.mark.parametrize(
+    ("torch", "advice"),
+    [("2.13.0", "Call `zero_grad()` without `set_to_none=False`, or"),
+     ("1.13.1", "Call `zero_grad(set_to_none=True)`, or"), (None, "Call `zero_grad(set_to_none=True)`, or")],
+)  # fmt: skip
+def test_before_2_0_gradients_were_filled_by_default(torch, advice):
+    (found,) = find(facts_of(steps_of(training), run=Run(torch=torch)))
+    assert found.fix.startswith(advice)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.run import Rates, Run
-from profkit.savings.devices import find_rates, rates_of
+from profkit.savings.devices import _SHEETS, find_rates, rates_of
 from tests.traces import facts_of, kernel, op, runtime
 
 
@@ -28,6 +28,22 @@ from tests.traces import facts_of, kernel, op, runtime
         ("NVIDIA H100 PCIe", 2000e9, 51e12, 51e12),
         ("NVIDIA H200", 4800e9, 67e12, 67e12),
         ("AMD Instinct MI250X / MI250", 1638e9, 47.85e12, 47.85e12),
+        ("Tesla V100S-PCIE-32GB", 1134e9, 8.2e12, 16.4e12),
+        ("NVIDIA A10G", 600e9, 0.547e12, 35e12),
+        ("NVIDIA A30", 933e9, 10.3e12, 10.3e12),
+        ("NVIDIA A40", 696e9, 0.584e12, 37.4e12),
+        ("NVIDIA RTX A6000", 768e9, 0.605e12, 38.7e12),
+        ("NVIDIA L40", 864e9, 1.41e12, 90.5e12),
+        ("NVIDIA L40S", 864e9, 1.43e12, 91.6e12),
+        ("NVIDIA RTX 6000 Ada Generation", 960e9, 1.42e12, 91.1e12),
+        ("NVIDIA GeForce RTX 5090", 1792e9, 1.64e12, 104.8e12),
+        ("NVIDIA H100 NVL", 3900e9, 60e12, 60e12),
+        ("NVIDIA GH200 480GB", 4000e9, 67e12, 67e12),
+        ("NVIDIA H20", 4000e9, 1e12, 44e12),
+        ("NVIDIA B200", 7700e9, 37e12, 75e12),
+        ("AMD Instinct MI210", 1638e9, 45.3e12, 45.3e12),
+        ("AMD Instinct MI325X", 6000e9, 163.4e12, 163.4e12),
+        ("AMD Instinct MI355X", 8000e9, 78.6e12, 157.3e12),
         ("AMD Instinct MI300X", 5300e9, 163.4e12, 163.4e12),
         ("AMD Instinct MI300X VF", 5300e9, 163.4e12, 163.4e12),
     ],
@@ -36,16 +52,52 @@ def test_names_of_traces_are_known(name, bandwidth, float64, float32):
     rates = find_rates(name)
     assert rates is not None
     assert (rates.device, rates.bandwidth) == (name, bandwidth)
-    assert (rates.products["float64"], rates.products["float32"]) == (float64, float32)
+    assert (rates.products["float64"], rates.products["float32"]) == pytest.approx((float64, float32))
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "NVIDIA A10G", "NVIDIA L40", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 Laptop GPU",
-     "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA GH200 480GB", "Tesla P100-PCIE-16GB", "NVIDIA A100-PG509-200"],
+    ["", "NVIDIA A10M", "NVIDIA L40G", "NVIDIA L20", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA A40-48Q",
+     "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 5090 D",
+     "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA GH200 144G HBM3e", "Tesla P100-PCIE-16GB", "NVIDIA A100-PG509-200",
+     "NVIDIA H20-3e", "NVIDIA H200 NVL", "NVIDIA GB200", "NVIDIA B300", "Quadro RTX 6000", "NVIDIA RTX 6000D",
+     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "AMD Instinct MI300A", "AMD Instinct MI350X"],
 )  # fmt: skip
 def test_a_chip_of_a_similar_name_is_not_taken_for_another(name):
     assert find_rates(name) is None
+
+
+@pytest.mark.parametrize("sheet", _SHEETS, ids=lambda sheet: " ".join(sorted(sheet.words)))
+def test_the_rates_of_each_card_are_physically_sane(sheet):
+    """Fewer bits are faster, half of them twice as fast, and each byte that is read allows 5 to 450 operations."""
+    rates = sheet.rates("card").products
+    assert rates["float64"] <= rates["float32"] <= rates.get("tf32", rates["float16"]) <= rates["float16"]
+    assert rates.get("bfloat16", rates["float16"]) == rates["float16"]
+    if "tf32" in rates:
+        assert 1.9 <= rates["float16"] / rates["tf32"] <= 2.1
+    if "float8" in rates:
+        assert 1.9 <= rates["float8"] / rates["float16"] <= 2.1
+    assert 5 <= rates["float16"] / (sheet.bandwidth * 1e9) <= 450
+
+
+def test_no_name_finds_two_cards():
+    for sheet in _SHEETS:
+        name = " ".join(sheet.words)
+        found = find_rates(name)
+        assert found is not None
+        assert found.bandwidth == sheet.bandwidth * 1e9
+        assert found.products == sheet.rates(name).products
+
+
+@pytest.mark.parametrize(
+    ("name", "float8"),
+    [("NVIDIA H100 80GB HBM3", 1979e12), ("NVIDIA L4", 242.5e12), ("NVIDIA B200", 4500e12),
+     ("AMD Instinct MI300X", 2614.9e12)],
+)
+def test_cards_with_units_for_8_bits_have_their_rate(name, float8):
+    rates = find_rates(name)
+    assert rates is not None
+    assert rates.products["float8"] == float8
 
 
 def test_a_type_without_units_of_its_own_has_no_rate():

@@ -166,7 +166,8 @@ def test_properties_of_devices_may_be_missing_or_nameless():
 def test_calls_without_any_kernel_are_said_to_be():
     facts = facts_of([step(0, 0, 90), op("aten::mul", 0, 5), runtime("cudaLaunchKernel", 1, 2, correlation=4)])
     assert not facts.device.present
-    assert check_recording(facts) == ("1 kernel launch but no kernels: the GPU's side was not recorded",)
+    (note,) = check_recording(facts)
+    assert "1 kernel launch but no kernels" in note
 
 
 # Order, overlap, sizes

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
 from profkit.errors import ProfkitError
-from profkit.judging import OWN_ERROR
 from tests.trace.test_hostile_files import SYNTHESISED
 from tests.traces import json_of, mark, op, step, trace_of_bytes
 
@@ -53,11 +52,9 @@ def _judge(content: bytes) -> None:
     began = time.monotonic()
     tracemalloc.start()
     try:
-        found = diagnose(Facts(trace_of_bytes(content)))
+        diagnose(Facts(trace_of_bytes(content)))
     except ProfkitError as error:
         assert "\n" not in str(error)  # noqa: PT017  # any mutation may be readable
-    else:
-        assert not [reason for reason in found.skipped.values() if reason.startswith(OWN_ERROR)]
     finally:
         peak_bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

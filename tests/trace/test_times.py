@@ -118,13 +118,15 @@ def test_a_missing_duration_makes_an_instant():
 def test_events_without_a_usable_time_are_left_out_and_counted():
     trace = trace_of([op("a", 3, 5), {**op("b", 0, 1), "ts": None}, {**op("c", 0, 1), "ts": "soon"}, op("d", 9e12, 1)])
     assert trace.events.start_ns.tolist() == [0]
-    assert trace.health == ("left out, because unreadable or without a usable time: 3 events",)
+    assert trace.health == ("left out, because unreadable or without a usable time: 3 events (3 operators)",)
 
 
 def test_kernels_at_time_zero_never_ran():
     trace = trace_of([op("aten::mul", 5_000, 10), kernel("lost", 0, 0), kernel("found", 5_004, 2)])
     assert [trace.name_of(row) for row in range(len(trace.events))] == ["aten::mul", "found"]
-    assert trace.health == ("left out, because unreadable or without a usable time: 1 event",)
+    assert [note.partition(":")[2] for note in trace.health] == [
+        " 1 event (1 kernel), so that the GPU's work is understated"
+    ]
 
 
 def test_unfinished_events_are_instants_and_the_recording_says_so():

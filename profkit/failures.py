@@ -1,0 +1,50 @@
+"""What becomes of an exception that nobody foresaw: the report does without what failed, and one line says what to
+report.
+
+Where `STRICT` is set, as it is in profkit's own tests, such an exception is raised on, so that it is seen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+STRICT = "PROFKIT_STRICT"
+"""The environment variable that, set to 1, raises what would be told in a line."""
+OWN_ERROR = "failed inside profkit"
+"""How it is said that something did not abstain but broke."""
+_PACKAGE = Path(__file__).parent
+Value = TypeVar("Value")
+Other = TypeVar("Other")
+
+
+def attempt(what: str, do: Callable[[], Value], otherwise: Other) -> tuple[Value | Other, tuple[str, ...]]:
+    """What ``do`` returns; where it breaks ``otherwise``, with the note that names ``what`` broke."""
+    try:
+        return do(), ()
+    except Exception as error:  # one broken part must not cost the user the others
+        return otherwise, (f"{what} {describe_failure(error)}",)
+
+
+def describe_failure(error: Exception) -> str:
+    """``failed inside profkit (ValueError at derive/lines.py:62), please report it``; raises the error if strict."""
+    if is_strict():
+        raise error
+    return f"{OWN_ERROR} ({type(error).__name__} at {place_of(error)}), please report it"
+
+
+def is_strict() -> bool:
+    return os.environ.get(STRICT) == "1"
+
+
+def place_of(error: BaseException) -> str:
+    """The last line of profkit's that the exception passed: the file below the package, and the line."""
+    import traceback  # needed once in a blue moon, and the command line starts with this module
+
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if _PACKAGE in Path(frame.filename).parents]
+    if not inside:
+        return "an unknown line"
+    return f"{Path(inside[-1].filename).relative_to(_PACKAGE).as_posix()}:{inside[-1].lineno}"

@@ -1,0 +1,41 @@
+"""Which release of PyTorch the recorded program had, so that no fix names what that release has not.
+
+`run.json` says it. A trace alone does not, but for a key that only newer ones have: there, what every release with that
+key has is named plainly, and of anything newer it is said from which release on it is there.
+"""
+
+from __future__ import annotations
+
+import re
+
+from profkit.derive.facts import Facts
+
+Release = tuple[int, int]
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+
+INDUCTOR: Release = (2, 0)
+"""``torch.compile``, ``scaled_dot_product_attention``, ``torch.func`` and ``torch.vmap``, and gradients that
+``zero_grad()`` sets to None (release notes of 2.0)."""
+FOREACH: Release = (1, 12)
+"""The argument ``foreach`` of optimizers; from 2.0 on it is the default on GPUs."""
+
+
+def has_release(facts: Facts, since: Release) -> bool | None:
+    """Whether the program's PyTorch was of that release or a later one; None where the recording does not tell."""
+    exact = _RELEASE.match(facts.run.torch or "")
+    if exact is not None:
+        return (int(exact[1]), int(exact[2])) >= since
+    least = facts.trace.recording.least_release
+    return True if least is not None and tuple(least) >= since else None
+
+
+def note_since(facts: Facts, since: Release, before: str = "") -> str:
+    """What to put behind the name of something: ``' (from torch 2.4 on)'``, nothing where the program's PyTorch has it.
+
+    ``before`` is what older releases have in its place.
+    """
+    if has_release(facts, since):
+        return ""
+    known = _RELEASE.match(facts.run.torch or "")
+    recorded = f", this was recorded with {known[0]}" if known else ""
+    return f" (from torch {since[0]}.{since[1]} on{f', before that {before}' if before else ''}{recorded})"
