@@ -41,7 +41,7 @@ from profkit.rules.base import Trial
 from profkit.run import Run
 from profkit.savings.edits import combine
 from profkit.savings.simulate import measured_saving, predict_saving
-from profkit.savings.step_time import step_time
+from profkit.savings.step_time import StepTime, step_time
 from profkit.trace.containers import OnProgress
 from profkit.trace.reading import read_trace
 from profkit.trace.workers import read_workers
@@ -227,13 +227,15 @@ def _describe_steps(facts: Facts) -> str:
 
 def _time(facts: Facts) -> tuple[Timing, tuple[str, ...]]:
     """The times of the steps and where they went, and a note for what of that broke."""
-    timing, not_timed = attempt("timing the steps", partial(_time_steps, facts), Timing(0, None, ""))
-    shares, not_shared = attempt("the account of where the step's time went", partial(_share_time, facts), ())
-    return replace(timing, shares=shares), (*not_timed, *not_shared)
+    recorded = StepTime(facts.steps.median_ns)
+    found, not_bound = attempt("the step without the recording", partial(step_time, facts), recorded)
+    timing, not_timed = attempt("timing the steps", partial(_time_steps, facts, found), Timing(0, None, ""))
+    shares, not_shared = attempt("the account of where the step's time went", partial(_share_time, facts, found), ())
+    return replace(timing, shares=shares), (*not_bound, *not_timed, *not_shared)
 
 
-def _time_steps(facts: Facts) -> Timing:
-    steps, found = facts.steps, step_time(facts)
+def _time_steps(facts: Facts, found: StepTime) -> Timing:
+    steps = facts.steps
     return Timing(
         steps=steps.measured_count,
         step_time_ns=steps.median_ns,
@@ -248,10 +250,10 @@ def _time_steps(facts: Facts) -> Timing:
     )
 
 
-def _share_time(facts: Facts) -> tuple[TimeShare, ...]:
+def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
     steps = facts.steps
     mean_ns = steps.measured_ns / max(steps.measured_count, 1)
-    scale = step_time(facts).ns / mean_ns
+    scale = found.ns / mean_ns
     return tuple(TimeShare(label, int(time * scale), time / mean_ns) for label, time in facts.shares)
 
 

@@ -125,7 +125,8 @@ def test_a_check_of_the_recording_that_breaks_costs_no_other(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "note"),
-    [("step_time_ns", "the account of where the step's time went"),
+    [("step_time", "the step without the recording"),
+     ("_share_time", "the account of where the step's time went"),
      ("loader_accounts", "the account of the DataLoader"),
      ("_predict_total", "what all faults cost together"),
      ("_describe_steps", "timing the steps"),

@@ -287,7 +287,8 @@ def test_a_whole_recording_can_be_judged():
 
 def test_without_steps_or_kernels_nothing_can_be_judged():
     assert find_obstacles(facts_of(LAUNCHED)) == (
-        "10 kernel launches but no kernels: the GPU's side was not recorded",
+        ("the program used a CUDA device whose work was not recorded (10 kernel launches but no kernels; "
+        "ProfilerActivity.CUDA records it): what is on the host only is judged, times of the device are not known"),
         "no steps were found: the whole recording is treated as one step",
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial, wraps
+from functools import cached_property, wraps
 from traceback import clear_frames
 from types import TracebackType
 from typing import Any, TypeVar
@@ -99,8 +99,9 @@ class Facts:
 
     @_fact
     def _steps(self) -> tuple[Steps, tuple[str, ...]]:
-        find = partial(find_steps, self._recorded, self.tree, self.launches, self.waits)
-        found, failure = attempt("finding the steps", find, None)
+        found, failure = attempt(
+            "finding the steps", lambda: find_steps(self._recorded, self.tree, self.launches, self.waits), None
+        )
         return take_whole(self._recorded) if found is None else found, failure
 
     @_fact

@@ -24,8 +24,8 @@ class StepTime(Struct, frozen=True):
     device; ``bound_by`` is ``device`` or ``host``. All three are None without a device."""
 
     recorded_ns: int
-    unrecorded_ns: int | None
-    source: str | None
+    unrecorded_ns: int | None = None
+    source: str | None = None
     device_ns: int | None = None
     host_ns: int | None = None
     bound_by: str | None = None

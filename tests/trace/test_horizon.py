@@ -50,7 +50,7 @@ def test_of_a_larger_one_the_first_whole_steps_are_kept_though_the_kernels_stand
     kept = len(steps)
     assert (kept, len(events)) == (66, 329)
     assert steps.start_ns.tolist() == [100_000 * i for i in range(kept)]
-    assert steps.duration_ns.tolist() == [100_000] * kept
+    assert steps.host_ns.tolist() == [100_000] * kept
     for name in ("aten::mul", "aten::add", "cudaLaunchKernel"):
         inside = steps.index_of(events.start_ns[facts.trace.named(name)])
         assert np.bincount(inside[inside >= 0]).tolist() == [1] * kept
@@ -97,7 +97,7 @@ def test_the_order_of_the_file_does_not_matter(tmp_path):
     events = list(steps_of(200))
     facts = Facts(read(tmp_path, events[::-1], 500))
     assert facts.trace.health[0].startswith("only the first 70 of 200 steps (349 of 1,000 events)")
-    assert facts.steps.duration_ns.tolist() == [100_000] * 70
+    assert facts.steps.host_ns.tolist() == [100_000] * 70
 
 
 def test_texts_that_only_what_is_given_up_needs_are_given_up_too(tmp_path):
