@@ -16,7 +16,7 @@ from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severit
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit
-from profkit.savings.simulate import predict_saving
+from profkit.savings.simulate import predict_part, predict_saving
 
 
 class Judged(Struct, frozen=True):
@@ -68,7 +68,7 @@ def _judge_by(facts: Facts, rule: Rule) -> Outcome:
 
 
 def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
-    saving = predict_saving(facts, suspicion.edit, suspicion.size_bytes) if suspicion.edit else None
+    saving = _price(facts, suspicion)
     if saving is None and suspicion.size_bytes:
         saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
     growth = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
@@ -87,6 +87,12 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
         evidence={**suspicion.evidence, **growth},
     )
     return Judged(rule.name, suspicion, finding, suspicion.edit)
+
+
+def _price(facts: Facts, suspicion: Suspicion) -> Saving | None:
+    if suspicion.joint is not None:
+        return predict_part(facts, suspicion.joint, suspicion.part)
+    return predict_saving(facts, suspicion.edit, suspicion.size_bytes) if suspicion.edit else None
 
 
 def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:

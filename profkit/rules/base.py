@@ -55,13 +55,16 @@ class Suspicion(Struct, frozen=True):
     ``rows`` are the events that show it: the location is their calling line unless ``location`` is given, and
     ``count`` defaults to their number per step. ``size_bytes`` is the memory that the fix gives back, ``peak_fraction``
     its share of the peak; ``grows`` says that memory grows by ``size_bytes`` each step, without bound. ``trial`` is
-    what ``profkit diagnose --measure`` runs to price it again.
+    what ``profkit diagnose --measure`` runs to price it again. Where several places have one cause whose removal shows
+    only when all are mended, ``joint`` is the edit of all, and ``part`` this place's part of what that gives back.
     """
 
     message: str
     fix: str
     rows: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     edit: Edit | None = None
+    joint: Edit | None = None
+    part: float = 1.0
     confidence: float = 0.9
     count: int | None = None
     location: Location | None = None

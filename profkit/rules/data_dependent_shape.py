@@ -69,6 +69,8 @@ _MIN_BYTES = 64 << 10
 """At several bytes a nanosecond, and several passes, less than this takes about as long as the calls."""
 _MOST_SIZES = 8
 """Distinct sizes of results on one line whose users are looked for."""
+_MANY_IN_ONE = 3
+"""In a recording of one step a single wait says nothing about every step."""
 _LOW = 0.005
 """The share of a step from which a finding is more than information; see `profkit.findings.severity_of`."""
 _UNCERTAINTY = 0.35
@@ -119,7 +121,8 @@ def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
         if missing:
             raise CannotLook(missing[0].value)
     for _, of_line in group_by_site(facts, rows):
-        if share_of_steps(facts, of_line) >= 0.5 and len(facts.steps) > 1:
+        several = len(facts.steps) > 1 or (facts.device.present and per_step(facts, of_line) >= _MANY_IN_ONE)
+        if share_of_steps(facts, of_line) >= 0.5 and several:
             yield from judge(facts, of_line)
 
 

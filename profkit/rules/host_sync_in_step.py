@@ -2,10 +2,11 @@
 
 What it detects
 With a GPU: lines that make the host wait for the device in most steps. `.item()`, `float(x)`, `int(x)`, `print(x)`
-and `if x > y:` on a tensor read a number from the device; `torch.cuda.synchronize()` and small blocking copies wait for
-the whole queue. Without a GPU: lines that read a number out of a tensor in at least half of the steps. A read every
-hundred steps is not reported, nor what PyTorch reads itself: in the DataLoader, in an optimizer's step, in GradScaler's
-check for overflow. Boolean indexing, large copies and loops over elements have rules of their own.
+and `if x > y:` on a tensor read a number from the device, `.cpu()` reads all of it; `torch.cuda.synchronize()` and
+blocking copies wait for the whole queue. Without a GPU: lines that read a number out of a tensor in at least half of
+the steps. A read every hundred steps is not reported, nor what PyTorch reads itself: in the DataLoader, in an
+optimizer's step, in GradScaler's check for overflow. Boolean indexing has a rule of its own, and without a GPU loops
+over elements.
 
 Why is this bad?
 The host usually runs ahead and fills a queue of kernels. A number exists only once everything queued before it has
@@ -29,8 +30,10 @@ Use instead
     print(total.item())
 
 How the saving is estimated
-The recorded steps are replayed with the host going on instead of waiting. A wait during which the device had work to
-do gives nothing back. Without a GPU the reads themselves are taken out, which is next to nothing.
+The recorded steps are replayed with the host going on instead of waiting, and without fetching single numbers. A wait
+during which the device had work to do gives nothing back. Where several lines wait for the same reason, going on at one
+of them alone often gains nothing, as the next one waits instead: all are taken out together, and each line has its part
+of that. Without a GPU the reads themselves are taken out, which is next to nothing.
 """
 
 from __future__ import annotations
@@ -38,43 +41,67 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.derive.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
-from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns
-from profkit.savings.edits import remove, unblock
+from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns, works_under
+from profkit.savings.edits import Edit, combine, remove, unblock
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows
-from profkit.trace.values import distinct
+from profkit.trace.events import Category, Int32s, Rows
+from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_share, format_time
 
-_READS = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
-_DATA_DEPENDENT = ("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim",
-                   "aten::unique_consecutive")  # fmt: skip
-"""These wait to learn the size of their result; data-dependent-shape reports them."""
-_SMALL_COPY_BYTES = 64 << 10
-"""CUDA stages copies up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): what a
-small one waits for is the queue. Larger ones are real data, which pageable-transfer reports."""
-_NUMBER_BYTES = 16
-"""The largest element there is, a complex double: so small a copy reads one number. The rest is
-device-to-host-in-step's."""
 _ELEMENT_LOOP = 64
-"""So many reads on one line in one step are a loop over a tensor's elements: tensor-element-loop reports it."""
+"""Without a GPU so many reads on one line in one step are a loop over a tensor's elements, which tensor-element-loop
+reports: it is Python's loop that costs, not the reading."""
 _LOW = 0.005
 """The share of a step from which a finding is more than information; see `profkit.findings.severity_of`."""
-_READ_FIX = (
+_MOST_LINES = 24
+"""Lines that are taken out one by one to tell each one's part: two replays each."""
+
+
+class _Remedy(Struct, frozen=True):
+    """What is said of waits of a kind: what the host does, and what to change."""
+
+    causes: tuple[WaitCause, ...]
+    fix: str
+
+
+_READ = _Remedy(
+    (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE),
     "Keep the value on the device (`total += loss.detach()`, `torch.where` instead of `if`) and read it once in a "
-    "while, after the loop or every hundred steps."
+    "while, after the loop or every hundred steps.",
 )
-_COPY_FIX = (
+_COPY = _Remedy(
+    (WaitCause.SMALL_COPY_TO_DEVICE, WaitCause.OTHER),
     "Create small tensors on the device (`device=`), once and outside the loop, or copy them from pinned memory with "
-    "`non_blocking=True`."
+    "`non_blocking=True`.",
 )
-_CALL_FIX = "Remove the call: a stream keeps the order of its work by itself; only a measurement of time needs to wait."
+_TRANSFER = _Remedy(
+    (WaitCause.DATA_TO_DEVICE,),
+    "Copy from pinned memory (`pin_memory=True` in the DataLoader, or `x.pin_memory()` once) with `non_blocking=True`: "
+    "then the host goes on while the data travel.",
+)
+_CALL = _Remedy(
+    (WaitCause.CALL,),
+    "Remove the call: a stream keeps the order of its work by itself; only a measurement of time needs to wait.",
+)
+_REMEDIES = (_READ, _COPY, _TRANSFER, _CALL)
 
 
-@rule(Kind.FAULT, Need.COMPUTE)
+class _Line(Struct, frozen=True):
+    """Waits of one line, or of one operator where no line is known: the waits, what the program called there, and
+    whether the line is known."""
+
+    rows: Rows
+    place: Rows
+    is_known: bool
+
+
+@rule(Kind.FAULT)
 def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
     """Group the waits, or without a GPU the reads, by line; where no line is known, by operator."""
     if facts.waits.rows.size and not facts.device.present:
@@ -82,62 +109,89 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
     calls = facts.device.present and facts.trace.rows(Category.RUNTIME).size
     if not calls and missing_needs(facts, (Need.OPERATORS,)):
         raise CannotLook(reason_for(facts, Need.OPERATORS))
-    rows = _waits(facts) if facts.device.present else _reads(facts)
-    judge = _judge_waits if facts.device.present else _judge_reads
-    place, site = _places(facts, rows)
-    names = facts.trace.events.name_code[place].astype(np.int64)
-    groups = np.where(site >= 0, site, -1 - names)
-    for group in distinct(groups):
-        chosen = groups == group
-        yield from judge(facts, rows[chosen], place[chosen], group >= 0)
-
-
-def _judge_reads(facts: Facts, rows: Rows, place: Rows, _: bool) -> Iterator[Suspicion]:
-    count = per_step(facts, rows)
-    if not _in_most_steps(facts, rows) or count >= _ELEMENT_LOOP:
+    if not facts.device.present:
+        for line in _lines(facts, _reads(facts)):
+            yield from _judge_reads(facts, line)
         return
-    spent = int(spent_ns(facts, rows).sum()) // facts.steps.measured_count
+    cause = wait_causes(facts)
+    for remedy in _REMEDIES:
+        lines = list(_lines(facts, facts.waits.rows[among(cause, np.array(remedy.causes))]))
+        for line, part in zip(lines, _parts(facts, lines), strict=True):
+            yield from _judge_waits(facts, remedy, lines, line, part)
+
+
+def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
+    count = per_step(facts, line.rows)
+    if not _in_most_steps(facts, line.rows) or count >= _ELEMENT_LOOP:
+        return
+    spent = facts.steps.per_step_ns(int(spent_ns(facts, line.rows).sum()))
     yield Suspicion(
         message=f"A number is read out of a tensor {_times(count)} a step. Here, on the CPU, that costs "
         f"{format_time(spent)}; on a GPU the host would stop each time until the device has run all that is queued.",
-        fix=_READ_FIX,
-        rows=place,
-        edit=remove(rows),
+        fix=_READ.fix,
+        rows=line.place,
+        edit=remove(line.rows),
         evidence={"reads_per_step": round(count, 2), "time_ns_per_step": spent},
     )
 
 
-def _judge_waits(facts: Facts, rows: Rows, place: Rows, located: bool) -> Iterator[Suspicion]:
-    steps, stops = facts.steps, distinct(place)
-    count, most = per_step(facts, stops), _in_most_steps(facts, rows)
-    reading = bool(facts.once(_reads_number)[stops].mean() > 0.5)
-    if reading and count >= _ELEMENT_LOOP:
-        return
-    waited = int(spent_ns(facts, rows).sum()) // steps.measured_count
-    edit = unblock(rows)
-    saved = replay(facts, edit).fraction
+def _judge_waits(
+    facts: Facts, remedy: _Remedy, lines: list[_Line], line: _Line, part: float
+) -> Iterator[Suspicion]:
+    steps, stops = facts.steps, distinct(line.place)
+    count, most = per_step(facts, stops), _in_most_steps(facts, line.rows)
+    waited = steps.per_step_ns(int(spent_ns(facts, line.rows).sum()))
+    together = _without(facts, lines)
+    all_saved = replay(facts, together).fraction
+    saved = part * all_saved
     # A read in every step is a fault even where it costs nothing yet, if its line is known or the wait is long; other
     # waits only where they hold something up. In a recording of one step a single wait says nothing about every step.
-    tells = located or waited >= _LOW * steps.median_ns
+    tells = line.is_known or waited >= _LOW * steps.median_ns
     repeats = most or (len(steps) == 1 and count >= 3)
-    if not ((most and reading and tells) or (repeats and saved >= _LOW)):
+    if not ((most and remedy is _READ and tells) or (repeats and saved >= _LOW)):
         return
+    others = sum(part_of is not line for part_of in lines)
+    also = f", and {format_share(all_saved)} with {format_count(others, 'other line')} like it" if others else ""
     worth = (
-        f"the device runs dry meanwhile: without it the step would be {format_share(saved)} shorter"
+        f"the device runs dry meanwhile: without it the step would be {format_share(saved)} shorter{also}"
         if saved >= _LOW
         else "the device has work meanwhile, or idles anyway: it costs next to nothing here"
     )
-    name = facts.trace.names[int(np.bincount(facts.trace.events.name_code[place]).argmax())]
-    calling = bool((facts.trace.events.category[stops] == Category.RUNTIME).all())
+    name = facts.trace.names[int(np.bincount(facts.trace.events.name_code[line.place]).argmax())]
     yield Suspicion(
         message=f"The host waits for the device {_times(count)} a step in {name}, {format_time(waited)} in all; "
         f"{worth}.",
-        fix=_READ_FIX if reading else _CALL_FIX if calling else _COPY_FIX,
+        fix=remedy.fix,
         rows=stops,
-        edit=edit,
+        edit=_without(facts, [line]),
+        joint=together if others else None,
+        part=part,
         confidence=0.9 if most else 0.7,
         evidence={"waits_per_step": round(count, 2), "waited_ns_per_step": waited},
     )
+
+
+def _without(facts: Facts, lines: list[_Line]) -> Edit:
+    """The host goes on instead of waiting; a number that is kept on the device is not fetched either."""
+    rows, place = (np.concatenate([getattr(line, name) for line in lines]) for name in ("rows", "place"))
+    reads = distinct(place[named_operators(facts, *READS)[place]])
+    return combine([unblock(rows), remove(reads, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)])
+
+
+def _parts(facts: Facts, lines: list[_Line]) -> list[float]:
+    """What part each of the lines has in what all give back together: half of what it gives back alone, and half of
+    what the others lack without it. Where none of that tells, by how long the host waits there."""
+    if len(lines) <= 1:
+        return [1.0] * len(lines)
+    waited = np.array([spent_ns(facts, line.rows).sum() for line in lines], dtype=np.float64)
+    weight = np.zeros(len(lines))
+    together = replay(facts, _without(facts, lines)).fraction
+    for number in np.argsort(-waited)[:_MOST_LINES].tolist():
+        rest = replay(facts, _without(facts, [*lines[:number], *lines[number + 1 :]])).fraction
+        weight[number] = replay(facts, _without(facts, [lines[number]])).fraction + max(0.0, together - rest)
+    weight = weight if weight.any() else waited if waited.any() else np.ones(len(lines))
+    parts: list[float] = (weight / weight.sum()).tolist()
+    return parts
 
 
 def _times(count: float) -> str:
@@ -152,36 +206,18 @@ def _in_most_steps(facts: Facts, rows: Rows) -> bool:
 def _reads(facts: Facts) -> Rows:
     """The outermost reads of one number by the program's main thread."""
     scalar = facts.tree.holding(named_operators(facts, "aten::_local_scalar_dense"))
-    reads = facts.tree.outermost(named_operators(facts, *_READS)) & scalar
+    reads = facts.tree.outermost(named_operators(facts, *READS)) & scalar
     reads &= facts.trace.events.lane == facts.steps.main_lane
-    return facts.measured_rows(reads & ~facts.lines.backward & ~_not_the_programs(facts))
+    return facts.measured_rows(reads & ~facts.lines.backward & ~pytorchs_own(facts))
 
 
-def _waits(facts: Facts) -> Rows:
-    """The waits of the measured steps that are the program's own and no other rule's business."""
-    waits, lane = facts.waits, facts.trace.events.lane
-    lanes = np.append(distinct(lane[facts.lines.backward]), facts.steps.main_lane)
-    aside = facts.tree.under(named_operators(facts, *_DATA_DEPENDENT)) | _not_the_programs(facts)
-    mine = np.isin(lane[waits.rows], lanes) & ~waits.own & ~aside[waits.rows] & facts.measured[waits.rows]
-    real_data = (_copied(facts, "HtoD") > _SMALL_COPY_BYTES) | (_copied(facts, "DtoH") > _NUMBER_BYTES)
-    chosen: Rows = waits.rows[mine & ~((waits.operator >= 0) & real_data[waits.operator])]
-    return chosen
-
-
-def _copied(facts: Facts, direction: str) -> Int64s:
-    """Per operator the bytes that it copies in this direction."""
-    events, launches = facts.trace.events, facts.launches
-    copies = facts.trace.where_name(lambda name: direction in name)[launches.work] & (launches.operator >= 0)
-    copies &= events.category[launches.work] == Category.MEMCPY
-    size = np.zeros(len(events), dtype=np.int64)
-    np.add.at(size, launches.operator[copies], events.size_bytes[launches.work[copies]])
-    return size
-
-
-def _reads_number(facts: Facts) -> Bools:
-    """Events that read one number, by whatever spelling: `item`, `is_nonzero`, or the copy of one element."""
-    number = named_operators(facts, *_READS) | (_copied(facts, "DtoH") > 0)
-    return facts.tree.holding(number)
+def _lines(facts: Facts, rows: Rows) -> Iterator[_Line]:
+    place, site = _places(facts, rows)
+    names = facts.trace.events.name_code[place].astype(np.int64)
+    groups = np.where(site >= 0, site, -1 - names)
+    for group in distinct(groups):
+        chosen = groups == group
+        yield _Line(rows[chosen], place[chosen], bool(group >= 0))
 
 
 def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
@@ -194,22 +230,3 @@ def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
     around = facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True, of=rows)
     place = np.where(around >= 0, around, rows)
     return place, facts.lines.site[place]
-
-
-def _not_the_programs(facts: Facts) -> Bools:
-    """What happens inside a DataLoader, an optimizer's step or profkit's pauses, and PyTorch's own reads outside.
-
-    A DataLoader and a sampler draw a seed, ``torch.empty(()).random_().item()``. GradScaler reads ``found_inf``, in a
-    step with ``_amp_foreach_non_finite_check_and_unscale_``, just before the optimizer's step.
-    """
-    events = facts.trace.events
-    inside = facts.updates.inside | facts.tree.under(facts.loading | (events.category == Category.PAUSE))
-    calls = np.flatnonzero(facts.tree.outermost(events.category == Category.OPERATOR))
-    calls = calls[events.lane[calls] == facts.steps.main_lane]
-    reads = named_operators(facts, *_READS)[calls]
-    seeds = named_operators(facts, "aten::random_")[np.append(calls[:1], calls[:-1])]
-    step = facts.steps.index_of(events.start_ns)
-    scaled = step[named_operators(facts, "aten::_amp_foreach_non_finite_check_and_unscale_")]
-    checks = inside[np.append(calls[1:], calls[-1:])] & np.isin(step[calls], scaled)
-    of_pytorch = facts.trace.mask_of(calls[reads & (seeds | checks)])
-    return inside | facts.tree.under(of_pytorch)

@@ -21,6 +21,12 @@ def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
     return _saving_of(facts, (fraction, fraction, fraction), edit.uncertainty, size_bytes)
 
 
+def predict_part(facts: Facts, joint: Edit, part: float) -> Saving:
+    """What one of several places has of what mending them all gives back per step."""
+    fraction = replay(facts, joint).fraction * part
+    return _saving_of(facts, (fraction, fraction, fraction), joint.uncertainty, 0)
+
+
 def measured_saving(facts: Facts, edits: tuple[Edit, Edit, Edit], size_bytes: int = 0) -> Saving:
     """What an edit gives back whose kept times were measured: for their median, and for the ends of their range, of
     which the first keeps least. The spread of the steps widens it; no model's uncertainty is left."""

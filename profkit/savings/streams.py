@@ -90,8 +90,9 @@ class Queue(Struct, frozen=True):
 
 
 class HostWaits(Struct, frozen=True):
-    """Where the host waited, in time order: from when until when, and for the work at which place of the queue; `NONE`
-    for a wait that held nobody up. Waits without a row of their own in ``rows`` are launches into a full queue."""
+    """Where the host waited, in time order: from when until when, and for the work at which place of the queue, `NONE`
+    where there was none before. That work may have ended before the host came: then the call took its own time, and
+    would have waited had the host come earlier."""
 
     rows: Rows
     start_ns: Int64s
@@ -142,12 +143,12 @@ def _ended_just_before(places: Rows, start_ns: Int64s, end_ns: Int64s, stream: I
 
 
 def find_waits_for(queue: Queue, start_ns: Int64s, end_ns: Int64s, own: Rows) -> Rows:
-    """The work that each wait ended with: its ``own``, where it is a copy that the host waits for, else of what was
-    launched before it the last to end during it; `NONE` where nothing did."""
+    """The work that each wait was for: its ``own``, where it is a copy that the host waits for, else of what was
+    launched before it the last to end by its end; `NONE` where nothing did."""
     found = np.full(len(start_ns), NONE, dtype=np.int64)
     if not len(queue.end_ns):
         return found
-    latest = start_ns.copy()
+    latest = np.full(len(start_ns), np.iinfo(np.int64).min)
     for code in distinct(queue.stream).tolist():
         rows = np.flatnonzero(queue.stream == code)
         launched = np.searchsorted(queue.launched_ns[rows], start_ns)
@@ -165,11 +166,22 @@ def replay_streams(queue: Queue, waits: HostWaits, edited: Edited, host_end_ns: 
     """Run the host's and the device's part with the edit applied. A wait in what is removed holds nobody up."""
     gone_by = edited.removed.covered_before
     start_ns, end_ns = waits.start_ns - gone_by(waits.start_ns), waits.end_ns - gone_by(waits.end_ns)
-    holding = np.flatnonzero(((waits.ended_by >= 0) & (end_ns > start_ns)) | edited.ignored)
-    places = _Places(queue, edited, queue.launched_ns - gone_by(queue.launched_ns), waits, holding, free_ns)
-    shift, waited_ns = places.run_all(start_ns[holding], end_ns[holding], edited.ignored[holding])
+    waiting = np.flatnonzero(((waits.ended_by >= 0) & (end_ns > start_ns)) | edited.ignored)
+    places = _Places(queue, edited, queue.launched_ns - gone_by(queue.launched_ns), waits, waiting, free_ns)
+    held = np.append(queue.end_ns, 0)[waits.ended_by[waiting]] > waits.start_ns[waiting]
+    ready_ns = np.where(held, start_ns[waiting], end_ns[waiting])  # where nobody was held up, the call took that long
+    spans = _Spans(start_ns[waiting].tolist(), ready_ns.tolist(), end_ns[waiting].tolist())
+    shift, waited_ns = places.run_all(spans, edited.ignored[waiting].tolist())
     host_ns = host_end_ns - int(gone_by(np.array([host_end_ns]))[0]) + shift
     return Outcome(host_ns, max(places.last_ends_ns(), default=host_ns), waited_ns)
+
+
+class _Spans(Struct, frozen=True):
+    """Of each wait when the host comes to it, when it would go on if nothing held it up, and when it went on."""
+
+    start_ns: list[int]
+    ready_ns: list[int]
+    end_ns: list[int]
 
 
 class _Pace(Struct, frozen=True):
@@ -203,7 +215,8 @@ class _Places:
         position = np.concatenate([np.maximum.accumulate(waited_for), waiting])
         culprit = np.concatenate([waits.ended_by[holding], queue.waits_for[waiting]])
         ended_ns = np.append(queue.end_ns, 0)[waits.ended_by[holding]]  # the last one is for waits that nobody looks at
-        late_ns = np.concatenate([waits.end_ns[holding] - ended_ns, queue.delay_ns[waiting]])
+        late_ns = np.where(ended_ns > waits.start_ns[holding], waits.end_ns[holding] - ended_ns, 0)
+        late_ns = np.concatenate([late_ns, queue.delay_ns[waiting]])
         order = np.argsort(position, kind="stable")  # where both stand at one place, the host's wait comes first
         self._is_wait = (order < len(holding)).tolist()
         culprit, late_ns, position = culprit[order], late_ns[order], position[order]
@@ -236,14 +249,14 @@ class _Places:
         self._reached = [[free_ns] for _ in self._highest]
         self._shifts: list[int] = []
 
-    def run_all(self, wait_start_ns: Int64s, wait_end_ns: Int64s, skipped: Bools) -> tuple[int, int]:
+    def run_all(self, spans: _Spans, skipped: list[bool]) -> tuple[int, int]:
         """Run each segment, with the host later by what the waits before it took more; returns that after the last, and
         how long the host waited.
 
         What somebody waited for has ended by what its stream had reached before, or by what was launched in between.
         """
         streams, shifts, shift, waited = list(zip(self._reached, self._highest, strict=True)), self._shifts, 0, 0
-        waits = iter(zip(wait_start_ns.tolist(), wait_end_ns.tolist(), skipped.tolist(), strict=True))
+        waits = iter(zip(spans.start_ns, spans.ready_ns, spans.end_ns, skipped, strict=True))
         for i, (is_wait, (stream, segment, begun, after)) in enumerate(zip(self._is_wait, self._culprits, strict=True)):
             shifts.append(shift)
             for reached, highest in streams:
@@ -254,13 +267,13 @@ class _Places:
                 waiting = self._reached[self._target_stream[i]]
                 waiting[-1] = max(waiting[-1], ended + self._target[i])
                 continue
-            start, end, is_skipped = next(waits)
+            start, ready, end, is_skipped = next(waits)
             if is_skipped:
                 shift -= end - start
             else:
                 freed = max(self._reached[stream][segment], begun + shifts[segment]) + after
-                waited += max(0, freed - start - shift)
-                shift = max(start + shift, freed) - end
+                waited += max(0, freed - ready - shift)
+                shift = max(ready + shift, freed) - end
         for reached, highest in streams:
             reached.append(max(reached[-1], highest[-1] + shift))
         return shift, waited

@@ -1,0 +1,112 @@
+"""Why the host waits for the device: each wait has one cause, and each cause a rule that judges it or a reason why none
+does, so that nothing falls between two rules."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.derive.facts import Facts
+from profkit.trace.events import Bools, Category, Int64s
+from profkit.trace.values import among
+
+_SIZES = ("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive")
+"""These wait to learn the size of their result."""
+READS = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
+_STAGED_BYTES = 64 << 10
+"""CUDA stages copies up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): what a
+small one waits for is the queue. Larger ones are real data, and wait for the copy itself."""
+_NUMBER_BYTES = 16
+"""The largest element there is, a complex double: so small a copy reads one number."""
+
+
+class WaitCause(IntEnum):
+    """In rising order of precedence, so that a wait in a DataLoader is the loader's whatever it waits for."""
+
+    OTHER = 0
+    """An operator waits that copies nothing the recording shows."""
+    CALL = 1
+    """The program, or a library that it calls, waits outside every operator: ``torch.cuda.synchronize()``."""
+    DATA_TO_DEVICE = 2
+    """A copy of more than 64 KiB from memory that is not pinned, or one that is told to block."""
+    SMALL_COPY_TO_DEVICE = 3
+    DATA_FROM_DEVICE = 4
+    NUMBER_FROM_DEVICE = 5
+    SIZE_OF_RESULT = 6
+    """A mask is counted, or distinct values are: `data-dependent-shape` judges it."""
+    PYTORCHS_OWN = 7
+    """In an optimizer's step, GradScaler's check, the seed of a sampler, a DataLoader, profkit's pauses."""
+    ANOTHER_THREAD = 8
+    """It holds up neither the main thread nor one that takes turns with it."""
+    NOT_MEASURED = 9
+    """It lies in no measured step."""
+    PROFILER = 10
+
+
+def wait_causes(facts: Facts) -> NDArray[np.int64]:
+    """A `WaitCause` for each of the facts' waits; derived once."""
+    return facts.once(_tell)
+
+
+def _tell(facts: Facts) -> NDArray[np.int64]:
+    waits, events = facts.waits, facts.trace.events
+    rows, operator = waits.rows, waits.operator
+    inside = operator >= 0
+    to_device, from_device = _copied(facts, "HtoD")[operator], _copied(facts, "DtoH")[operator]
+    sizes = facts.tree.under(facts.trace.named(*_SIZES) & (events.category == Category.OPERATOR))
+    cause = np.where(inside, int(WaitCause.OTHER), int(WaitCause.CALL))
+    of_data = (
+        (inside & (to_device > _STAGED_BYTES), WaitCause.DATA_TO_DEVICE),
+        (inside & (to_device > 0) & (to_device <= _STAGED_BYTES), WaitCause.SMALL_COPY_TO_DEVICE),
+        (inside & (from_device > _NUMBER_BYTES), WaitCause.DATA_FROM_DEVICE),
+        (inside & (from_device > 0) & (from_device <= _NUMBER_BYTES), WaitCause.NUMBER_FROM_DEVICE),
+        (_reads_number(facts)[rows], WaitCause.NUMBER_FROM_DEVICE),
+        (sizes[rows], WaitCause.SIZE_OF_RESULT),
+        (pytorchs_own(facts)[rows], WaitCause.PYTORCHS_OWN),
+        (~facts.serial_lanes[events.lane[rows]], WaitCause.ANOTHER_THREAD),
+        (~facts.measured[rows], WaitCause.NOT_MEASURED),
+        (waits.own, WaitCause.PROFILER),
+    )
+    for where, why in of_data:
+        cause = np.where(where, int(why), cause)
+    return cause.astype(np.int64)
+
+
+def _copied(facts: Facts, direction: str) -> Int64s:
+    """Per operator the bytes that it copies in this direction."""
+    events, launches = facts.trace.events, facts.launches
+    copies = facts.trace.where_name(lambda name: direction in name)[launches.work] & (launches.operator >= 0)
+    copies &= events.category[launches.work] == Category.MEMCPY
+    size = np.zeros(len(events), dtype=np.int64)
+    np.add.at(size, launches.operator[copies], events.size_bytes[launches.work[copies]].clip(min=1))
+    return size
+
+
+def _reads_number(facts: Facts) -> Bools:
+    reads: Bools = facts.trace.named(*READS) & (facts.trace.events.category == Category.OPERATOR)
+    return facts.tree.under(reads)
+
+
+def pytorchs_own(facts: Facts) -> Bools:
+    """What happens inside a DataLoader, an optimizer's step or profkit's pauses, and PyTorch's own reads outside.
+
+    A DataLoader and a sampler draw a seed, ``torch.empty(()).random_().item()``. GradScaler reads ``found_inf``, in a
+    step with ``_amp_foreach_non_finite_check_and_unscale_``, just before the optimizer's step.
+    """
+    return facts.once(_pytorchs_own)
+
+
+def _pytorchs_own(facts: Facts) -> Bools:
+    trace, events = facts.trace, facts.trace.events
+    operators = events.category == Category.OPERATOR
+    inside = facts.updates.inside | facts.tree.under(facts.loading | (events.category == Category.PAUSE))
+    calls = np.flatnonzero(facts.tree.outermost(operators))
+    calls = calls[events.lane[calls] == facts.steps.main_lane]
+    reads = (trace.named(*READS) & operators)[calls]
+    seeds = (trace.named("aten::random_") & operators)[np.append(calls[:1], calls[:-1])]
+    step = facts.steps.index_of(events.start_ns)
+    scaled = step[trace.named("aten::_amp_foreach_non_finite_check_and_unscale_") & operators]
+    checks = inside[np.append(calls[1:], calls[-1:])] & among(step[calls], scaled)
+    return inside | facts.tree.under(trace.mask_of(calls[reads & (seeds | checks)]))

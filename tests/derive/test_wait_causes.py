@@ -1,0 +1,77 @@
+"""Why the host waits: each wait has one cause, and each cause somebody who judges it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.derive.wait_causes import WaitCause, wait_causes
+from profkit.diagnosing import read_facts
+from profkit.rules.host_sync_in_step import _REMEDIES
+from tests.traces import annotation, facts_of, kernel, memcpy, op, pause, runtime, step
+
+SYNC = "cudaStreamSynchronize"
+UNJUDGED = {
+    WaitCause.PYTORCHS_OWN: "nothing that the program's author can change",
+    WaitCause.ANOTHER_THREAD: "it holds nobody up",
+    WaitCause.NOT_MEASURED: "no figure is taken from there",
+    WaitCause.PROFILER: "not there without the profiler",
+}
+JUDGED = {cause: "host-sync-in-step" for remedy in _REMEDIES for cause in remedy.causes}
+JUDGED[WaitCause.SIZE_OF_RESULT] = "data-dependent-shape"
+
+
+def causes(*events, steps: int = 2) -> list[WaitCause]:
+    later = [kernel("k", 5, 90), op("aten::mm", 0, 2)]
+    facts = facts_of([*(step(n, 100 * n, 100) for n in range(steps)), *later, *events])
+    return [WaitCause(cause) for cause in wait_causes(facts)]
+
+
+def copying(name: str, direction: str, size_bytes: int, start: float = 10):
+    return [op(name, start, 20), op("aten::copy_", start + 1, 18), runtime("cudaMemcpyAsync", start + 2, 3, correlation=9),
+            memcpy(f"Memcpy {direction}", start + 4, 5, correlation=9, size_bytes=size_bytes),
+            runtime(SYNC, start + 6, 10)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "cause"),
+    [
+        ([op("aten::item", 10, 20), op("aten::_local_scalar_dense", 11, 18), runtime(SYNC, 12, 15)],
+         WaitCause.NUMBER_FROM_DEVICE),
+        (copying("aten::to", "DtoH (Device -> Pinned)", 4), WaitCause.NUMBER_FROM_DEVICE),
+        (copying("aten::to", "DtoH (Device -> Pinned)", 17), WaitCause.DATA_FROM_DEVICE),
+        (copying("aten::to", "HtoD (Pinned -> Device)", 65_536), WaitCause.SMALL_COPY_TO_DEVICE),
+        (copying("aten::to", "HtoD (Pinned -> Device)", 65_537), WaitCause.DATA_TO_DEVICE),
+        ([op("aten::nonzero", 10, 20), runtime(SYNC, 12, 15)], WaitCause.SIZE_OF_RESULT),
+        ([op("aten::to", 10, 20), runtime(SYNC, 12, 15)], WaitCause.OTHER),
+        ([runtime("cudaDeviceSynchronize", 12, 15)], WaitCause.CALL),
+        ([annotation("Optimizer.step#Adam.step", 5, 40), op("aten::item", 10, 20), runtime(SYNC, 12, 15)],
+         WaitCause.PYTORCHS_OWN),
+        ([pause(5, 40), runtime(SYNC, 12, 15)], WaitCause.PYTORCHS_OWN),
+        ([runtime(SYNC, 12, 15, tid=9)], WaitCause.ANOTHER_THREAD),
+        ([runtime(SYNC, 1_000, 15), op("aten::mm", 2_000, 1)], WaitCause.NOT_MEASURED),
+        ([runtime("cudaDeviceSynchronize", 1_000, 15)], WaitCause.PROFILER),
+    ],
+)  # fmt: skip
+def test_each_wait_has_its_cause(events, cause):
+    assert causes(*events) == [cause]
+
+
+def test_each_cause_is_judged_by_one_rule_or_named_as_nobodys_fault():
+    assert set(JUDGED) | set(UNJUDGED) == set(WaitCause)
+    assert not set(JUDGED) & set(UNJUDGED)
+    assert sum(len(remedy.causes) for remedy in _REMEDIES) == len(JUDGED) - 1
+
+
+def _is_walked(facts: Facts) -> bool:
+    found = wait_causes(facts)
+    return len(found) == len(facts.waits.rows) and {WaitCause(cause) for cause in found} <= JUDGED.keys() | UNJUDGED.keys()
+
+
+def test_every_wait_of_every_recording_comes_to_somebody(corpus):
+    paths = [*(corpus / "kineto").glob("*.json*"), *(corpus / "h100" / "runs").glob("*/pitfall.plain.pt.trace.json.gz")]
+    walked: dict[Path, bool] = {path: _is_walked(read_facts(path)) for path in paths}
+    assert walked
+    assert all(walked.values())
