@@ -39,6 +39,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators import item_bytes, parse_dims, parse_types
+from profkit.derive.wait_causes import WaitCause, wait_causes
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
 from profkit.rules.evidence import (
@@ -56,7 +57,7 @@ from profkit.rules.pricing import call_ns, computing_ns, scale_operators
 from profkit.savings.edits import combine, unblock
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
 from profkit.units import format_bytes, format_count, format_share
 
@@ -109,21 +110,27 @@ class _Growth(Struct, frozen=True):
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
     """On a GPU price the waits, on a CPU the searching and gathering, line by line."""
-    called = program_operators(facts)
     if facts.device.present:
-        rows = called[_holding(facts, *_COUNTS)[called]]
-        judge = _judge_waits
+        rows, judge = counting_operators(facts), _judge_waits
     else:
+        called, judge = program_operators(facts), _judge_copies
         rows = called[(_holding(facts, *_SEARCHES) & named_operators(facts, *_SELECTIONS))[called]]
-        judge = _judge_copies
     if rows.size and not facts.device.present:
         missing = missing_needs(facts, (Need.SHAPES, Need.MEMORY))
         if missing:
             raise CannotLook(missing[0].value)
-    for _, of_line in group_by_site(facts, rows):
+    for _, of_line in group_by_site(facts, rows, forward=facts.device.present):
         several = len(facts.steps) > 1 or (facts.device.present and per_step(facts, of_line) >= _MANY_IN_ONE)
         if share_of_steps(facts, of_line) >= 0.5 and several:
             yield from judge(facts, of_line)
+
+
+def counting_operators(facts: Facts) -> Rows:
+    """On a GPU the outermost operators in whose result's size the host waits for the device, those of the backward pass
+    included."""
+    causes = facts.waits.rows[wait_causes(facts) == WaitCause.SIZE_OF_RESULT]
+    outermost = facts.tree.outermost(facts.trace.events.category == Category.OPERATOR)
+    return np.flatnonzero(outermost & facts.tree.holding(facts.trace.mask_of(causes)))
 
 
 def _holding(facts: Facts, *names: str) -> Bools:

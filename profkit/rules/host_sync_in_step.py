@@ -89,7 +89,7 @@ _CALL = _Remedy(
     (WaitCause.CALL,),
     "Remove the call: a stream keeps the order of its work by itself; only a measurement of time needs to wait.",
 )
-_REMEDIES = (_READ, _COPY, _TRANSFER, _CALL)
+REMEDIES = (_READ, _COPY, _TRANSFER, _CALL)
 
 
 class _Line(Struct, frozen=True):
@@ -113,11 +113,16 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
         for line in _lines(facts, _reads(facts)):
             yield from _judge_reads(facts, line)
         return
-    cause = wait_causes(facts)
-    for remedy in _REMEDIES:
-        lines = list(_lines(facts, facts.waits.rows[among(cause, np.array(remedy.causes))]))
+    for remedy, lines in waiting_lines(facts):
         for line, part in zip(lines, _parts(facts, lines), strict=True):
             yield from _judge_waits(facts, remedy, lines, line, part)
+
+
+def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
+    """The waits that this rule judges, by what would mend them and by line."""
+    cause = wait_causes(facts)
+    for remedy in REMEDIES:
+        yield remedy, list(_lines(facts, facts.waits.rows[among(cause, np.array(remedy.causes))]))
 
 
 def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
