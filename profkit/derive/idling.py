@@ -45,13 +45,27 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     return [
         ("waiting for data", _on_main(facts, facts.loading)),
         ("compiling or loading code", _when(facts, (compiling(trace) | runtime & _named(facts, _LOADS_CODE)) & serial)),
-        ("allocating or freeing memory", _when(facts, runtime & _named(facts, _ALLOCATES) & serial)),
+        ("allocating or freeing memory", _when(facts, allocating(facts) & serial)),
         ("the host waits for the device", _when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
         ("launching work", _launching(facts, operators & serial)),
         ("operators on the host", _when(facts, operators & serial)),
         ("on the way into compiled code", _when(facts, (events.category == Category.COMPILED_CODE) & serial)),
     ]
+
+
+def allocating(facts: Facts) -> Bools:
+    """Calls that get memory from the driver or give it back."""
+    calls: Bools = (facts.trace.events.category == Category.RUNTIME) & _named(facts, _ALLOCATES)
+    return calls
+
+
+def busy_otherwise(facts: Facts) -> Bools:
+    """What keeps a thread of the program from launching, whatever it launches: the allocator, and the compiler."""
+    loads = (facts.trace.events.category == Category.RUNTIME) & _named(facts, _LOADS_CODE)
+    serial = facts.serial_lanes[facts.trace.events.lane]
+    busy: Bools = (allocating(facts) | loads | compiling(facts.trace)) & serial
+    return busy
 
 
 def _launching(facts: Facts, operators: Bools) -> Intervals:

@@ -101,7 +101,7 @@ class _Line(Struct, frozen=True):
     is_known: bool
 
 
-@rule(Kind.FAULT)
+@rule(Kind.FAULT, Need.COMPUTE)
 def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
     """Group the waits, or without a GPU the reads, by line; where no line is known, by operator."""
     if facts.waits.rows.size and not facts.device.present:

@@ -1,10 +1,12 @@
 """The device idles between short kernels, because the host cannot launch them fast enough.
 
 What it detects
-At least 30 % of the measured time in which the device idles while the host is on its way to the next launch. The queue
-is empty: most kernels start before the next one is launched, and most are shorter than the time between two launches.
-Not counted: waiting for data, the gap after the host itself waited for the device, stretches in which the host launches
-nothing for a millisecond or more (it computes something else), and work inherited from before the recording.
+At least a fifth of the step in which the device idles while the host is on its way to the next launch. The queue is
+empty: most kernels start before the next one is launched, and most are shorter than the time between two launches. What
+counts is the step without the recording, which slows the host and hardly the device, and as short as it may be. Not
+counted: waiting for data, calls of the allocator, compiling, the gap after the host itself waited for the device,
+stretches in which the host launches nothing for a millisecond or more (it computes something else), and work inherited
+from before the recording.
 
 Why is this bad?
 Each operator costs the host 5 to 50 us whatever its size. When its kernel takes less, the device finishes early and
@@ -31,23 +33,27 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
+from profkit.derive.idling import busy_otherwise
 from profkit.derive.intervals import Intervals, intersection, union
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, per_step
 from profkit.savings.edits import shrink_spans
+from profkit.savings.replay import replay
+from profkit.savings.step_time import step_time
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_count, format_share, format_time
 
-_IDLE_SHARE = 0.3
-"""Recording slows the host by up to 1.4x and the device not at all: a host that just keeps up unrecorded leaves the
-device idle for 1 - 1 / 1.4 = 29 % of a recorded step. What idles more is launch-bound without a profiler too."""
+_IDLE_SHARE = 0.2
+"""Of the shortest that the step may be. With less the device is hardly waiting for the host."""
 _OTHER_WORK_NS = 1_000_000
 """An operator takes the host 5 to 50 us, with autograd, hooks and a profiler some 200; a millisecond without a launch
 is not spent on launching."""
+_MODEL_UNCERTAINTY = 0.3
 _MIN_LAUNCHES = 20
 """Per step. With fewer, medians say nothing, and there is little that a graph could gather."""
 
@@ -73,22 +79,21 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
     if kernel_ns >= interval_ns or delay_ns >= interval_ns or _launches_block(facts, kernels):
         return
     launching = _launching_time(facts, kernels)
-    window = _measured_time(facts)
-    idle_share = _idle_while_launching(facts, launching).total_ns / max(window.total_ns, 1)
+    idle_share = _idle_while_launching(facts, launching)
     if idle_share < _IDLE_SHARE:
         return
+    edit = shrink_spans(launching.start_ns, launching.end_ns, np.zeros(len(launching.start_ns), dtype=np.int64), 0.3)
+    saved = replay(facts, edit).fraction
     count = round(per_step(facts, kernels.calls))
     yield Suspicion(
-        message=f"The device idles {format_share(idle_share)} of the step while the host launches: "
+        message=f"The device idles at least {format_share(idle_share)} of the step while the host launches: "
         f"{format_count(count, 'kernel')} a step, one every {format_time(interval_ns)}, half of which take less than "
         f"{format_time(kernel_ns)}.",
         fix="Give each launch more to do (a larger batch), fuse small operators (torch.compile), or launch the step as "
         'one CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.make_graphed_callables).',
         location=next(iter(locations_of(facts, [_busiest_forward_site(facts, kernels)])), None),
         rows=kernels.calls,
-        edit=shrink_spans(
-            launching.start_ns, launching.end_ns, np.zeros(len(launching.start_ns), dtype=np.int64), uncertainty=0.3
-        ),
+        edit=replace(edit, uncertainty=_uncertainty(facts, saved)),
         confidence=0.9,
         count=count,
         evidence={
@@ -126,20 +131,33 @@ def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
     between = union(edges[:-1][close], edges[1:][close])
     pauses = events.category == Category.PAUSE
     away = np.flatnonzero((facts.loading | pauses) & (events.lane == steps.main_lane))
-    away = np.concatenate([away, facts.waits.rows[~facts.waits.own]])
+    away = np.concatenate([away, np.flatnonzero(busy_otherwise(facts)), facts.waits.rows[~facts.waits.own]])
     between = between.minus(union(events.start_ns[away], facts.tree.end_ns[away]))
     return intersection(between, _measured_time(facts))
 
 
-def _idle_while_launching(facts: Facts, launching: Intervals) -> Intervals:
-    """The device's idle time within, but for the gaps that begin while the host waits for the device."""
+def _idle_while_launching(facts: Facts, launching: Intervals) -> float:
+    """What share of the step the device idles for that, but for the gaps that begin while the host waits for the
+    device: of the idle time of the step at its shortest the part that it is of the recorded idle time."""
+    time, waits = step_time(facts), facts.waits
     start_ns, end_ns = facts.steps.window_ns
     gaps = facts.device.occupied.gaps(start_ns, end_ns)
-    waits = facts.waits
     held: Bools = ~waits.own & ~among(waits.rows, facts.launches.call)
     waiting = union(facts.trace.events.start_ns[waits.rows[held]], facts.tree.end_ns[waits.rows[held]])
     drained = waiting.covered_within(gaps.start_ns, gaps.start_ns + 1) > 0
-    return intersection(Intervals(gaps.start_ns[~drained], gaps.end_ns[~drained]), launching)
+    idle = intersection(gaps, _measured_time(facts))
+    launched = intersection(Intervals(gaps.start_ns[~drained], gaps.end_ns[~drained]), launching)
+    if time.least_ns is None or time.device_ns is None or not idle.total_ns:
+        return 0.0
+    return (1 - time.device_ns / max(time.least_ns, 1)) * launched.total_ns / idle.total_ns
+
+
+def _uncertainty(facts: Facts, saved: float) -> float:
+    """A larger batch or a graph leaves more or less of the launching; and the step may be as short as it may be."""
+    time = step_time(facts)
+    shortest = (time.least_ns or time.ns) / max(time.ns, 1)
+    at_least = max(0.0, 1 - (1 - saved) / max(shortest, 1e-9))
+    return max(_MODEL_UNCERTAINTY, 1 - at_least / max(saved, 1e-9))
 
 
 def _measured_time(facts: Facts) -> Intervals:

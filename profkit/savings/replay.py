@@ -51,6 +51,18 @@ def host_at_work_ns(facts: Facts) -> int:
     return max(0, facts.once(_unedited).working_ns)
 
 
+def device_alone_ns(facts: Facts) -> int:
+    """What the device needs for the measured steps where all is launched at once: its work one after another, as its
+    streams wait for each other."""
+    window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
+    queue = window.queue
+    gone = (queue.launched_ns >= start_ns) & ~facts.steps.in_measured(queue.launched_ns)
+    whole = union(np.array([start_ns]), np.array([end_ns]))
+    edited = Edited(whole, np.where(gone, 0, queue.duration_ns), gone, np.zeros(len(window.waits.rows), dtype=bool))
+    outcome = replay_streams(queue, window.waits, edited, end_ns, window.free_ns)
+    return max(0, outcome.device_end_ns - _begun_ns(facts))
+
+
 class _Lengths(Struct, frozen=True):
     """From the end of the step before the measured ones until host and device are done with them; and how long the host
     was at work meanwhile and did not wait for the device."""

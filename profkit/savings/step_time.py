@@ -5,14 +5,22 @@ A recording slows the host and hardly the device. What bounds the recorded steps
 
 from __future__ import annotations
 
-import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.savings.edits import Edit, shrink_spans
-from profkit.savings.replay import host_at_work_ns, replay
+from profkit.savings.edits import Edit
+from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
+from profkit.trace.events import Category
 from profkit.trace.values import median
 
+_FRAMES = 2.0
+"""How many times shorter the host's part may be than estimated where Python frames were recorded: of the programs named
+in `profkit.derive.distortion` all but one of less than a millisecond."""
+_SLOWED = 4.0
+"""No program of these whose step takes more than a millisecond was slowed by more than that."""
+_ATTACHED = 1.4
+"""The same for what was timed while the profiler stood by, or estimated without Python frames: CUPTI, once attached,
+makes every launch dearer, a step of launches by up to 40 % (H100)."""
 _BOUND = 0.9
 """A step of which the device needs so much is bound by it: nothing that the host does faster gives back more than the
 rest."""
@@ -21,7 +29,8 @@ rest."""
 class StepTime(Struct, frozen=True):
     """In nanoseconds: a step as recorded; without the recording, and whether that was ``measured`` or is ``estimated``,
     None where neither can be; what the device alone needs of it and what the host alone does, without its waits for the
-    device; ``bound_by`` is ``device`` or ``host``. All three are None without a device."""
+    device; ``bound_by`` is ``device`` or ``host``. All three are None without a device. ``least_ns`` is the shortest
+    that the step may be without the recording, by how uncertain that is."""
 
     recorded_ns: int
     unrecorded_ns: int | None = None
@@ -29,6 +38,7 @@ class StepTime(Struct, frozen=True):
     device_ns: int | None = None
     host_ns: int | None = None
     bound_by: str | None = None
+    least_ns: int | None = None
 
     @property
     def ns(self) -> int:
@@ -47,25 +57,22 @@ def _tell(facts: Facts) -> StepTime:
     reference_ns = int(median(run.reference_step_ns)) if run.reference_step_ns else None
     if not facts.device.present:
         return StepTime(recorded_ns, reference_ns, None if reference_ns is None else "measured")
-    device_ns = min(_device_alone_ns(facts), recorded_ns)
-    host_ns = steps.per_step_ns(host_at_work_ns(facts))
+    device_ns = min(steps.per_step_ns(device_alone_ns(facts)), recorded_ns)
+    unrecorded_ns, source, factor = None, None, 1.0
     if reference_ns is not None:
         # Steps that nobody waits for are timed by their launches: the device may need longer.
-        unrecorded_ns, source = max(reference_ns, device_ns), "measured"
+        unrecorded_ns, source, factor = max(reference_ns, device_ns), "measured", _ATTACHED
     elif len(facts.overhead.start_ns):
+        frames = bool((facts.trace.events.category == Category.PYTHON).any())
         unrecorded_ns, source = steps.per_step_ns(replay(facts, Edit()).recorded_ns), "estimated"
-    else:
-        return StepTime(recorded_ns, None, None, device_ns, host_ns, _bound_by(device_ns, recorded_ns))
-    return StepTime(recorded_ns, unrecorded_ns, source, device_ns, host_ns, _bound_by(device_ns, unrecorded_ns))
-
-
-def _device_alone_ns(facts: Facts) -> int:
-    """A step of which the host does everything in no time."""
-    steps = facts.steps
-    start_ns, end_ns = steps.start_ns[steps.measured], steps.end_ns[steps.measured]
-    everything = shrink_spans(start_ns, end_ns, np.zeros(len(start_ns), dtype=np.int64), 0.0)
-    return steps.per_step_ns(replay(facts, everything).edited_ns)
-
-
-def _bound_by(device_ns: int, step_ns: int) -> str:
-    return "device" if device_ns >= _BOUND * step_ns else "host"
+        factor = _FRAMES if frames else _ATTACHED
+    step_ns = recorded_ns if unrecorded_ns is None else unrecorded_ns
+    return StepTime(
+        recorded_ns=recorded_ns,
+        unrecorded_ns=unrecorded_ns,
+        source=source,
+        device_ns=device_ns,
+        host_ns=steps.per_step_ns(host_at_work_ns(facts)),
+        bound_by="device" if device_ns >= _BOUND * step_ns else "host",
+        least_ns=min(step_ns, max(device_ns, int(step_ns / factor), int(recorded_ns / _SLOWED))),
+    )

@@ -45,7 +45,7 @@ def test_short_kernels_far_apart_idle_the_device():
     facts = facts_of(stepped(lambda at, i: launches(40, 50, 10, at + 1, number=i), 2000))
     (found,) = find(facts)
     assert found.count == 40
-    assert found.evidence["idle_fraction"] == pytest.approx(0.8, abs=0.01)
+    assert found.evidence["idle_fraction"] == pytest.approx(1 - (10 + 1.5) / 50, abs=0.01)  # 1.5 us between kernels
     assert found.evidence["launch_interval_ns"] == 50_000
     assert found.evidence["kernel_ns"] == 10_000
     assert predict_saving(facts, found.edit).fraction == pytest.approx(1 - 15 / 50, abs=0.1)
@@ -61,8 +61,8 @@ def test_the_line_is_the_one_whose_operators_launch_most():
     assert found.location.line == 3
 
 
-@pytest.mark.parametrize(("kernel_us", "reported"), [(34, 1), (36, 0)])
-def test_thirty_percent_idle_is_the_least(kernel_us, reported):
+@pytest.mark.parametrize(("kernel_us", "reported"), [(38, 1), (39, 0)])
+def test_a_fifth_idle_is_the_least(kernel_us, reported):
     facts = facts_of(stepped(lambda at, i: launches(40, 50, kernel_us, at + 1, number=i), 2000))
     assert len(find(facts)) == reported
 
@@ -147,7 +147,7 @@ def test_without_a_gpu_the_rule_does_not_look():
     ("name", "at_least"),
     [
         ("bert_small_h100.json.gz", 0.5),
-        ("bert_small_mi300x.json.gz", 0.5),
+        ("bert_small_mi300x.json.gz", 0.4),
         ("ddp_resnet_cpu_bound_a100.json.gz", 0.4),
         ("mlp_launch_bound_2080ti.json.gz", 0.4),
         ("part_batch_sweep_a100/batch_2.json", 0.5),

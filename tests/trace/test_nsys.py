@@ -220,8 +220,8 @@ def test_the_environment_is_neither_read_nor_shown():
 
 def test_rules_on_operators_say_that_the_export_has_none_and_rules_on_the_device_judge():
     bound = {"StringIds": NAMES,
-             KERNEL: kernels(*((100 * n + 40, 100 * n + 60, n + 1, 2) for n in range(200))),
-             RUNTIME: calls(*((100 * n, 100 * n + 30, n + 1, 1) for n in range(200)))}  # fmt: skip
+             KERNEL: kernels(*((100_000 * n + 40_000, 100_000 * n + 60_000, n + 1, 2) for n in range(200))),
+             RUNTIME: calls(*((100_000 * n, 100_000 * n + 30_000, n + 1, 1) for n in range(200)))}  # fmt: skip
     found = diagnose(Facts(export_of(bound)))
     assert found.skipped["single-tensor-optimizer"] == (
         "an Nsight Systems export holds no operators of the host, unless the program ran under "
