@@ -379,7 +379,7 @@ def damage(rng: random.Random, document: Json) -> bytes:
 
 def _damage_bytes(rng: random.Random, content: bytes) -> bytes:
     for _ in range(rng.choice((1, 1, 3, 10))):
-        at = rng.randrange(len(content))
+        at = rng.randrange(max(len(content), 1))
         length = rng.choice((1, 1, 5, 50, 500))
         how = rng.randrange(5)
         if how == 0:
@@ -389,7 +389,7 @@ def _damage_bytes(rng: random.Random, content: bytes) -> bytes:
         elif how == 2:
             content = content[:at] + content[at : at + length] * 2 + content[at + length :]
         elif how == 3:
-            other = rng.randrange(len(content))
+            other = rng.randrange(max(len(content), 1))
             content = content[:at] + content[other : other + length] + content[at:]
         else:
             content = content[: max(at, 40)]
