@@ -37,7 +37,7 @@ class Pitfalls:
 @dataclass(frozen=True, slots=True)
 class Sums:
     """``surprises`` are predictions that are off by more than three tenths of the step, without their interval saying
-    so. ``false_alarms`` are clean recordings with a finding of medium or high severity; ``grave_fixes`` counts fixes with
+    so. ``false_alarms`` are clean recordings with a finding of medium or high severity; ``grave_fixes`` are fixes with
     one, which may be right: only the pitfall is mended in them."""
 
     diagnosed: Part

@@ -187,14 +187,14 @@ def _seek(rule: str, diagnosis: Diagnosis, programs: Path, program: str, truth: 
         found=True,
         rank=at + 1,
         place=finding.location.short if finding.location else None,
-        line=_is_at(finding.location, programs / f"{program}.py", lines),
+        line=is_at(finding.location, programs / f"{program}.py", lines),
         predicted=saving.fraction if saving else None,
         low=saving.low if saving else None,
         high=saving.high if saving else None,
     )
 
 
-def _is_at(location: Location | None, program: Path, lines: list[int]) -> bool:
+def is_at(location: Location | None, program: Path, lines: list[int]) -> bool:
     """Whether a finding names one of the marked lines."""
     if location is None or Path(location.file).name != program.name:
         return False
