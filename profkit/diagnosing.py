@@ -251,10 +251,8 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
 
 
 def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
-    steps = facts.steps
-    mean_ns = steps.measured_ns / max(steps.measured_count, 1)
-    scale = found.ns / mean_ns
-    return tuple(TimeShare(label, int(time * scale), time / mean_ns) for label, time in facts.shares)
+    step_ns = max(facts.steps.median_ns, 1)
+    return tuple(TimeShare(label, int(time * found.ns / step_ns), time / step_ns) for label, time in facts.shares)
 
 
 def _account(facts: Facts) -> tuple[WorkerTimes, ...]:

@@ -72,8 +72,7 @@ def _count_and_ms(facts: Facts, name: str) -> tuple[int, float]:
 
 
 def _shares(facts: Facts) -> dict[str, float]:
-    window_ns = facts.steps.duration_ns[facts.steps.measured].mean()
-    return {label: time_ns / window_ns for label, time_ns in facts.shares}
+    return {label: time_ns / facts.steps.median_ns for label, time_ns in facts.shares}
 
 
 @of(*FILES)

@@ -60,6 +60,7 @@ def find_recording(scenario: str, variant: str) -> Path:
     Raises `UsageError` naming what is missing and how to make it.
     """
     from profkit.catalogue import recordings_root
+    from profkit.run import load_run
 
     root = recordings_root()
     found = sorted(root.glob(f"*/{scenario}/{variant}")) if root else []
@@ -68,4 +69,4 @@ def find_recording(scenario: str, variant: str) -> Path:
             f"{scenario}: there is no recording of this scenario ({variant}) on a GPU; "
             f"on a machine with a GPU `profkit record {scenario}` makes one"
         )
-    return max(found, key=lambda path: path.stat().st_mtime_ns)
+    return max(found, key=lambda path: load_run(path).started or "")

@@ -128,7 +128,8 @@ def _run_scenario(
     chosen = choose_device(device, scenario.needs_gpu)
     if chosen == "recorded":
         recording = find_recording(name, variant)
-        click.echo(f"profkit: {name} needs a GPU: showing a recording made elsewhere ({recording})", err=True)
+        needing = f"{name} needs a GPU" if scenario.needs_gpu else name
+        click.echo(f"profkit: {needing}: showing a recording made elsewhere ({recording})", err=True)
         return _diagnose(recording, measure), create_directory(output or default_directory(name))
     from profkit.cli._progress import Progress
     from profkit.collect.scenario import run_scenario

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from profkit.derive.facts import Facts
 
 Share = tuple[str, int]
-"""A label and nanoseconds per step."""
+"""A label and nanoseconds of the median step."""
 COMPUTING = "device: computing"
 COMMUNICATING = "device: communicating, nothing computed meanwhile"
 COPYING = "device: copying and clearing memory"
@@ -36,8 +36,7 @@ def share_out(facts: Facts) -> tuple[Share, ...]:
         left = left.minus(covered)
         totals.append((label, before_ns - left.total_ns))
     totals += _idle_places(facts, left) if present else _host_places(facts, left)
-    count = max(facts.steps.measured_count, 1)
-    return tuple((label, total_ns // count) for label, total_ns in totals if total_ns > 0)
+    return tuple((label, facts.steps.per_step_ns(total_ns)) for label, total_ns in totals if total_ns > 0)
 
 
 def _measured_time(steps: Steps) -> Intervals:

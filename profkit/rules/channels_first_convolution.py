@@ -94,7 +94,7 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
     if share_of_steps(facts, owner) < 0.5 or replay(facts, edit).fraction < _MIN_TRANSPOSING:
         return
     count = max(1, round(per_step(facts, work)))
-    spent = events.duration_ns[work].sum() / max(facts.steps.measured_count, 1)
+    spent = facts.steps.per_step_ns(events.duration_ns[work].sum())
     yield Suspicion(
         message=f"{format_count(count, 'kernel')} a step transpose images between channels first and channels last, "
         f"{format_time(spent)} in all.",

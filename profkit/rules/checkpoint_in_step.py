@@ -59,11 +59,10 @@ def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
     if facts.run.torch is None:
         raise CannotLook("the writing of checkpoints shows only in recordings that profkit made")
     for _, rows in group_by_site(facts, _saves(facts)):
-        steps = max(facts.steps.measured_count, 1)
-        if share_of_steps(facts, rows) < max(_MOST_STEPS, _LEAST_STEPS / steps):
+        if share_of_steps(facts, rows) < max(_MOST_STEPS, _LEAST_STEPS / max(facts.steps.measured_count, 1)):
             continue
-        saving = float(spent_ns(facts, rows).sum()) / steps
-        rest = max(float(replay(facts, remove(rows)).edited_ns) / steps, 1.0)
+        saving = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
+        rest = max(facts.steps.per_step_ns(replay(facts, remove(rows)).edited_ns), 1)
         interval = max(1, math.ceil(saving / (_BUDGET * rest)))
         edit = shrink(rows, (spent_ns(facts, rows) / interval).astype(np.int64), _UNCERTAINTY)
         if replay(facts, edit).fraction < _WORTH:
@@ -76,7 +75,7 @@ def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
             rows=rows,
             edit=edit,
             confidence=0.95,
-            evidence={"saving_ns_per_step": int(saving), "interval_steps": interval},
+            evidence={"saving_ns_per_step": saving, "interval_steps": interval},
         )
 
 

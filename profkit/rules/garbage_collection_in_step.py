@@ -102,7 +102,7 @@ def _is_worth(facts: Facts, rows: Rows, share: float) -> bool:
 
 
 def _asked_for(facts: Facts, rows: Rows) -> Suspicion:
-    spent = int(spent_ns(facts, rows).sum()) // max(facts.steps.measured_count, 1)
+    spent = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
     times = format_count(max(1, round(per_step(facts, rows))), "time")
     return Suspicion(
         message=f"`gc.collect()` runs {times} a step and takes {format_time(spent)}: it visits every object that the "
@@ -118,7 +118,7 @@ def _asked_for(facts: Facts, rows: Rows) -> Suspicion:
 
 def _automatic(facts: Facts, rows: Rows) -> Suspicion:
     """No line is at fault: a collection begins wherever one object too many is made."""
-    spent = int(spent_ns(facts, rows).sum()) // max(facts.steps.measured_count, 1)
+    spent = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
     times = max(1, round(per_step(facts, rows)))
     return Suspicion(
         message=f"Python pauses each step for {format_count(times, 'garbage collection')} of its own, "

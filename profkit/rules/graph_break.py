@@ -153,7 +153,7 @@ def _describe(facts: Facts, regions: Rows, edit: Edit | None) -> tuple[str, dict
         seen = "; no recorded step entered it" if has_compiler_events(facts) else "; what that costs was not recorded"
         return f"{seen}.", {}
     whole = (spent_ns(facts, edit.rows) - edit.kept_ns).sum() + (edit.span_end_ns - edit.span_start_ns).sum()
-    spent = int(whole) // max(facts.steps.measured_count, 1)
+    spent = facts.steps.per_step_ns(whole)
     entries = max(1, round(per_step(facts, regions)))
     times = format_count(entries, "time")
     return f", {times} a step: entering it takes {format_time(spent)}.", {

@@ -75,7 +75,7 @@ def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
     inside = facts.tree.under(facts.trace.mask_of(rows))
     work = launches.work[(launches.call >= 0) & inside[launches.call]]
     count, steps = per_step(facts, rows), max(facts.steps.measured_count, 1)
-    host_ns = int((facts.tree.end_ns[chain] - events.start_ns[chain]).sum()) // steps
+    host_ns = facts.steps.per_step_ns((facts.tree.end_ns[chain] - events.start_ns[chain]).sum())
     size = int(events.size_bytes[work].clip(min=0).sum()) // steps
     first = chain[np.isin(chain, np.flatnonzero(named_operators(facts, *_FACTORIES, *_FILLS)))]
     name = facts.trace.name_of(int(first[0])).removeprefix("aten::")

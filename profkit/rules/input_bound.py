@@ -54,6 +54,7 @@ from profkit.rules.evidence import (
     begins_an_iterator,
     loader_places,
     named_operators,
+    per_step,
     picked_one_by_one,
     share_of_steps,
 )
@@ -159,14 +160,14 @@ def _requests(facts: Facts) -> Rows:
 
 
 def _measure(facts: Facts, rows: Rows) -> _Loading:
-    steps, run = max(facts.steps.measured_count, 1), facts.run
-    waited = float(facts.trace.events.duration_ns[rows].sum()) / steps
-    rest = replay(facts, remove(rows)).edited_ns / steps
+    steps, run = facts.steps, facts.run
+    waited = steps.per_step_ns(facts.trace.events.duration_ns[rows].sum())
+    rest = steps.per_step_ns(replay(facts, remove(rows)).edited_ns)
     code = int(np.bincount(facts.trace.events.name_code[rows]).argmax())
     if "MultiProcessing" not in facts.trace.names[code]:
         return _Loading(rows, waited, rest, 0)
     known = [loader.workers for loader in run.loaders if loader.workers]
-    return _Loading(rows, waited, rest, max(known, default=None), busiest_loader(facts), len(rows) / steps)
+    return _Loading(rows, waited, rest, max(known, default=None), busiest_loader(facts), per_step(facts, rows))
 
 
 def _is_hiccup(facts: Facts, rows: Rows) -> bool:

@@ -101,6 +101,10 @@ class _Updates(Struct, frozen=True):
     def parameters(self) -> int:
         return max(1, round(len(self.operators) / self.per_parameter / len(self.steps)))
 
+    def per_step(self, facts: Facts) -> float:
+        """How often the optimizer steps in a step of the program."""
+        return len(self.steps) / max(facts.steps.measured_count, 1)
+
     @property
     def fused_states(self) -> int | None:
         """Tensors of state that a fused update would keep; None where there is none that does the same."""
@@ -126,7 +130,7 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
         )
         if not pays_by_itself and updates.fused_states is None:
             continue
-        spent = spent_ns(facts, updates.steps).sum() / len(updates.steps)
+        spent = facts.steps.per_step_ns(spent_ns(facts, updates.steps).sum() / updates.per_step(facts))
         yield Suspicion(
             message=f"{updates.name} runs {format_count(round(per_step), 'operator')} a step, about "
             f"{updates.per_parameter:.0f} for each of {format_count(updates.parameters, 'parameter')}, and takes "
@@ -274,7 +278,7 @@ def _run_together(facts: Facts, updates: _Updates, work: Rows) -> Trial | None:
     rarest = codes[np.where(counts * 4 > counts.max(), counts, len(mine) + 1).argmin()]
     chosen = mine[events.name_code[mine] == rarest]
     shapes = tuple(tuple(parse_dims(facts.trace.text_of(code))[0]) for code in events.dims_code[chosen])
-    calls = len(updates.steps) / max(facts.steps.measured_count, 1)
+    calls = updates.per_step(facts)
     case = Case(updates.name, shapes, dtype_of(facts, int(chosen[0])), calls)
     experiment = Experiment("fused-optimizer", (case,), to="fused" if updates.takes_fused else "foreach")
 

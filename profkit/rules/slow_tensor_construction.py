@@ -78,7 +78,7 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
         elements = int(facts.operators.elements[rows].sum()) // steps
         yield Suspicion(
             message=f"{format_count(max(1, round(per_step(facts, rows))), 'tensor')} a step made of a list, number by "
-            f"number: {elements:,} numbers in {format_time((end - start).sum() / steps)}.",
+            f"number: {elements:,} numbers in {format_time(facts.steps.per_step_ns((end - start).sum()))}.",
             fix="Let NumPy join the list and share its memory: `torch.from_numpy(np.stack(arrays))`, or for lists of "
             "numbers `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`; or keep the data in one array.",
             rows=rows,

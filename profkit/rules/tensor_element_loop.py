@@ -106,7 +106,7 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
-            f"{format_time((end - start).sum() / steps)}.",
+            f"{format_time(facts.steps.per_step_ns((end - start).sum()))}.",
             fix="Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
             "and `amax` take the place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops.",
             rows=rows,

@@ -62,7 +62,7 @@ def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
     outside_ns = int(length_ns(facts, spent.start_ns, spent.end_ns).sum())
     if outside_ns < _LEAST_SHARE * total_ns:
         return
-    share, per_step_ns = outside_ns / total_ns, outside_ns // max(steps.measured_count, 1)
+    share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
     places = _places(facts)
     yield Suspicion(
         message=f"{format_share(share)} of the step, {format_time(per_step_ns)}, pass outside all of PyTorch's "

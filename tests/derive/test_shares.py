@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profkit.derive.facts import Facts
-from profkit.run import CallSite
+from profkit.diagnosing import diagnose
+from profkit.run import CallSite, Run
 from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, pause, python, runtime, step
 
 SGD = "Optimizer.step#SGD.step"
@@ -70,6 +71,32 @@ def test_only_measured_steps_are_shared_out():
         "operators of the forward pass and others": 30,
         "Python and all else between operators": 70,
     }
+
+
+def _uneven_steps() -> list[dict[str, object]]:
+    """Steps of 100, 100 and 400 us, which compute for half of the time: the median is 100, the mean 200."""
+    lengths = (100, 100, 400)
+    starts = (0, 100, 200)
+    return [
+        event
+        for n, (at, length) in enumerate(zip(starts, lengths, strict=True))
+        for event in (step(n, at, length), op("aten::mm", at, length / 2))
+    ]
+
+
+def test_the_shares_are_those_of_the_median_step():
+    assert _shares_us(facts_of(_uneven_steps())) == {
+        "operators of the forward pass and others": 50,
+        "Python and all else between operators": 50,
+    }
+
+
+@pytest.mark.parametrize(("reference_ns", "times_ns"), [((), (50_000, 50_000)), ((80_000,) * 3, (40_000, 40_000))])
+def test_a_shares_time_is_its_fraction_of_the_step_that_the_report_states(reference_ns, times_ns):
+    timing = diagnose(facts_of(_uneven_steps(), run=Run(reference_step_ns=reference_ns))).timing
+    assert timing.step_time_ns == 100_000
+    assert tuple(share.time_ns_per_step for share in timing.shares) == times_ns
+    assert [share.fraction for share in timing.shares] == [0.5, 0.5]
 
 
 def test_profkits_pauses_inside_a_step_are_named():
@@ -208,5 +235,4 @@ def test_shares_add_up_to_the_step(events, lengths):
     facts = facts_of([*steps, *(_MAKE[kind](at, length) for kind, at, length in events)])
     times_ns = [time_ns for _, time_ns in facts.shares]
     assert all(time_ns >= 0 for time_ns in times_ns)
-    mean_ns = facts.steps.duration_ns[facts.steps.measured].mean()
-    assert sum(times_ns) == pytest.approx(mean_ns, abs=len(times_ns))
+    assert sum(times_ns) == pytest.approx(facts.steps.median_ns, abs=len(times_ns))

@@ -44,6 +44,15 @@ def test_asked_for_in_each_step_it_costs_its_whole_time():
     assert "1 time a step" in found.message
 
 
+def test_its_time_is_the_same_share_of_the_median_step_as_of_all():
+    """A sixth of 6,000 us in all is a sixth of the median step of 1,000."""
+    parts = [event for n, at in enumerate((0, 1000, 2000, 3000)) for event in (
+        step(n, at, 3000 if n == 3 else 1000), op("aten::mm", at, 300), op(ASKED, at + 400, 250))]  # fmt: skip
+    (found,) = find(facts_of(parts, run=Run(torch="2.13")))
+    assert found.evidence == {"collecting_ns_per_step": 166_666}
+    assert "takes 167 us" in found.message
+
+
 def test_each_line_that_asks_is_a_finding():
     sites = tuple(CallSite("train.py", line, "train", "gc.collect()") for line in (7, 9))
     located = [step(0, 0, 1000), mark(0, 400, 101), op(ASKED, 400, 100), mark(1, 600, 51), op(ASKED, 600, 50)]

@@ -25,6 +25,13 @@ def test_a_batch_prepared_by_the_main_process_is_worth_its_time_where_cpus_are_f
     assert "main process" in found.message
 
 
+def test_wait_and_rest_are_those_of_the_median_step():
+    """Of 100, 100, 100 and 140 us five elevenths go to waiting, and so they do of the median."""
+    (found,) = find(facts_of(batches([40, 40, 40, 80]), run=run_on(cpus=8)))
+    assert found.evidence["wait_ns_per_step"] == 45_454
+    assert found.evidence["step_with_data_ready_ns"] == 54_545
+
+
 def test_the_line_is_that_of_the_loop():
     located = [step(0, 0, 100), mark(4, 0, 41), annotation(SINGLE, 0, 40), op("aten::mm", 41, 50)]
     later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]

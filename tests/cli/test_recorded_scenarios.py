@@ -1,0 +1,69 @@
+"""What a machine without a GPU shows of scenarios: the recordings that come with profkit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profkit import catalogue
+from profkit.catalogue import find_scenario, recordings_root
+from profkit.cli._targets import find_recording
+
+RECORDED = sorted((path.parent.name, path.name) for path in (recordings_root() or Path()).glob("*/*/*/"))
+
+
+def profkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "profkit", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_scenario_that_needs_a_gpu_is_shown_from_its_recording(tmp_path):
+    result = profkit("diagnose", "cpu-tensor-then-cuda", "--device", "recorded", "--output", "out", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "cpu-tensor-then-cuda needs a GPU: showing a recording made elsewhere" in result.stderr
+    assert "NVIDIA H100 80GB HBM3" in result.stdout
+    diagnosis = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
+    first = diagnosis["findings"][0]
+    assert (first["rule"], first["severity"], first["location"]["line"]) == ("host-created-tensor", "high", 38)
+
+
+def test_a_scenario_that_needs_none_is_not_said_to(tmp_path):
+    result = profkit("diagnose", "gelu-by-hand", "--device", "recorded", "--output", "out", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "profkit: gelu-by-hand: showing a recording made elsewhere" in result.stderr
+
+
+@pytest.mark.parametrize(("name", "variant"), RECORDED)
+def test_a_recording_shows_the_pitfall_and_not_the_fix(name, variant):
+    from profkit.diagnosing import diagnose_path
+
+    triggers = find_scenario(name).triggers
+    found = {(one.rule, one.location.line) for one in diagnose_path(find_recording(name, variant)).findings
+             if one.rule in triggers and one.location is not None}  # fmt: skip
+    marked = {(rule, line) for line, rule in find_scenario(name).expected["pitfall"]}
+    if variant == "pitfall":
+        assert found & marked
+    else:
+        assert not found & {(rule, line) for rule, line in marked}
+
+
+def test_every_scenario_that_needs_a_gpu_has_a_recording_of_both_variants():
+    needing = [one.name for one in catalogue.list_scenarios() if one.needs_gpu]
+    assert {(name, variant) for name in needing for variant in ("pitfall", "fix")} <= set(RECORDED)
+
+
+def test_of_several_recordings_the_one_that_was_made_last_is_shown(tmp_path, monkeypatch):
+    source = find_recording("gelu-by-hand", "pitfall")
+    for gpu, started in (("b-gpu", "2026-01-01T00:00:00+00:00"), ("a-gpu", "2026-02-01T00:00:00+00:00")):
+        copy = tmp_path / gpu / "gelu-by-hand" / "pitfall"
+        shutil.copytree(source, copy)
+        run = json.loads((copy / "run.json").read_text())
+        (copy / "run.json").write_text(json.dumps({**run, "started": started}))
+    monkeypatch.setattr(catalogue, "recordings_root", lambda: tmp_path)
+    assert find_recording("gelu-by-hand", "pitfall").parts[-3] == "a-gpu"

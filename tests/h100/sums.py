@@ -1,0 +1,99 @@
+"""What a survey comes to: how many recordings are judged as what was measured says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.h100.survey import FIX, PITFALL, PLAIN, PROGRAMS, Row, Sought
+
+_WITHIN = 0.1
+_FAR_OFF = 0.3
+_FIRST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``of`` so many, ``count`` are as the name of the figure says."""
+
+    count: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.count} of {self.of}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pitfalls:
+    """Recordings of pitfalls: those found, on the marked line, and among the first two findings."""
+
+    found: Part
+    on_line: Part
+    among_first: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """``surprises`` are predictions that are off by more than three tenths of the step, without their interval saying
+    so. ``false_alarms`` are clean recordings with a finding of medium or high severity; ``grave_fixes`` are fixes with
+    one, which may be right: only the pitfall is mended in them."""
+
+    diagnosed: Part
+    gpu_bound_plain_within: Part
+    plain_within: Part
+    run_within: Part
+    with_rule: Pitfalls
+    without_rule: Pitfalls
+    priced: Part
+    median_error: float | None
+    ninth_decile_error: float | None
+    surprises: tuple[str, ...]
+    false_alarms: tuple[str, ...]
+    clean: int
+    grave_fixes: Part
+
+
+def sum_up(rows: Sequence[Row]) -> Sums:
+    programs = [row for row in rows if row.recording.section == PROGRAMS]
+    plain = [row for row in programs if row.recording.form == PLAIN]
+    sought = [row.sought for row in programs if row.recording.variant == PITFALL and row.sought is not None]
+    errors = [one.error for one in sought if one.error is not None]
+    return Sums(
+        diagnosed=_part(row.error is None for row in rows),
+        gpu_bound_plain_within=_part(is_step_right(row) for row in plain if row.is_gpu_bound),
+        plain_within=_part(map(is_step_right, plain)),
+        run_within=_part(is_step_right(row) for row in programs if row.recording.form != PLAIN),
+        with_rule=_pitfalls([one for one in sought if one.exists]),
+        without_rule=_pitfalls([one for one in sought if not one.exists]),
+        priced=_part(one.error is not None for one in sought if one.found),
+        median_error=float(np.median(errors)) if errors else None,
+        ninth_decile_error=float(np.quantile(errors, 0.9)) if errors else None,
+        surprises=tuple(row.recording.name for row in programs if row.sought is not None and is_surprise(row.sought)),
+        false_alarms=tuple(row.recording.name for row in rows if row.clean and row.grave),
+        clean=sum(row.clean for row in rows),
+        grave_fixes=_part(bool(row.grave) for row in programs if row.recording.variant == FIX and not row.clean),
+    )
+
+
+def is_step_right(row: Row) -> bool:
+    """Whether the step is told within a tenth of what was measured."""
+    return row.ratio is not None and abs(row.ratio - 1) <= _WITHIN
+
+
+def is_surprise(sought: Sought) -> bool:
+    return sought.error is not None and sought.error > _FAR_OFF and not sought.is_covered
+
+
+def _pitfalls(sought: Sequence[Sought]) -> Pitfalls:
+    return Pitfalls(
+        found=_part(one.found for one in sought),
+        on_line=_part(bool(one.line) for one in sought),
+        among_first=_part(one.rank is not None and one.rank <= _FIRST for one in sought),
+    )
+
+
+def _part(answers: Iterable[bool]) -> Part:
+    known = list(answers)
+    return Part(sum(known), len(known))

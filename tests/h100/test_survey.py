@@ -1,0 +1,174 @@
+"""Recordings from an H100: what profkit says of them agrees with what was measured there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profkit.findings import Location
+from tests.h100.sums import Part, Pitfalls, is_step_right, is_surprise, sum_up
+from tests.h100.survey import (
+    FIX,
+    PITFALL,
+    PLAIN,
+    PROGRAMS,
+    RUN,
+    SCRIPTS,
+    Recording,
+    Row,
+    Sought,
+    is_at,
+    survey,
+)
+from tests.h100.table import render
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+Rows = dict[tuple[str, str, str], Row]
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    return {(row.recording.program, row.recording.variant, row.recording.form): row for row in survey(RECORDINGS)}
+
+
+def test_every_recording_is_diagnosed(rows):
+    assert len(rows) == 31
+    assert {key: row.error for key, row in rows.items() if row.error is not None} == {}
+
+
+@pytest.mark.parametrize(
+    ("program", "variant", "form"),
+    [
+        ("attention_by_hand", PITFALL, RUN),
+        ("attention_by_hand", PITFALL, PLAIN),
+        ("attention_by_hand", FIX, RUN),
+        ("clean_convnet", PITFALL, RUN),
+        ("clean_convnet", PITFALL, PLAIN),
+        ("conv_nchw_bf16", PITFALL, PLAIN),
+        ("empty_cache", FIX, PLAIN),
+        ("launch_bound_small_batch", FIX, RUN),
+        ("launch_bound_small_batch", FIX, PLAIN),
+        ("log_every_tenth_step", PITFALL, RUN),
+        ("log_every_tenth_step", PITFALL, PLAIN),
+        ("many_small_copies", FIX, RUN),
+        ("no_tf32", PITFALL, RUN),
+        ("no_tf32", PITFALL, PLAIN),
+        ("no_tf32", FIX, RUN),
+        ("no_tf32", FIX, PLAIN),
+    ],
+)
+def test_the_step_of_a_gpu_bound_program_is_what_was_measured(rows, program, variant, form):
+    row = rows[program, variant, form]
+    assert row.is_gpu_bound
+    assert row.bound_by == "device"
+    assert row.step_ms == pytest.approx(row.measured_ms, rel=0.1)
+
+
+@pytest.mark.parametrize("program", ["clean_convnet", "graph_captured_midway", "log_every_tenth_step"])
+@pytest.mark.parametrize("form", [RUN, PLAIN])
+def test_where_nothing_is_wrong_nothing_of_weight_is_found(rows, program, form):
+    assert rows[program, PITFALL, form].clean
+    assert rows[program, PITFALL, form].grave == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "form"),
+    [
+        ("attention_by_hand", PLAIN),
+        ("no_tf32", RUN),
+        ("no_tf32", PLAIN),
+    ],
+)
+def test_the_fault_is_the_first_finding_on_its_line_and_its_price_holds_what_the_fix_gave_back(rows, program, form):
+    sought = rows[program, PITFALL, form].sought
+    assert (sought.found, sought.rank, sought.line) == (True, 1, True)
+    assert sought.is_covered
+    assert sought.error < 0.3
+
+
+@pytest.mark.parametrize("name", ["attention_by_hand", "conv_nchw_bf16", "no_tf32"])
+def test_the_price_is_the_same_of_a_recording_by_profkit_and_of_a_plain_one(rows, name):
+    priced = [row.sought.predicted for (program, _, _), row in rows.items() if program == name and row.sought]
+    assert max(priced) - min(priced) <= 0.02
+
+
+def test_the_table_names_every_recording_in_a_stable_order(rows):
+    table = render(list(rows.values()))
+    assert table.splitlines()[2].startswith("attention_by_hand pitfall run ")
+    assert table.index("no_tf32 pitfall plain") < table.index("no_tf32 fix run") < table.index("sync_every_layer")
+    assert "diagnosed: 31 of 31" in table
+
+
+PROGRAM = RECORDINGS / "programs" / "no_tf32.py"  # its marked line, 15, lies in `pitfall`
+
+
+@pytest.mark.parametrize(
+    ("location", "is_there"),
+    [
+        (Location("/home/user/no_tf32.py", 15, "pitfall"), True),
+        (Location("/home/user/no_tf32.py", 16, "pitfall"), False),
+        (Location("/home/user/other.py", 15, "pitfall"), False),
+        (Location("/home/user/no_tf32.py", 12, "pitfall", precision="def"), True),
+        (Location("/home/user/no_tf32.py", 15, "fix", precision="def"), False),
+        (None, False),
+    ],
+)
+def test_a_place_is_right_by_its_line_or_where_it_has_none_by_its_function(location, is_there):
+    assert is_at(location, PROGRAM, [15]) is is_there
+
+
+def row(step_ms: float, busy_ms: float, name: str = "a", form: str = PLAIN, **known: object) -> Row:
+    """A recording of a program that takes 10 ms a step."""
+    clean = known.pop("clean", False)
+    recording = Recording(PROGRAMS, name, PITFALL, form, Path(name))
+    return Row(recording, 10.0, clean, step_ms=step_ms, busy_ms=busy_ms, **known)
+
+
+@pytest.mark.parametrize(("step_ms", "right"), [(9.01, True), (10.99, True), (8.99, False), (11.01, False)])
+def test_a_step_is_right_within_a_tenth(step_ms, right):
+    assert is_step_right(row(step_ms, 1.0)) is right
+
+
+def test_a_program_is_gpu_bound_from_nine_tenths_of_the_measured_step():
+    assert row(10.0, 9.0).is_gpu_bound
+    assert not row(10.0, 8.99).is_gpu_bound
+
+
+def sought(predicted: float, low: float, high: float, rank: int = 1) -> Sought:
+    return Sought("rule", True, 0.5, True, rank, "a.py:1", True, predicted, low, high)
+
+
+@pytest.mark.parametrize(
+    ("one", "surprise"),
+    [
+        (sought(0.19, 0.1, 0.3), True),
+        (sought(0.21, 0.1, 0.3), False),  # off by less than 30 %
+        (sought(0.19, 0.1, 0.5), False),  # the interval says so
+        (Sought("rule", True, 0.5), False),  # not found at all
+    ],
+)
+def test_a_surprise_is_far_off_and_outside_its_interval(one, surprise):
+    assert is_surprise(one) is surprise
+
+
+def test_the_sums_tell_rules_that_exist_from_those_that_do_not():
+    rows = [
+        row(10.0, 9.5, "a", sought=sought(0.4, 0.3, 0.5)),
+        row(20.0, 9.5, "b", sought=sought(0.1, 0.0, 0.2, rank=3), grave=("rule",)),
+        row(20.0, 1.0, "c", sought=Sought("missing-rule", False, 0.9)),
+        row(10.0, 1.0, "d", RUN, clean=True, grave=("launch-bound",)),
+        Row(Recording(SCRIPTS, "clean_script", "", RUN, Path("e")), None, True, error="ValueError: broken"),
+    ]
+    sums = sum_up(rows)
+    assert sums.diagnosed == Part(4, 5)
+    assert sums.gpu_bound_plain_within == Part(1, 2)
+    assert sums.plain_within == Part(1, 3)
+    assert sums.run_within == Part(1, 1)
+    assert sums.with_rule == Pitfalls(found=Part(2, 2), on_line=Part(2, 2), among_first=Part(1, 2))
+    assert sums.without_rule == Pitfalls(found=Part(0, 1), on_line=Part(0, 1), among_first=Part(0, 1))
+    assert sums.median_error == pytest.approx(0.25)
+    assert sums.ninth_decile_error == pytest.approx(0.1 + 0.9 * 0.3)
+    assert sums.surprises == ("b pitfall plain",)
+    assert (sums.false_alarms, sums.clean) == (("d pitfall run",), 2)
