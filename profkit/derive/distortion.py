@@ -35,6 +35,8 @@ _EVENT_NS = {Category.OPERATOR: 2_000, Category.PYTHON: 2_000, Category.RUNTIME:
 frames (``with_stack=True``) and calls of the runtime, by CUPTI. Of 19 programs that the host bounds (H100, PyTorch
 2.11, Python 3.12; `tests.h100` prints them) two thirds come within a tenth of their step without the profiler, the
 others up to half as far off again either way: the host's own speed and what its caches hold play their part."""
+_FRAMES_FACTOR = 2.0
+"""How many times shorter the host's part may be than that makes it, where Python frames were recorded."""
 _BUILTIN_NS = 1_500
 """The same for a function that is not written in Python."""
 _LEAST_EVENTS = 1_000
@@ -64,10 +66,16 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
     return union(np.concatenate([pages.start_ns, end_ns - taken_ns]), np.concatenate([pages.end_ns, end_ns]))
 
 
-def estimate_overhead(trace: Trace, tree: Tree, in_steps: Bools, waits: Waits) -> Intervals:
+def estimate_overhead(
+    trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, waits: Waits, device_ns: int
+) -> Intervals:
     """What the recording is likely to have added to the host's time in the measured steps, where no step was timed
     without it. ``in_steps`` are the events of these steps on the host threads that take turns; what the host waited for
-    the device is none of its work, nor is a wait for batches that other processes make."""
+    the device is none of its work, nor is a wait for batches that other processes make.
+
+    Where the host could be as fast without the recording as the device is, which works for ``device_ns`` in these
+    steps, it is taken to be: that the host bounds the steps would be a claim that the recording does not bear out.
+    """
     events = trace.events
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
     if len(rows) < _LEAST_EVENTS:
@@ -83,7 +91,10 @@ def estimate_overhead(trace: Trace, tree: Tree, in_steps: Bools, waits: Waits) -
     idle = union(events.start_ns[away], tree.end_ns[away])
     working = idle.covered_within(start_ns, end_ns) == 0
     start_ns, room_ns = start_ns[working], (end_ns - start_ns)[working]
-    taken_ns = _in_proportion(room_ns, float(cost_ns.sum()))
+    wanted_ns, host_ns = float(cost_ns.sum()), float(steps.host_ns[steps.measured].sum())
+    if (events.category[rows] == Category.PYTHON).any() and (host_ns - wanted_ns) / _FRAMES_FACTOR <= device_ns:
+        wanted_ns = max(wanted_ns, host_ns - device_ns)
+    taken_ns = _in_proportion(room_ns, wanted_ns)
     return union(start_ns + room_ns - taken_ns, start_ns + room_ns)
 
 

@@ -15,7 +15,7 @@ from profkit.derive.accelerator import Accelerator, find_accelerator
 from profkit.derive.carrying import Repeats, allocated_bytes, carry_shapes, match_located
 from profkit.derive.device import Device, describe_device
 from profkit.derive.distortion import estimate_overhead, find_overhead
-from profkit.derive.intervals import NOTHING, Intervals
+from profkit.derive.intervals import NOTHING, Intervals, union
 from profkit.derive.launches import Launches, link_launches
 from profkit.derive.lines import Lines, find_lines
 from profkit.derive.memory import Memory, follow_memory
@@ -181,8 +181,15 @@ class Facts:
         if self.run.reference_step_ns:
             return find_overhead(self.trace, self.tree, self.steps, in_steps, self.run)
         if self.device.present and not self.trace.recording.kind:
-            return estimate_overhead(self.trace, self.tree, in_steps, self.waits)
+            return estimate_overhead(self.trace, self.tree, self.steps, in_steps, self.waits, self._worked_ns)
         return NOTHING
+
+    @property
+    def _worked_ns(self) -> int:
+        """How long the device was at the work of the measured steps."""
+        events, launches = self.trace.events, self.launches
+        work = launches.work[self.steps.in_measured(launches.launched_ns)]
+        return union(events.start_ns[work], events.ends_of(work)).total_ns
 
     @_fact
     def loading(self) -> Bools:

@@ -60,7 +60,8 @@ def device_alone_ns(facts: Facts) -> int:
     whole = union(np.array([start_ns]), np.array([end_ns]))
     edited = Edited(whole, np.where(gone, 0, queue.duration_ns), gone, np.zeros(len(window.waits.rows), dtype=bool))
     outcome = replay_streams(queue, window.waits, edited, end_ns, window.free_ns)
-    return max(0, outcome.device_end_ns - _begun_ns(facts))
+    before_ns = int(queue.end_ns[queue.launched_ns < start_ns].max(initial=_begun_ns(facts)))
+    return max(0, outcome.device_end_ns - before_ns)
 
 
 class _Lengths(Struct, frozen=True):
