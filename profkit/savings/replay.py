@@ -60,8 +60,7 @@ def device_alone_ns(facts: Facts) -> int:
     whole = union(np.array([start_ns]), np.array([end_ns]))
     edited = Edited(whole, np.where(gone, 0, queue.duration_ns), gone, np.zeros(len(window.waits.rows), dtype=bool))
     outcome = replay_streams(queue, window.waits, edited, end_ns, window.free_ns)
-    before_ns = int(queue.end_ns[queue.launched_ns < start_ns].max(initial=_begun_ns(facts)))
-    return max(0, outcome.device_end_ns - before_ns)
+    return max(0, outcome.device_end_ns - _device_begun_ns(facts))
 
 
 class _Lengths(Struct, frozen=True):
@@ -94,7 +93,8 @@ def _run(facts: Facts, edit: Edit) -> _Lengths:
     pauses = facts.once(_pauses)
     taken = taken.minus(between).minus(pauses).clipped_to(start_ns, end_ns)
     outcome = replay_streams(window.queue, window.waits, _applied(facts, edit, window, taken), end_ns, window.free_ns)
-    together_ns = max(outcome.host_end_ns, outcome.device_end_ns) - _begun_ns(facts) - _between_ns(facts)
+    host_ns, device_ns = outcome.host_end_ns - _begun_ns(facts), outcome.device_end_ns - _device_begun_ns(facts)
+    together_ns = max(host_ns, device_ns) - _between_ns(facts)
     working_ns = outcome.host_end_ns - start_ns - outcome.waited_ns - between.total_ns - pauses.total_ns
     return _Lengths(together_ns, working_ns)
 
@@ -102,6 +102,13 @@ def _run(facts: Facts, edit: Edit) -> _Lengths:
 def _begun_ns(facts: Facts) -> int:
     """When the step before the first measured one was over."""
     return int(facts.steps.begun_ns[facts.steps.measured].min())
+
+
+def _device_begun_ns(facts: Facts) -> int:
+    """When the device was through with what was launched before the measured steps, recorded or not."""
+    window = facts.once(_window)
+    before = window.queue.end_ns[window.queue.launched_ns < facts.steps.window_ns[0]]
+    return max(_begun_ns(facts), int(before.max(initial=window.free_ns)))
 
 
 def _between_ns(facts: Facts) -> int:

@@ -46,7 +46,7 @@ def on_device(waits_us: list[float], busy_us: float, name: str = SINGLE) -> list
     """Steps of ``wait + 60`` us whose kernel, launched after the wait, keeps the device busy for ``busy_us``; before
     the first of them the device is at the work of a step that was not recorded."""
     before = [op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 1, 2, correlation=99),
-              kernel("k", 5, 60 + busy_us, correlation=99)]  # fmt: skip
+              kernel("k", 5, 60 + min(busy_us, waits_us[0]), correlation=99)]  # fmt: skip
     events, now = before, 60.0
     for i, wait in enumerate(waits_us):
         launch = now + wait
