@@ -37,11 +37,11 @@ def measured_saving(facts: Facts, edits: tuple[Edit, Edit, Edit], size_bytes: in
 def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty: float, size_bytes: int) -> Saving:
     """The least, likely and most of the step that comes free, widened by the uncertainty and the steps' spread."""
     low, middle, high = fractions
-    margin = min(1.0, uncertainty + _spread_of_steps(facts))
+    margin = uncertainty + _spread_of_steps(facts)
     return Saving(
         time_ns_per_step=int(middle * step_time(facts).ns),
         fraction=round(middle, 6),
-        low=round(low * (1 - margin), 6),
+        low=round(low * max(0.0, 1 - margin), 6),
         high=round(min(1.0, high * (1 + margin)), 6),
         bytes=size_bytes,
     )
