@@ -2,7 +2,7 @@
 
 Looked for in this order, and the one used is stated: the profiler's own step annotations, the optimizer's steps, the
 DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main thread, a range of the
-program that repeats, else the whole window as one step.
+program that repeats, else the whole window as one step. What repeats may be the layers of one pass, which are none.
 
 With a device the host's marks say when a step was launched, not when it was done: the host runs ahead. A step is over
 when the host has come to its end and the device is through with all that was launched until then; what it took is the
@@ -20,6 +20,7 @@ from profkit.derive.backward import backward_nodes
 from profkit.derive.completion import counts_inside, lost_work, sums_inside, when_done
 from profkit.derive.intervals import stretches
 from profkit.derive.launches import Launches
+from profkit.derive.layers import are_layers
 from profkit.derive.repetition import find_period
 from profkit.derive.tree import Tree
 from profkit.derive.waits import Waits
@@ -222,7 +223,8 @@ def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
             codes = events.site[rows] if wanted is marks else events.name_code[rows]
             starts = find_period(codes, events.start_ns[rows], span_ns)
             if starts is not None and not _is_inner_loop(starts):
-                return starts[:-1], starts[1:], "a pattern that repeats"
+                layers = are_layers(trace, tree, lane, starts)
+                return None if layers else (starts[:-1], starts[1:], "a pattern that repeats")
             rows = _inside_longest(trace, tree, wanted, rows)
     return None
 
@@ -238,7 +240,7 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     starts = events.start_ns[of_name]
     if of_name.size < 3 or taken_ns.max() < _MOST_OF * (events.ends_of(rows).max() - events.start_ns[rows].min()):
         return None
-    return starts[:-1], starts[1:], "a range that repeats"
+    return None if are_layers(trace, tree, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
 
 
 def _is_inner_loop(starts: Int64s) -> bool:
