@@ -34,7 +34,12 @@ class Recording:
     def __init__(self, cuda: bool, shapes: bool = True) -> None:
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
         self._profiler = torch_profile(
-            activities=activities, record_shapes=shapes, profile_memory=True, with_stack=False
+            activities=activities,
+            record_shapes=shapes,
+            profile_memory=True,
+            with_stack=False,
+            experimental_config=_with_synchronisations() if cuda else None,
+            acc_events=True,
         )
         self.cuda = cuda
         self._allocator = QuietAllocator()
@@ -45,6 +50,10 @@ class Recording:
         self._allocator.begin()
         with quiet_log():
             self._profiler.start()
+        # Versions 2.10 to 2.12 warn each program that a profiler keeps no events of earlier cycles, unless it is told
+        # to (PyTorch 180387). Nothing but the start may see that: the stop would spend 40 us on each event.
+        if self._profiler.profiler is not None:
+            self._profiler.profiler.acc_events = False
 
     def begin_step(self, step: int) -> None:
         """Open the annotation of a step, by the name that the TensorBoard plugin looks for."""
@@ -164,6 +173,16 @@ class ProfilerWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ours -= 1
+
+
+def _with_synchronisations() -> Any:
+    """Settings that make Kineto record CUDA's own synchronisations too: which stream waits for which, and how long a
+    thread waits for a stream. The class is private, and some of its settings warn from 2.14 on: where it refuses, or a
+    warning is an error, the trace does without."""
+    try:
+        return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    except (AttributeError, TypeError, Warning):
+        return None
 
 
 def _is_profiling() -> bool:

@@ -43,6 +43,9 @@ class Category(IntEnum):
     HOST_MARK = 12
     """What profkit marked of the program's own doings that no operator shows: a garbage collection, the writing of a
     file."""
+    DEVICE_SYNC = 13
+    """That somebody waits for a device, by CUPTI's own account: ``Stream Wait Event``, ``Event Sync``, ``Stream Sync``,
+    ``Context Sync``. It stands on the stream that waits or is waited for (-1: all of the device) and is no work."""
 
 
 DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from profkit.collect.exporting import export
 from profkit.collect.session import (
     ProfilerWatch,
     Recording,
+    _with_synchronisations,
     another_profiler_runs,
     is_capturing,
     pause_marked,
@@ -226,3 +228,58 @@ def test_kineto_is_not_the_reason_for_a_line_on_stderr(capfd: pytest.CaptureFixt
     record_steps(1)
     sys.stderr.flush()
     assert capfd.readouterr().err == ""
+
+
+def test_no_warning_of_cycles_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2.10 to 2.12, which warn whoever starts a profiler that is not told to keep events. The program's own
+    profilers are not kept from warning it."""
+    prepare = profile.prepare_trace
+
+    def prepare_and_warn(started: Any) -> None:
+        prepare(started)
+        if not started.acc_events:
+            warnings.warn("Profiler clears events at the end of each cycle", UserWarning, stacklevel=2)
+
+    monkeypatch.setattr(profile, "prepare_trace", prepare_and_warn)
+    record_steps(1)
+    with pytest.warns(UserWarning, match="clears events"), profile(activities=[ProfilerActivity.CPU]):
+        pass
+
+
+def test_no_event_is_looked_at_when_a_recording_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(torch.autograd.profiler.profile, "_ensure_function_events", looked.append)
+    record_steps(1)
+    assert looked == []
+
+
+def test_synchronisations_are_recorded_where_cuda_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, bool]] = []
+    made: list[Any] = []
+    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", lambda **options: asked.append(options) or "it")
+    monkeypatch.setattr("profkit.collect.session.torch_profile", lambda **options: made.append(options))
+    Recording(cuda=False)
+    assert asked == []
+    Recording(cuda=True)
+    assert asked == [{"enable_cuda_sync_events": True}]
+    assert [options["experimental_config"] for options in made] == [None, "it"]
+
+
+def test_this_version_can_record_synchronisations() -> None:
+    with profile(activities=[ProfilerActivity.CPU], experimental_config=_with_synchronisations()) as recording:
+        torch.ones(1)
+    assert recording.events()
+
+
+@pytest.mark.parametrize("refusal", [AttributeError, TypeError, DeprecationWarning])
+def test_a_version_that_cannot_record_synchronisations_records_the_rest(
+    monkeypatch: pytest.MonkeyPatch, refusal: type[Exception]
+) -> None:
+    def refuse(**_: object) -> None:
+        raise refusal
+
+    made: list[Any] = []
+    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", refuse)
+    monkeypatch.setattr("profkit.collect.session.torch_profile", lambda **options: made.append(options))
+    Recording(cuda=True)
+    assert made[0]["experimental_config"] is None
