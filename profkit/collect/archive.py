@@ -25,7 +25,6 @@ class Archive:
 
     def __init__(
         self,
-        directory: Path,
         files: SideFiles,
         schedule: Schedule,
         signals: StepSignals,
@@ -36,7 +35,7 @@ class Archive:
     ) -> None:
         self.notes: list[str] = []
         self.replaces: Path | None = None
-        self._directory, self._files = directory, files
+        self._files = files
         self._schedule, self._signals, self._tape = schedule, signals, tape
         self._tracer, self._census, self._sampler = tracer, census, sampler
 
@@ -45,7 +44,8 @@ class Archive:
         if self._stands_back:
             self._tape.drop()
             return
-        trace = self._tape.export(self._directory, unfinished_step)
+        is_opening = self._tape.opening is not None
+        trace = self._tape.export(unfinished_step)
         if self._schedule.was_cut_short:
             self.notes.append("fewer steps were recorded than planned, because they are long")
         self._files.set(
@@ -54,7 +54,7 @@ class Archive:
             flags=self._files.run.flags or environment.read_flags(),
             loaders=self._signals.loaders,
             optimizers=self._signals.optimizers,
-            step_signal=self._signals.name if self._tape.opening is None else None,
+            step_signal=None if is_opening else self._signals.name,
             page_fault_ns=measure_fault_ns(),
             handing_over=measure_handing_over() if self._signals.loaders else None,
         )

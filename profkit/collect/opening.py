@@ -101,7 +101,7 @@ class Opening:
     def record_cuda(self) -> None:
         """The program is about to initialise CUDA: what was recorded so far was before any kernel."""
         self.break_off()
-        self._tape.opening = None
+        self._tape.drop_opening()
         self.go_on(cuda=True)
 
     def _finish(self) -> None:

@@ -71,12 +71,12 @@ class Recorder:
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
         self._looks = Looks(self._census, self._schedule, self._files, plan)
         self.signals = StepSignals(self, guard, WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard))
-        self._tape = Tape(lambda: guard(self._yield_to_program))
+        self._tape = Tape(directory, lambda: guard(self._yield_to_program))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.opening)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
-        self._archive = Archive(directory, self._files, *parts)
+        self._archive = Archive(self._files, *parts)
         self._archive.replaces, self.notes = replaces, self._archive.notes
         self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, MAX_EVENTS)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
@@ -206,7 +206,7 @@ class Recorder:
     def _enter(self, phase: Phase) -> None:
         """Do what the step that begins needs."""
         if self._schedule.measured or (self._schedule.recorded and not self.signals.is_weak):
-            self._tape.opening = None
+            self._tape.drop_opening()
         if phase.recorded:
             (self._tape.running or self._begin_recording()).begin_step(self._schedule.step)
             if phase is Phase.LOCATED:
@@ -281,7 +281,7 @@ class Recorder:
                 self.signals.listen_to_forwards()
         elif self._bounds.are_exceeded(self._tracer.has_ended):
             self.notes.append("a step was so long that the recording was ended in the middle of it")
-            self._tape.opening = None
+            self._tape.drop_opening()
             self._end()
 
     def _call_between(self) -> None:

@@ -88,9 +88,10 @@ class Recording:
         # An event that never ended is said to have ended with the mark around it, to the nanosecond, or with all.
         return len(program), sum(_is_operator(event) for end, event in program if end > stopped or end in own)
 
-    def export(self, path: Path) -> None:
-        """Write the trace as plain JSON."""
+    def write(self, path: Path) -> None:
+        """Write the trace as plain JSON, and let go of what was recorded, which is much memory."""
         self._profiler.export_chrome_trace(str(path))
+        self._profiler.profiler = None
 
 
 @contextmanager
