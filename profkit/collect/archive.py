@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from profkit.collect import environment
+from profkit.collect.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.faults import measure_fault_ns
 from profkit.collect.handing_over import measure_handing_over
 from profkit.collect.lines import LineTracer
@@ -13,6 +14,7 @@ from profkit.collect.live import Census
 from profkit.collect.review import review_sources, user_sources
 from profkit.collect.sampler import Sampler
 from profkit.collect.schedule import Schedule
+from profkit.collect.session import cuda_is_used
 from profkit.collect.sidefiles import SideFiles
 from profkit.collect.steps import StepSignals
 from profkit.collect.tape import Tape
@@ -48,6 +50,8 @@ class Archive:
         trace = self._tape.export(unfinished_step)
         if self._schedule.was_cut_short:
             self.notes.append("fewer steps were recorded than planned, because they are long")
+        if cuda_is_used() and stays_attached():
+            self.notes.append(STAYS_ATTACHED)
         self._files.set(
             trace=trace,
             device=environment.device_name(),

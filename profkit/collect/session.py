@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
+from profkit.collect.detaching import detach, detachable
 from profkit.collect.guard import uncompiled
 from profkit.collect.kineto import QuietAllocator, let_forked_children_exit, quiet_log
 from profkit.collect.marks import open_mark
@@ -48,7 +49,7 @@ class Recording:
     def start(self) -> None:
         let_forked_children_exit()
         self._allocator.begin()
-        with quiet_log():
+        with quiet_log(), detachable() if self.cuda else nullcontext():
             self._profiler.start()
         # Versions 2.10 to 2.12 warn each program that a profiler keeps no events of earlier cycles, unless it is told
         # to (PyTorch 180387). Nothing but the start may see that: the stop would spend 40 us on each event.
@@ -72,7 +73,10 @@ class Recording:
             raise RuntimeError("the recording is lost: another profiler took its place, or another thread ends it")
         with open_mark(_STOP):  # what ends after this is cut off
             pass
-        self._profiler.stop()
+        with detachable() if self.cuda else nullcontext():
+            self._profiler.stop()
+            if self.cuda:
+                detach()
         self._allocator.end()
 
     def count_events(self) -> tuple[int, int]:
