@@ -95,7 +95,7 @@ class Recorder:
             self.over = True
             return
         plan = self._plan
-        self.signals.install(not plan.opening, plan.chosen_signal, plan.every)
+        self.signals.install(not plan.opening, plan.chosen_signal, plan.every, plan.is_second)
         if plan.opening:
             if current_thread() is main_thread():  # elsewhere nothing could end it
                 self._opening.begin()
