@@ -81,8 +81,9 @@ class Archive:
             part = "a stretch of the program, and not its beginning," if was_renewed else "the beginning of the program"
             self.notes.append(f"no step ended for so long that only {part} was recorded")
 
-    def review(self, is_user: Mapping[str, bool]) -> None:
-        """Set down what the user's sources say, recorded or not."""
+    def conclude(self, is_user: Mapping[str, bool]) -> None:
+        """Set down what the user's sources say, recorded or not, and wait until a device can tell all its times."""
+        self._schedule.await_device()
         self._files.set(remarks=review_sources(user_sources(is_user.__getitem__)))
 
     def write(self, more_notes: Iterable[str] = ()) -> None:
