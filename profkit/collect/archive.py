@@ -11,6 +11,7 @@ from profkit.collect.faults import measure_fault_ns
 from profkit.collect.handing_over import measure_handing_over
 from profkit.collect.lines import LineTracer
 from profkit.collect.live import Census
+from profkit.collect.rates import read_rates
 from profkit.collect.review import review_sources, user_sources
 from profkit.collect.sampler import Sampler
 from profkit.collect.schedule import Schedule
@@ -55,6 +56,7 @@ class Archive:
         self._files.set(
             trace=trace,
             device=environment.device_name(),
+            rates=(read_rates("cuda") if cuda_is_used() else None) or self._files.run.rates,
             flags=self._files.run.flags or environment.read_flags(),
             loaders=self._signals.loaders,
             optimizers=self._signals.optimizers,
