@@ -179,12 +179,14 @@ class Remark(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What ``run.json`` says. ``rates`` are the host's, where they had been measured before. ``reference_step_ns`` are
+    """What ``run.json`` says. ``rates``: the device's or the host's, where measured before. ``reference_step_ns`` are
     the steps that passed with no profiler on, before and soon after the recorded ones, ``later_step_ns`` those that
     followed, of which nothing is known but how long they took; ``reference_step_faults`` are the page faults in each of
-    the former, ``measured_step_faults`` those of the measured steps; ``page_fault_ns`` is what one takes. ``window``
-    counts the recordings of one run of the program, from 1; the first names the directories of the others, beside its
-    own. ``signals_per_step`` says how often ``step_signal`` comes in a step: an epoch may be one, of many steps of the
+    the former, ``measured_step_faults`` those of the measured steps; ``page_fault_ns`` is what one takes. The three
+    ``…_step_device_ns`` tell of the same steps how long a GPU took from the end of one to the end of the next, in the
+    stream that the program was in: 0 where that could not be read, empty where no step's could. ``window`` counts the
+    recordings of one run of the program, from 1; the first names the directories of the others, beside its own.
+    ``signals_per_step`` says how often ``step_signal`` comes in a step: an epoch may be one, of many steps of the
     optimizer. ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that
     the optimizer stepped for the first time after it, too late for its own steps to be recorded instead."""
 
@@ -204,6 +206,9 @@ class Run:
     signals_per_step: int = 1
     reference_step_ns: tuple[int, ...] = ()
     later_step_ns: tuple[int, ...] = ()
+    reference_step_device_ns: tuple[int, ...] = ()
+    later_step_device_ns: tuple[int, ...] = ()
+    measured_step_device_ns: tuple[int, ...] = ()
     reference_step_faults: tuple[int, ...] = ()
     measured_step_faults: tuple[int, ...] = ()
     page_fault_ns: int | None = None

@@ -39,6 +39,9 @@ _BLOCK_S = 0.15
 _LARGEST_BLOCK = 50
 _MEMORY_STEPS = 12
 _BUDGET_S = 8.0
+_FIRST_ON_DEVICE = 3
+"""Steps of a variant before the length of a round is chosen: the first on a GPU loads libraries for seconds, and a
+round of one step would wait for the device at each."""
 _WARM_UP = 2
 """Rounds that do not count: lazy initialisation, caches, the first touch of memory."""
 _RESAMPLES = 2000
@@ -178,7 +181,7 @@ def _measure(variants: list[_Variant], kind: str, clock: Callable[[], float] = t
 
 
 def _by_turns(variants: list[_Variant], clock: Callable[[], float]) -> list[list[_Answer]]:
-    slowest_s = max(sum(variant.run(1)["ns"]) for variant in variants) / 1e9
+    slowest_s = max(min(sum(variant.run(1)["ns"]) for _ in range(variant.first)) for variant in variants) / 1e9
     block = max(1, min(_LARGEST_BLOCK, int(_BLOCK_S / max(slowest_s, 1e-4))))
     rounds: list[list[_Answer]] = []
     end = clock() + _BUDGET_S
@@ -238,10 +241,11 @@ def _judge(measured: Share, fired: bool, exact_line: bool, silent: bool) -> str:
 
 
 class _Variant:
-    """The process that runs one variant."""
+    """The process that runs one variant; ``first`` steps of it come before it is known how long one takes."""
 
     def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
         self._name = f"{scenario.name}, {variant}"
+        self.first = 1 if device == "cpu" else _FIRST_ON_DEVICE
         command = [sys.executable, "-m", "profkit.collect.trial", str(scenario.path), variant, device, scenario.effect]
         self._process = subprocess.Popen(  # noqa: S603  # profkit itself
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

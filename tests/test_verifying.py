@@ -206,3 +206,24 @@ def test_only_what_holds_is_a_success(monkeypatch, verdict, status):
 def test_scenarios_or_all_must_be_named():
     for arguments in ([], ["--all", "cat-in-loop"]):
         assert "name the scenarios to verify" in str(CliRunner().invoke(command, arguments).exception)
+
+
+class Slow:
+    """A variant whose first step takes seconds, as on a GPU, and every other one a millisecond."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.blocks: list[int] = []
+
+    def run(self, steps: int) -> dict[str, list[int]]:
+        took = 10**6 if self.blocks else 3 * 10**9
+        self.blocks.append(steps)
+        return {"ns": [took] * steps, "peak_bytes": [1] * steps, "number": [1] * steps}
+
+
+@pytest.mark.parametrize(("first", "block"), [(1, 1), (verifying._FIRST_ON_DEVICE, verifying._LARGEST_BLOCK)])
+def test_on_a_gpu_the_first_step_does_not_decide_how_many_are_timed_at_a_time(first: int, block: int) -> None:
+    variants = [Slow(first), Slow(first)]
+    clock = iter([0.0, *[verifying._BUDGET_S] * 100])
+    verifying._by_turns(variants, lambda: next(clock))
+    assert variants[0].blocks == [1] * first + [block] * (verifying._ROUNDS + verifying._WARM_UP)

@@ -97,6 +97,11 @@ def memset(start: float, duration: float, *, correlation: int | None = None, str
     return _device_event("gpu_memset", "Memset (Device)", start, duration, stream, correlation, external, size_bytes)
 
 
+def device_sync(kind: str, start: float, duration: float, *, stream: int = 7, correlation: int | None = None) -> Json:
+    """A synchronisation by CUPTI's account: ``Stream Wait Event``, ``Event Sync``, ``Context Sync``."""
+    return _device_event("cuda_sync", kind, start, duration, stream, correlation, None)
+
+
 def memory(at: float, size_bytes: int, address: int, *, device_type: int = 0, tid: int = MAIN) -> Json:
     """An allocation, or with a negative size a free, at one moment. Device type 0 is the host, 1 CUDA."""
     event = _event("cpu_instant_event", "[memory]", at, 0, tid, {

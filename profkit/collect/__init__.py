@@ -6,6 +6,7 @@
     recorder   one recording from its first to its last step
     schedule   what each step is (no torch)        steps      where a step ends
     session    one torch.profiler recording        lines      marks that say which line runs what
+    detaching  what the profiler leaves behind     device_moments  how far a GPU is at the end of a step
     live       what the user's names keep alive    growth     the line that makes a name grow
     sampler    load of the machine                 environment  versions, devices, flags
     workers    what each worker of a DataLoader does, by its own account

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from profkit.collect import environment
+from profkit.collect.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.faults import measure_fault_ns
 from profkit.collect.handing_over import measure_handing_over
 from profkit.collect.lines import LineTracer
 from profkit.collect.live import Census
+from profkit.collect.rates import read_rates
 from profkit.collect.review import review_sources, user_sources
 from profkit.collect.sampler import Sampler
 from profkit.collect.schedule import Schedule
+from profkit.collect.session import cuda_is_used
 from profkit.collect.sidefiles import SideFiles
 from profkit.collect.steps import StepSignals
 from profkit.collect.tape import Tape
@@ -25,7 +28,6 @@ class Archive:
 
     def __init__(
         self,
-        directory: Path,
         files: SideFiles,
         schedule: Schedule,
         signals: StepSignals,
@@ -36,7 +38,7 @@ class Archive:
     ) -> None:
         self.notes: list[str] = []
         self.replaces: Path | None = None
-        self._directory, self._files = directory, files
+        self._files = files
         self._schedule, self._signals, self._tape = schedule, signals, tape
         self._tracer, self._census, self._sampler = tracer, census, sampler
 
@@ -45,16 +47,20 @@ class Archive:
         if self._stands_back:
             self._tape.drop()
             return
-        trace = self._tape.export(self._directory, unfinished_step)
+        is_opening = self._tape.opening is not None
+        trace = self._tape.export(unfinished_step)
         if self._schedule.was_cut_short:
             self.notes.append("fewer steps were recorded than planned, because they are long")
+        if cuda_is_used() and stays_attached():
+            self.notes.append(STAYS_ATTACHED)
         self._files.set(
             trace=trace,
             device=environment.device_name(),
+            rates=(read_rates("cuda") if cuda_is_used() else None) or self._files.run.rates,
             flags=self._files.run.flags or environment.read_flags(),
             loaders=self._signals.loaders,
             optimizers=self._signals.optimizers,
-            step_signal=self._signals.name if self._tape.opening is None else None,
+            step_signal=None if is_opening else self._signals.name,
             page_fault_ns=measure_fault_ns(),
             handing_over=measure_handing_over() if self._signals.loaders else None,
         )
@@ -77,8 +83,9 @@ class Archive:
             part = "a stretch of the program, and not its beginning," if was_renewed else "the beginning of the program"
             self.notes.append(f"no step ended for so long that only {part} was recorded")
 
-    def review(self, is_user: Mapping[str, bool]) -> None:
-        """Set down what the user's sources say, recorded or not."""
+    def conclude(self, is_user: Mapping[str, bool]) -> None:
+        """Set down what the user's sources say, recorded or not, and wait until a device can tell all its times."""
+        self._schedule.await_device()
         self._files.set(remarks=review_sources(user_sources(is_user.__getitem__)))
 
     def write(self, more_notes: Iterable[str] = ()) -> None:

@@ -7,7 +7,9 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from isal import igzip
 
@@ -24,33 +26,56 @@ _FIRST = b'"traceEvents"'
 _LAST = b'"Record Window End"'
 """Name of the event that Kineto's exporter puts at the end of every trace."""
 
-Span = tuple[Path, int, int]
+_DELETED_WHEN_CLOSED = getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)
+"""Windows keeps the name of an open file, and takes the file away when it is closed."""
+
+Span = tuple[IO[bytes], int, int]
 """Bytes of a file, from and to."""
 
 
-def export(recordings: Sequence[Recording], directory: Path, unfinished_step: int | None = None) -> str:
-    """Write the recordings, in order of time, as one trace into ``directory`` and return its name.
+def write_plain(recording: Recording, directory: Path) -> IO[bytes]:
+    """Write a recording that was stopped into a file of ``directory``, let go of it, and return the file, open.
+
+    It must be done before the next one starts: Kineto tells the times of what a device did, and of the calls of its
+    runtime, by the clock of the last session that began, and what came before that one gets the time 0.
+    The file has no name any more, so that nothing is left of it, whatever ends the process. Raises `RunDirectoryError`
+    where it could not be written whole.
+    """
+    path = directory / f".{_worker_name()}.{time.time_ns()}.pt.trace.json"
+    try:
+        recording.write(path)
+        if not _is_whole(path):
+            raise RunDirectoryError(directory, "the trace could not be written: is the disk full?")
+        return os.fdopen(os.open(path, os.O_RDONLY | _DELETED_WHEN_CLOSED), "rb")
+    except OSError as error:
+        raise _not_written(directory, error) from error
+    finally:
+        unfinished = path.with_name(f"{path.name}.tmp")  # Kineto's own, where it could not go on
+        for name in (path, unfinished):
+            with suppress(PermissionError):
+                name.unlink(missing_ok=True)
+
+
+def export(traces: Sequence[IO[bytes]], directory: Path, unfinished_step: int | None = None) -> str:
+    """Join what `write_plain` wrote, in order of time, into one trace in ``directory`` and return its name.
 
     All that a trace says besides its events is taken from the first. An unfinished step is kept, but not as a step.
     Raises `RunDirectoryError` where the trace could not be written whole.
     """
-    stem = f"{_worker_name()}.{time.time_ns()}.pt.trace.json"
-    plain = [directory / f".{number}.{stem}" for number in range(len(recordings))]
-    packed = directory / f".{stem}.gz"
+    name = f"{_worker_name()}.{time.time_ns()}.pt.trace.json.gz"
+    packed = directory / f".{name}"
     try:
-        for recording, path in zip(recordings, plain, strict=True):
-            recording.export(path)
-            if not _is_whole(path):
-                raise RunDirectoryError(directory, "the trace could not be written: is the disk full?")
-        _compress(_joined(plain), packed, unfinished_step)
-        os.replace(packed, directory / f"{stem}.gz")
+        _compress(_joined(traces), packed, unfinished_step)
+        os.replace(packed, directory / name)
     except OSError as error:
-        raise RunDirectoryError(directory, f"the trace could not be written: {error.strerror or error}") from error
+        raise _not_written(directory, error) from error
     finally:
-        unfinished = [path.with_name(f"{path.name}.tmp") for path in plain]  # Kineto's own, where it could not go on
-        for path in (*plain, *unfinished, packed):
-            path.unlink(missing_ok=True)
-    return f"{stem}.gz"
+        packed.unlink(missing_ok=True)
+    return name
+
+
+def _not_written(directory: Path, error: OSError) -> RunDirectoryError:
+    return RunDirectoryError(directory, f"the trace could not be written: {error.strerror or error}")
 
 
 def _worker_name() -> str:
@@ -61,35 +86,38 @@ def _worker_name() -> str:
 def _is_whole(path: Path) -> bool:
     """Whether the JSON ends as it should: on a full disk the exporter cuts it off without an error."""
     try:
-        return _read(path, max(0, path.stat().st_size - 64)).rstrip().endswith(b"}")
+        with path.open("rb") as file:
+            return _read(file, max(0, _size(file) - 64)).rstrip().endswith(b"}")
     except FileNotFoundError:
         return False
 
 
-def _joined(paths: Sequence[Path]) -> Iterator[Span | bytes]:
+def _joined(files: Sequence[IO[bytes]]) -> Iterator[Span | bytes]:
     """The first trace with the events of the others after its own."""
-    first, *others = paths
-    end = _end_of_events(first) if others else first.stat().st_size
+    first, *others = files
+    end = _end_of_events(first) if others else _size(first)
     yield first, 0, end
-    for path in others:
-        head = _read(path, 0, _CHUNK_BYTES)
+    for file in others:
+        head = _read(file, 0, _CHUNK_BYTES)
         yield b",\n"
-        yield path, head.index(b"[", head.index(_FIRST)) + 1, _end_of_events(path)
-    yield first, end, first.stat().st_size
+        yield file, head.index(b"[", head.index(_FIRST)) + 1, _end_of_events(file)
+    yield first, end, _size(first)
 
 
-def _end_of_events(path: Path) -> int:
+def _end_of_events(file: IO[bytes]) -> int:
     """Where the list of events closes. The longest thing that follows it is a list of devices."""
-    size = path.stat().st_size
-    start = max(0, size - _CHUNK_BYTES)
-    tail = _read(path, start)
+    start = max(0, _size(file) - _CHUNK_BYTES)
+    tail = _read(file, start)
     return start + tail.index(b"]", tail.rindex(_LAST))
 
 
-def _read(path: Path, start: int, length: int = -1) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(length)
+def _size(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _read(file: IO[bytes], start: int, length: int = -1) -> bytes:
+    file.seek(start)
+    return file.read(length)
 
 
 def _compress(spans: Iterator[Span | bytes], packed: Path, unfinished_step: int | None) -> None:
@@ -101,9 +129,8 @@ def _compress(spans: Iterator[Span | bytes], packed: Path, unfinished_step: int 
                 target.write(chunk if unfinished_step is None else chunk.replace(name, remainder))
 
 
-def _chunks(path: Path, start: int, end: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        file.seek(start)
-        while (left := end - file.tell()) > 0:
-            chunk = file.read(min(_CHUNK_BYTES, left))
-            yield chunk + file.readline(max(0, left - len(chunk)))
+def _chunks(file: IO[bytes], start: int, end: int) -> Iterator[bytes]:
+    file.seek(start)
+    while (left := end - file.tell()) > 0:
+        chunk = file.read(min(_CHUNK_BYTES, left))
+        yield chunk + file.readline(max(0, left - len(chunk)))

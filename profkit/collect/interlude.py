@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from profkit.collect.bounds import Bounds
-from profkit.collect.faults import count_faults
+from profkit.collect.device_moments import read_clocks
 from profkit.collect.marks import free_cycles
 from profkit.collect.schedule import Phase, Schedule
 from profkit.collect.tape import Tape
@@ -60,4 +59,4 @@ class Interlude:
         if self.is_on:
             self._enter(self._schedule.phase)
             self.is_on = False
-            self._schedule.begin(time.perf_counter_ns(), count_faults())
+            self._schedule.begin(*read_clocks(self._tape.running is not None))

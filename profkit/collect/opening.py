@@ -101,21 +101,22 @@ class Opening:
     def record_cuda(self) -> None:
         """The program is about to initialise CUDA: what was recorded so far was before any kernel."""
         self.break_off()
-        self._tape.opening = None
+        self._tape.drop_opening()
         self.go_on(cuda=True)
 
     def _finish(self) -> None:
         """The process has grown, or the next part would begin inside an operator whose end it must not see."""
         self._tracer.stop(sys._getframe())
-        if not self.was_full:
-            waited = max(_LEAST_WAIT_S, time.monotonic() - self._begun)
-            self._again_at = [self._begun + times * waited for times in _AGAIN]
+        is_first, over = not self.was_full, time.monotonic()
         self._is_on, self.was_full = False, True
         if self._tape.running is not None:
             free_cycles()
             before = self._tape.opening
             self.events = self._tape.keep_opening()
             self.was_renewed |= before not in (None, self._tape.opening)
+        if is_first:  # the time that it took to stop and to write was not the program's
+            waited, kept_s = max(_LEAST_WAIT_S, over - self._begun), time.monotonic() - over
+            self._again_at = [self._begun + times * waited + kept_s for times in _AGAIN]
         if self._tape.cut_operators_off:
             self._again_at = []
 

@@ -68,12 +68,12 @@ class Plan:
         chosen = next(name for name, given in SIGNALS.items() if given == signal)
         return replace(self, opening=False, steps_from=chosen, at_step=0, window=window)
 
-    def for_optimizer(self) -> Plan:
-        """The plan of the recording that takes the place of one that came before the optimizer stepped."""
-        return replace(self.for_window(2, SIGNALS["optimizer"]), is_second=True)
+    def for_better(self, signal: str) -> Plan:
+        """The plan of the recording that takes the place of one whose steps ended otherwise, for want of ``signal``."""
+        return replace(self.for_window(2, signal), is_second=True)
 
     def for_cycles(self, every: int, cycles: int) -> Plan:
         """The plan of a recording of that many steps that begins where a step of the optimizer ends, and takes
         ``every`` so many for one. A cycle may be seconds long: none passes between those that are recorded."""
         wait = self.wait if every == 1 else 0
-        return replace(self.for_optimizer(), wait=wait, warmup=1, active=cycles, after=0, every=every)
+        return replace(self.for_better(SIGNALS["optimizer"]), wait=wait, warmup=1, active=cycles, after=0, every=every)

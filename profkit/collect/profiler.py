@@ -77,8 +77,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         return made
 
     def _prepare(self, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None) -> None:
-        self._plan, self._subject, self._on_progress = plan, subject, on_progress
-        self._directory = directory
+        self._directory, self._plan, self._subject, self._on_progress = directory, plan, subject, on_progress
         self._directories: list[Path] = []
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
@@ -155,20 +154,18 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         elif between is not None:
             between()
         else:
-            self._guard(lambda: self._requests.give(EXPLICIT))
+            self._guard(lambda: self._second.announce(recorder, self._requests.give))
 
     @uncompiled
     def pause(self) -> None:
         """Say that what follows, up to `resume`, belongs to no step: an evaluation between two steps of a training."""
-        recorder = self._outermost._recorder
-        if recorder is not None and recorder.hears():
+        if (recorder := self._outermost._recorder) is not None and recorder.hears():
             self._guard(recorder.aside.begin)
 
     @uncompiled
     def resume(self) -> None:
         """Say that the next step begins here."""
-        recorder = self._outermost._recorder
-        if recorder is not None:
+        if (recorder := self._outermost._recorder) is not None:
             self._guard(recorder.aside.end)
 
     def finish(self, exit_status: int, note: str | None = None, was_stopped: bool = False) -> None:
@@ -199,8 +196,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if directory not in self._directories:
             create_directory(directory)
             self._directories.append(directory)
-        told = self._on_progress, self._when_over
-        self._recorder = recorder = Recorder(directory, plan, self._subject, self._guard, *told, replaces)
+        for_it = directory, plan, self._subject, self._guard, self._on_progress, self._when_over, replaces
+        self._recorder = recorder = Recorder(*for_it)
         recorder.cycles.is_awaited, recorder.thread.wake = lambda: self._requests.is_wanted, self._requests.wake
         self._termination.install()
         return recorder
@@ -208,9 +205,11 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     def _when_over(self) -> None:
         """Nothing of the program is recorded or timed any more."""
         self._termination.remove()
-        if self._plan.stops:
+        if (recorder := self._recorder) is not None and recorder.signals.outdone_by == EXPLICIT:
+            self._begin_anew(EXPLICIT)
+        elif self._plan.stops:
             self._stopper.request()
-        elif (recorder := self._recorder) is not None:
+        elif recorder is not None:
             self._requests.signal_name, self._requests.thread = recorder.signals.name, recorder.thread.ident
             if (cycle := recorder.cycles.found) is not None:
                 self._record_anew(cycle.plan(self._plan), cycle.note)
@@ -229,9 +228,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         note_window(self._directory, directory)
         recorder.start()
 
-    def _begin_anew(self) -> None:
-        """The optimizer steps after all, and other steps were recorded."""
-        self._record_anew(self._plan.for_optimizer(), ANEW, note_outdone)
+    def _begin_anew(self, signal: str) -> None:
+        """A better signal came after all, and other steps were recorded."""
+        self._record_anew(self._plan.for_better(signal), ANEW[signal], functools.partial(note_outdone, signal))
 
     def _record_anew(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
         """In the place of what the directory holds, once enough was measured."""

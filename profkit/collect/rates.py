@@ -26,12 +26,17 @@ _COPY_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
 """More than caches hold, so that it is the memory that is measured (STREAM's rule: four times the cache at least)."""
 _SIDE = {"cpu": 512, "cuda": 4096}
 """Products of such matrices are bound by arithmetic: a twelfth of the side in operations a byte, in doubles."""
+_HAS_TF32 = (8, 0)
+"""The first compute capability whose tensor cores multiply it (CUDA C++ Programming Guide, table of capabilities)."""
+_BY_EVENTS = {"cpu": "", "cuda": "|by events"}
+"""Tells what is kept from what was measured on a GPU before, with the launches and without TF32."""
 _TURNS = 20
 """A turn takes milliseconds, so that some of them come through undisturbed also on a busy machine."""
 _LONG_S = 0.2
 """A type that takes longer for one product has no units of its own here; one measurement says as much."""
 _AGREE = 1.2
 """Two measurements that differ by more were disturbed: such figures may serve now, and are not kept."""
+_Call = Callable[[], object]
 _PLAUSIBLE = (1e6, 1e18)
 """From far below any device to far above: a figure outside is a damaged file."""
 
@@ -97,25 +102,39 @@ def cache_file(device: str) -> Path:
     root = Path(home) if os.path.isabs(home) else Path(os.path.expanduser("~"), ".cache")
     if not root.is_absolute():
         raise FileNotFoundError(root)
-    key = f"{_name(device)}|{torch.get_num_threads()}|{torch.__version__}"
+    key = f"{_name(device)}|{torch.get_num_threads()}|{torch.__version__}{_BY_EVENTS[device]}"
     return root / "profkit" / f"rates-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 
-def measure_rates(device: str) -> Rates:
+def measure_rates(device: str, place: str = "") -> Rates:
     """Take the best of many turns, the types by turns too: rates are what a device can do, and all else only adds to
-    the time, but not to that of every turn."""
-    count = _COPY_BYTES[device] // 4
-    source, target = torch.ones(count, device=device), torch.zeros(count, device=device)
-    calls: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(source)}
+    the time, but not to that of every turn. The tensors lie on the device itself, or at a ``place`` in its stead."""
+    count, side = _COPY_BYTES[device] // 4, _SIDE[device]
+    source, target = (torch.rand(count, device=place or device) for _ in range(2))
+    calls: dict[str, _Call] = {"copy": lambda: target.copy_(source)}
     for dtype in (torch.float64, torch.float32, torch.bfloat16, *([torch.float16] if device == "cuda" else [])):
-        matrix = torch.ones(_SIDE[device], _SIDE[device], dtype=dtype, device=device)
-        calls[str(dtype).removeprefix("torch.")] = partial(torch.mm, matrix, matrix)
-    best = _best_s(calls, device)
+        matrix = torch.rand(side, side, device=place or device).to(dtype)
+        calls[str(dtype).removeprefix("torch.")] = product = partial(torch.mm, matrix, matrix)
+        if dtype == torch.float32 and device == "cuda":
+            calls["float32"] = partial(_with_tf32, product, allowed=False)
+            if torch.cuda.get_device_capability() >= _HAS_TF32:
+                calls["tf32"] = partial(_with_tf32, product, allowed=True)
+    best = _best_s(calls, _timed_by_events if device == "cuda" else _timed)
     bandwidth = 2.0 * 4 * count / best.pop("copy")
-    return Rates(_name(device), bandwidth, {kind: 2.0 * _SIDE[device] ** 3 / took for kind, took in best.items()})
+    return Rates(_name(device), bandwidth, {kind: 2.0 * side**3 / took for kind, took in best.items()})
 
 
-def _best_s(calls: Mapping[str, Callable[[], object]], device: str) -> dict[str, float]:
+def _with_tf32(product: _Call, allowed: bool) -> object:
+    """The setting holds for the process; it is put back."""
+    settings = torch.backends.cuda.matmul
+    before, settings.allow_tf32 = settings.allow_tf32, allowed
+    try:
+        return product()
+    finally:
+        settings.allow_tf32 = before
+
+
+def _best_s(calls: Mapping[str, _Call], timed: Callable[[_Call], float]) -> dict[str, float]:
     """The shortest time that each call took, in seconds; a first turn does not count, a call that fails is left out."""
     best: dict[str, float] = {}
     slow: set[str] = set()
@@ -123,19 +142,32 @@ def _best_s(calls: Mapping[str, Callable[[], object]], device: str) -> dict[str,
         for name, call in calls.items():
             if name in slow:
                 continue
-            start = time.perf_counter()
             try:
-                call()
+                took = max(timed(call), 1e-9)
             except RuntimeError:  # a type that this device or build has no product for
                 slow.add(name)
                 continue
-            if device == "cuda":
-                torch.cuda.synchronize()
-            took = max(time.perf_counter() - start, 1e-9)
             best[name] = took if turn <= 1 else min(best[name], took)
             if took > _LONG_S:
                 slow.add(name)
     return best
+
+
+def _timed(call: _Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _timed_by_events(call: _Call) -> float:
+    """On the device, without the time that it takes to launch: a product of half floats is over in that."""
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begun.record()
+    call()
+    ended.record()
+    ended.synchronize()
+    took_ms: float = begun.elapsed_time(ended)
+    return took_ms / 1e3
 
 
 def _name(device: str) -> str:

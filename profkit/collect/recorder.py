@@ -16,6 +16,7 @@ from profkit.collect import environment
 from profkit.collect.archive import Archive
 from profkit.collect.bounds import MAX_EVENTS, Bounds
 from profkit.collect.cycles import CycleWatch
+from profkit.collect.device_moments import read_clocks, take_moment
 from profkit.collect.engine import in_backward_pass
 from profkit.collect.faults import count_faults
 from profkit.collect.forking import Forking
@@ -65,18 +66,18 @@ class Recorder:
         self._plan, self._on_progress, self._on_over = plan, on_progress, on_over
         self._files = SideFiles(directory, subject)
         self._files.set(window=plan.window, signals_per_step=plan.every)
-        self._schedule = Schedule(plan)
+        self._schedule = Schedule(plan, take_moment)
         self._is_user = is_user = UserFiles(subject.roots)
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
         self._looks = Looks(self._census, self._schedule, self._files, plan)
         self.signals = StepSignals(self, guard, WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard))
-        self._tape = Tape(lambda: guard(self._yield_to_program))
+        self._tape = Tape(directory, lambda: guard(self._yield_to_program))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.opening)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
-        self._archive = Archive(directory, self._files, *parts)
+        self._archive = Archive(self._files, *parts)
         self._archive.replaces, self.notes = replaces, self._archive.notes
         self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, MAX_EVENTS)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
@@ -95,7 +96,7 @@ class Recorder:
             self.over = True
             return
         plan = self._plan
-        self.signals.install(not plan.opening, plan.chosen_signal, plan.every)
+        self.signals.install(not plan.opening, plan.chosen_signal, plan.every, plan.is_second)
         if plan.opening:
             if current_thread() is main_thread():  # elsewhere nothing could end it
                 self._opening.begin()
@@ -103,7 +104,7 @@ class Recorder:
         else:
             self._enter(self._schedule.phase)
         self._sampler.start()
-        self._schedule.begin(time.perf_counter_ns(), count_faults())
+        self._schedule.begin(*read_clocks(self._tape.running is not None))
 
     def step(self, between: Callable[[], None] | None = None) -> None:
         """The program says that a step ended. ``between`` is called before the next one begins."""
@@ -116,7 +117,7 @@ class Recorder:
         self.notes += notes
         if not self.over:
             self._end()
-        self._archive.review(self._is_user)
+        self._archive.conclude(self._is_user)
         self._files.set(exit_status=exit_status, was_stopped=was_stopped)
         self.write()
 
@@ -140,9 +141,8 @@ class Recorder:
         is_unheard = self.over or self._busy or self.aside.is_on or not self.thread.is_current
         if is_unheard or self._between or self._on_progress or in_backward_pass():
             return False
-        now_ns = time.perf_counter_ns()
-        passed = self._schedule.pass_by(now_ns, count_faults, self.signals.skip)
-        return passed or self.cycles.pass_by(now_ns, count_faults)
+        at = time.perf_counter_ns(), count_faults
+        return self._schedule.pass_by(*at, self.signals.skip) or self.cycles.pass_by(*at)
 
     def is_committed(self) -> bool:
         return self._schedule.recorded > 0
@@ -155,8 +155,7 @@ class Recorder:
     def end_step(self, is_first: bool) -> None:
         if not is_first and self.passes_by():
             return
-        now_ns, faults = time.perf_counter_ns(), count_faults()
-        self._work(lambda: self._turn(now_ns, faults, is_first))
+        self._work(lambda: self._turn((time.perf_counter_ns(), count_faults()), is_first))
 
     def _work(self, action: Callable[[], None]) -> None:
         """Nothing is heard meanwhile."""
@@ -168,12 +167,13 @@ class Recorder:
         if self.over:
             self._on_over()
 
-    def _turn(self, now_ns: int, faults: int, is_first: bool) -> None:
+    def _turn(self, at: tuple[int, int], is_first: bool) -> None:
         """From the end of one step to the beginning of the next."""
         ended = self._schedule.phase
         self._tracer.pause()
         if self._tape.running is not None:
             self._tape.running.end_step()
+        moment = take_moment()
         is_due = self._looks.are_due(ended)
         with pause_marked() if self._tape.running is not None and (is_due or self._between) else nullcontext():
             self._looks.after(ended, is_due, sys._getframe())
@@ -183,7 +183,7 @@ class Recorder:
         if is_first:
             self._drop_false_start(ended)
         schedule = self._schedule
-        following = schedule.restart(self._tape.cut_operators_off) if is_first else schedule.advance(now_ns, faults)
+        following = schedule.restart(self._tape.cut_operators_off) if is_first else schedule.advance(*at, moment)
         if ended is Phase.LOCATED and following is not Phase.LOCATED:
             following = self._end_located()
         if ended is Phase.AFTER:
@@ -191,7 +191,7 @@ class Recorder:
         if self._on_progress is not None:
             self._on_progress(ended.value, *self._schedule.progress)
         self._enter(following)
-        self._schedule.begin(time.perf_counter_ns(), count_faults())
+        self._schedule.begin(*read_clocks(self._tape.running is not None))
 
     def _drop_false_start(self, ended: Phase) -> None:
         """A better signal came: steps by a weaker one were none. The opening holds the first step, and more."""
@@ -206,7 +206,7 @@ class Recorder:
     def _enter(self, phase: Phase) -> None:
         """Do what the step that begins needs."""
         if self._schedule.measured or (self._schedule.recorded and not self.signals.is_weak):
-            self._tape.opening = None
+            self._tape.drop_opening()
         if phase.recorded:
             (self._tape.running or self._begin_recording()).begin_step(self._schedule.step)
             if phase is Phase.LOCATED:
@@ -281,7 +281,7 @@ class Recorder:
                 self.signals.listen_to_forwards()
         elif self._bounds.are_exceeded(self._tracer.has_ended):
             self.notes.append("a step was so long that the recording was ended in the middle of it")
-            self._tape.opening = None
+            self._tape.drop_opening()
             self._end()
 
     def _call_between(self) -> None:

@@ -10,8 +10,9 @@ that has yet to be reused, batches that workers loaded meanwhile) is gone by the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any, Protocol
 
 from profkit.collect.plan import Plan
 
@@ -20,6 +21,25 @@ _MOST_TIMED = 30
 _COUNT_NS = 5_000_000
 """To count page faults takes up to 12 us among other work, a fiftieth of a short step: of steps that pass before
 anything is recorded they are counted so often, and spread evenly over the steps since."""
+
+
+_MOST_LATER = 200
+"""Steps behind the planned ones whose times on a device are told: a moment of it costs 5 us, and holds an event."""
+
+
+class Moment(Protocol):
+    """When a device came to the end of a step."""
+
+    def ns_since(self, earlier: Any) -> int:
+        """0 where that is not known."""
+
+    def wait(self) -> None:
+        """Until it is known, if not for long."""
+
+
+Lap = tuple[Moment | None, Moment | None]
+"""A step on a device: its two ends, as far as they were taken."""
+_UNTOLD: Lap = (None, None)
 
 
 class Phase(str, Enum):
@@ -41,10 +61,14 @@ class Phase(str, Enum):
 
 class Schedule:
     """The state: the phase of the current step, its number from 0, and of the unprofiled and the measured steps how
-    long they took and how many page faults they had."""
+    long they took, on the host and on a device, and how many page faults they had. ``take_moment`` tells where a
+    device is, None where there is none."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, take_moment: Callable[[], Moment | None] = lambda: None) -> None:
+        self._plan, self._take_moment = plan, take_moment
+        self._reference_laps: list[Lap] = []
+        self._measured_laps: list[Lap] = []
+        self._begun: Moment | None = None
         self._most = plan.warmup + plan.active
         self.reference_step_ns: list[int] = []
         self.reference_step_faults: list[int] = []
@@ -103,6 +127,9 @@ class Schedule:
         return {
             "reference_step_ns": tuple(self.reference_step_ns[:nearest]),
             "later_step_ns": tuple(self.reference_step_ns[nearest:]),
+            "reference_step_device_ns": _device_ns(self._reference_laps[:nearest]),
+            "later_step_device_ns": _device_ns(self._reference_laps[nearest:]),
+            "measured_step_device_ns": _device_ns(self._measured_laps),
             "reference_step_faults": tuple(self.reference_step_faults[:nearest]),
             "measured_step_faults": tuple(self.measured_step_faults),
         }
@@ -117,13 +144,19 @@ class Schedule:
         """Record no more than that many steps, if one of each kind could be."""
         self._most = steps
 
-    def begin(self, now_ns: int, faults: int = 0) -> None:
-        """The program goes on: the current step's time and page faults are counted from here."""
-        self._begun_ns, self._begun_faults = now_ns, faults
+    def await_device(self) -> None:
+        """All that was launched in the steps so far is done, or hangs."""
+        for laps in (self._measured_laps, self._reference_laps):
+            for end in [end for _, end in laps if end is not None][-1:]:
+                end.wait()
 
-    def advance(self, now_ns: int, faults: int = 0) -> Phase:
+    def begin(self, now_ns: int, faults: int = 0, moment: Moment | None = None) -> None:
+        """The program goes on: the current step's time and page faults are counted from here."""
+        self._begun_ns, self._begun_faults, self._begun = now_ns, faults, moment
+
+    def advance(self, now_ns: int, faults: int = 0, moment: Moment | None = None) -> Phase:
         """The current step ended; returns the phase of the next one."""
-        self._count(now_ns - self._begun_ns, faults)
+        self._count(now_ns - self._begun_ns, faults, (self._begun, moment))
         self.step += 1
         self.phase = self._next()
         return self.phase
@@ -133,7 +166,8 @@ class Schedule:
         recorded; else nothing, and False. ``skip`` is told how many of the next need not be told of at all."""
         if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
             return False
-        self._note_passed(now_ns, count_faults)
+        is_near = self._before - self.step <= self._kept + 1
+        self._note_passed(now_ns, count_faults, self._take_moment() if is_near else None)
         if len(self.reference_step_ns) > 2 * self._kept:
             self._forget_early()
         self._skip_far(skip)
@@ -154,12 +188,14 @@ class Schedule:
         if self.phase is not Phase.AFTER or self._after < self._plan.after or took_ns > most_ns:
             return 0
         self._after += 1
-        self._note_passed(now_ns, count_faults)
+        is_told = self._after <= self._plan.after + _MOST_LATER
+        self._note_passed(now_ns, count_faults, self._take_moment() if is_told else None)
         return took_ns
 
-    def _note_passed(self, now_ns: int, count_faults: Callable[[], int]) -> None:
+    def _note_passed(self, now_ns: int, count_faults: Callable[[], int], moment: Moment | None) -> None:
         self.reference_step_ns.append((now_ns - self._begun_ns) // (1 + self._skipped))
-        self._begun_ns, self._skipped = now_ns, 0
+        self._reference_laps.append(_UNTOLD if self._skipped else (self._begun, moment))
+        self._begun_ns, self._skipped, self._begun = now_ns, 0, moment
         self.step += 1
         self._uncounted += 1
         if now_ns - self._counted_ns >= _COUNT_NS:
@@ -175,6 +211,7 @@ class Schedule:
         self._before = max(self._plan.wait - self._between, self._plan.at_step, int(must_wait))
         self.reference_step_ns[:] = self._plan.known_step_ns
         self.reference_step_faults[:] = self._plan.known_step_faults
+        self._reference_laps[:] = [_UNTOLD] * len(self.reference_step_ns)
         self.step = self._located = self._settled = self._active = self._after = 0
         self._recorded_ns = self._begun_ns = self._begun_faults = self._uncounted = 0
         self.phase = self._next()
@@ -185,6 +222,7 @@ class Schedule:
         self._active = 0
         self.measured_step_faults.clear()
         self.measured_step_ns.clear()
+        self._measured_laps.clear()
 
     def let_settle(self, steps: int) -> Phase:
         """At least that many steps pass between the located ones and the measured ones; returns the current phase."""
@@ -202,11 +240,12 @@ class Schedule:
         self.phase = Phase.DONE
         return self.phase
 
-    def _count(self, took_ns: int, faults: int) -> None:
+    def _count(self, took_ns: int, faults: int, lap: Lap) -> None:
         if self.phase.recorded:
             self._recorded_ns += took_ns
         else:
             self.reference_step_ns.append(took_ns)
+            self._reference_laps.append(lap)
             self._uncounted += 1
             self._spread(faults)
             if not self._located and not self._active:
@@ -214,6 +253,7 @@ class Schedule:
         if self.phase is Phase.ACTIVE:
             self.measured_step_faults.append(faults - self._begun_faults)
             self.measured_step_ns.append(took_ns)
+            self._measured_laps.append(lap)
         self._settled += self.is_settling
         self._located += self.phase is Phase.LOCATED
         self._active += self.phase is Phase.ACTIVE
@@ -226,7 +266,7 @@ class Schedule:
         self._begun_faults, self._uncounted = faults, 0
 
     def _forget_early(self) -> None:
-        for counted in (self.reference_step_ns, self.reference_step_faults):
+        for counted in (self.reference_step_ns, self.reference_step_faults, self._reference_laps):
             del counted[: -self._kept]
 
     @property
@@ -249,3 +289,9 @@ class Schedule:
     @property
     def _took_long(self) -> bool:
         return self._recorded_ns > self._plan.limit_s * 1e9
+
+
+def _device_ns(laps: Sequence[Lap]) -> tuple[int, ...]:
+    """Nothing where no lap could be read."""
+    took = tuple(ended.ns_since(begun) if begun and ended else 0 for begun, ended in laps)
+    return took if any(took) else ()

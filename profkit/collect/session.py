@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
+from profkit.collect.detaching import detach, detachable
 from profkit.collect.guard import uncompiled
 from profkit.collect.kineto import QuietAllocator, let_forked_children_exit, quiet_log
 from profkit.collect.marks import open_mark
@@ -34,7 +35,12 @@ class Recording:
     def __init__(self, cuda: bool, shapes: bool = True) -> None:
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
         self._profiler = torch_profile(
-            activities=activities, record_shapes=shapes, profile_memory=True, with_stack=False
+            activities=activities,
+            record_shapes=shapes,
+            profile_memory=True,
+            with_stack=False,
+            experimental_config=_with_synchronisations() if cuda else None,
+            acc_events=True,
         )
         self.cuda = cuda
         self._allocator = QuietAllocator()
@@ -43,8 +49,12 @@ class Recording:
     def start(self) -> None:
         let_forked_children_exit()
         self._allocator.begin()
-        with quiet_log():
+        with quiet_log(), detachable() if self.cuda else nullcontext():
             self._profiler.start()
+        # Versions 2.10 to 2.12 warn each program that a profiler keeps no events of earlier cycles, unless it is told
+        # to (PyTorch 180387). Nothing but the start may see that: the stop would spend 40 us on each event.
+        if self._profiler.profiler is not None:
+            self._profiler.profiler.acc_events = False
 
     def begin_step(self, step: int) -> None:
         """Open the annotation of a step, by the name that the TensorBoard plugin looks for."""
@@ -63,7 +73,10 @@ class Recording:
             raise RuntimeError("the recording is lost: another profiler took its place, or another thread ends it")
         with open_mark(_STOP):  # what ends after this is cut off
             pass
-        self._profiler.stop()
+        with detachable() if self.cuda else nullcontext():
+            self._profiler.stop()
+            if self.cuda:
+                detach()
         self._allocator.end()
 
     def count_events(self) -> tuple[int, int]:
@@ -79,9 +92,10 @@ class Recording:
         # An event that never ended is said to have ended with the mark around it, to the nanosecond, or with all.
         return len(program), sum(_is_operator(event) for end, event in program if end > stopped or end in own)
 
-    def export(self, path: Path) -> None:
-        """Write the trace as plain JSON."""
+    def write(self, path: Path) -> None:
+        """Write the trace as plain JSON, and let go of what was recorded, which is much memory."""
         self._profiler.export_chrome_trace(str(path))
+        self._profiler.profiler = None
 
 
 @contextmanager
@@ -164,6 +178,16 @@ class ProfilerWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ours -= 1
+
+
+def _with_synchronisations() -> Any:
+    """Settings that make Kineto record CUDA's own synchronisations too: which stream waits for which, and how long a
+    thread waits for a stream. The class is private, and some of its settings warn from 2.14 on: where it refuses, or a
+    warning is an error, the trace does without."""
+    try:
+        return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    except (AttributeError, TypeError, Warning):
+        return None
 
 
 def _is_profiling() -> bool:

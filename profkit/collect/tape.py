@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import torch
 
-from profkit.collect.exporting import export
+from profkit.collect.exporting import export, write_plain
 from profkit.collect.marks import CollectorMarks, SaveMarks
 from profkit.collect.ranges import OpenRanges
 from profkit.collect.session import ProfilerWatch, Recording, another_profiler_runs, cuda_is_used
@@ -18,18 +19,20 @@ _ABOUT_AS_MUCH = 0.5
 
 
 class Tape:
-    """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler.
+    """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler. What was
+    recorded before, ``opening`` and ``located``, lies written in ``directory``.
 
     ``cut_operators_off`` says that the last stop came inside an operator, which must end before the next recording
     begins (see `profkit.collect.ranges`).
     """
 
-    def __init__(self, yield_to_program: Callable[[], None]) -> None:
-        self.opening: Recording | None = None
-        self.located: Recording | None = None
+    def __init__(self, directory: Path, yield_to_program: Callable[[], None]) -> None:
+        self.opening: IO[bytes] | None = None
+        self.located: IO[bytes] | None = None
         self.running: Recording | None = None
         self.cut_operators_off = False
         self.located_events = self._opening_events = 0
+        self._directory = directory
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
         self._saves = SaveMarks()
@@ -44,8 +47,8 @@ class Tape:
 
     def remove(self) -> None:
         self._watch.remove()
+        self._let_go_of_files()
         self.stop()
-        self.opening = self.located = None
 
     def start(self, cuda: bool | None = None) -> Recording:
         """Start a recording, by default with the GPU's side where the program has begun to use it.
@@ -84,15 +87,23 @@ class Tape:
             return 0
         events = self._look_through(stopped)
         if self.opening is None or events >= _ABOUT_AS_MUCH * self._opening_events:
-            self.opening, self._opening_events = stopped, events
+            written = write_plain(stopped, self._directory)
+            self.drop_opening()
+            self.opening, self._opening_events = written, events
         return events
+
+    def drop_opening(self) -> None:
+        """What was recorded first is no longer needed."""
+        if self.opening is not None:
+            self.opening.close()
+            self.opening = None
 
     def keep_located(self) -> None:
         """Stop what runs and keep it, to be exported with the measured steps."""
         stopped = self.stop()
         if stopped is not None:
             self.located_events = self._look_through(stopped)
-            self.located = stopped
+            self.located = write_plain(stopped, self._directory)
 
     def _look_through(self, stopped: Recording) -> int:
         events, cut_off = stopped.count_events()
@@ -113,16 +124,29 @@ class Tape:
             enable = getattr(torch.autograd, "_enable_record_function", None)
             if enable is not None:
                 enable(False)
-        self.running = self.opening = self.located = None
+        self.running = None
+        self._let_go_of_files()
 
     def lose(self) -> None:
         """Another thread records, which alone could stop what runs: leave it behind."""
         self._ranges.close_off()
         self.running = None
 
-    def export(self, directory: Path, unfinished_step: int | None = None) -> str | None:
+    def export(self, unfinished_step: int | None = None) -> str | None:
         """Write the opening, where it is still kept, else the steps; None where there is neither."""
         running = self.stop()
-        steps = [recording for recording in (self.located, running) if recording is not None]
+        last = None if running is None or self.opening else write_plain(running, self._directory)
+        steps = [trace for trace in (self.located, last) if trace is not None]
         chosen = [self.opening] if self.opening else steps
-        return export(chosen, directory, unfinished_step) if chosen else None
+        try:
+            return export(chosen, self._directory, unfinished_step) if chosen else None
+        finally:
+            self._let_go_of_files()
+            if last is not None:
+                last.close()
+
+    def _let_go_of_files(self) -> None:
+        self.drop_opening()
+        if self.located is not None:
+            self.located.close()
+            self.located = None

@@ -22,6 +22,7 @@ from torch.optim import optimizer
 from profkit.collect.frames import walk_up
 from profkit.collect.guard import Guard
 from profkit.collect.interrupts import MainThreadCall
+from profkit.collect.plan import EXPLICIT
 from profkit.collect.session import is_capturing
 from profkit.collect.steps import StepSignals
 from profkit.run import RUN_FILE, load_run, save
@@ -30,6 +31,7 @@ _SIGNAL = getattr(signal, "SIGUSR1", None)
 _SCHEDULER = "SLURM_JOB_ID"
 """Under this scheduler the signal is the usual notice of an end that is near, for which programs set handlers of their
 own later, some of them only where none is set: it is left alone."""
+_ANNOUNCED_LATE = "the program announced a step of its own when others had been recorded, and too few after that"
 
 
 class WindowRequests:
@@ -142,9 +144,14 @@ def note_window(first: Path, window: Path) -> None:
     save(first, RUN_FILE, replace(run, windows=(*run.windows, window.name)))
 
 
-def note_outdone(directory: Path) -> None:
-    """What was recorded there came too early; it is what there is, until something else takes its place."""
-    save(directory, RUN_FILE, replace(load_run(directory), was_outdone=True))
+def note_outdone(signal: str, directory: Path) -> None:
+    """What was recorded there came too early, before ``signal``; it is what there is, until something else takes its
+    place."""
+    run = load_run(directory)
+    if signal == EXPLICIT:
+        save(directory, RUN_FILE, replace(run, notes=(*run.notes, _ANNOUNCED_LATE)))
+    else:
+        save(directory, RUN_FILE, replace(run, was_outdone=True))
 
 
 def complete(directories: Sequence[Path], exit_status: int | None) -> None:

@@ -120,8 +120,13 @@ def find_rates(name: str) -> Rates | None:
 
 
 def rates_of(facts: Facts) -> Rates | None:
-    """What the recording's device does at most: of a GPU by its data sheet, of a CPU as measured where recorded."""
-    if not facts.device.present:
-        return facts.run.rates
+    """What the recording's device does at most: as it was measured on the machine that recorded, else of a GPU by its
+    data sheet."""
+    measured = facts.run.rates
     names = {name for name in facts.trace.recording.devices if name}
-    return find_rates(names.pop()) if len(names) == 1 else None
+    if not facts.device.present:
+        return None if measured is not None and measured.device == facts.run.device else measured  # a GPU's
+    if len(names) != 1:
+        return None
+    name = names.pop()
+    return measured if measured is not None and measured.device == name else find_rates(name)

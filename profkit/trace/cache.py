@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # imported where they are used: small traces need none of the
 CACHE = "PROFKIT_CACHE"
 """The environment variable that, set to 0, keeps such files from being read and written."""
 SUFFIX = ".profkit.npz"
-FORMAT = 2
+FORMAT = 3
 """To be raised with every change of what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
 """Of a smaller trace: some 10 MB of text, which take a tenth of a second to decode."""

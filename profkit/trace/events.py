@@ -46,6 +46,9 @@ class Category(IntEnum):
     COMPILED_CODE = 13
     """What `torch.compile` records around the code that it made: a run of it, and the way into one. The operators are
     those that the code calls."""
+    DEVICE_SYNC = 14
+    """That somebody waits for a device, by CUPTI's own account: ``Stream Wait Event``, ``Event Sync``, ``Stream Sync``,
+    ``Context Sync``. It stands on the stream that waits or is waited for (-1: all of the device) and is no work."""
 
 
 DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)

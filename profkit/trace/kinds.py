@@ -27,8 +27,10 @@ _CATEGORIES = {
     "gpu_memset": Category.MEMSET,
     "Memset": Category.MEMSET,
     "gpu_user_annotation": Category.DEVICE_ANNOTATION,
+    "cuda_sync": Category.DEVICE_SYNC,
 }
-ON_DEVICE = {name for name, kind in _CATEGORIES.items() if kind in (*DEVICE_WORK, Category.DEVICE_ANNOTATION)}
+_ON_STREAMS = (*DEVICE_WORK, Category.DEVICE_ANNOTATION, Category.DEVICE_SYNC)
+ON_DEVICE = {name for name, kind in _CATEGORIES.items() if kind in _ON_STREAMS}
 """The file's categories of events that stand on a stream, not on a thread."""
 _NO_WORK = ("", "Trace", "overhead", "cpu_instant_event", "external_correlation", "collective_comm", "cuda_sync",
             "cuda_event", "cuda_profiler_range", "xpu_sync", "xpu_scope_profiler", "__metadata")  # fmt: skip

@@ -1,6 +1,6 @@
 """What recording costs a program: beside bare torch.profiler where steps are recorded, beside nothing elsewhere.
 
-    python tests/benchmarks/bench_overhead.py [--rounds 30] [--windows 24] [--between 2000] [--threads 1]
+    python tests/benchmarks/bench_overhead.py [--rounds 30] [--windows 24] [--between 2000] [--threads 1] [--device cpu]
 
 Four programs, small ones first, in one process, by turns. **Recorded steps**: four with ``profkit.profile`` against
 four with torch.profiler and the same flags (operators and memory; no shapes, as in profkit's measured steps), each step
@@ -11,6 +11,9 @@ a row of its own, in milliseconds, and start and stop of the profilers are left 
 included, and those after its last, each against steps without any profiler. A round's ratio is that of two medians
 taken one after the other, and which of the two goes first changes from round to round; printed are the median of
 the rounds' ratios and its 95 % interval by bootstrap, as a Markdown table.
+
+With ``--device cuda`` the programs run on the GPU, and every step that is timed is waited for, under profkit and beside
+it alike; torch.profiler is detached after its steps, or it would slow down all that comes later.
 
 **A day with one window an hour** is simulated: one process, ``--windows`` recordings one after another, each asked for
 with SIGUSR1, and many unrecorded steps between them; what the process holds after each is printed. It is no day long.
@@ -40,6 +43,7 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
 import profkit
+from profkit.collect.detaching import detach, detachable
 from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
 from profkit.collect.subject import Subject
@@ -56,14 +60,19 @@ RESAMPLES = 2000
 Step = Callable[[], Tensor]
 
 
-def programs() -> Iterator[tuple[str, Step]]:
+def programs(device: str) -> Iterator[tuple[str, Step]]:
+    for name, model, batch in models():
+        yield name, training(model.to(device), batch.to(device))
+
+
+def models() -> Iterator[tuple[str, nn.Module, Tensor]]:
     torch.manual_seed(0)
-    yield "perceptron", training(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1)), torch.rand(32, 64))
+    yield "perceptron", nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1)), torch.rand(32, 64)
     layers = (nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.LazyLinear(1))
-    yield "convolutions", training(nn.Sequential(*layers), torch.rand(8, 3, 32, 32))
-    yield "transformer", training(nn.TransformerEncoderLayer(128, 4, 256, batch_first=True), torch.rand(8, 32, 128))
+    yield "convolutions", nn.Sequential(*layers), torch.rand(8, 3, 32, 32)
+    yield "transformer", nn.TransformerEncoderLayer(128, 4, 256, batch_first=True), torch.rand(8, 32, 128)
     layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
-    yield "six layers", training(nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), torch.rand(8, 64, 128))
+    yield "six layers", nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), torch.rand(8, 64, 128)
 
 
 def training(model: nn.Module, batch: Tensor) -> Step:
@@ -81,15 +90,28 @@ def training(model: nn.Module, batch: Tensor) -> Step:
 
 
 def timed(step: Step) -> int:
+    wait_for_gpu()
     begun = time.perf_counter_ns()
     step()
+    wait_for_gpu()
     return time.perf_counter_ns() - begun
+
+
+def wait_for_gpu() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def by_torch(step: Step) -> list[int]:
     """Steps inside torch.profiler, with the flags of profkit's measured ones."""
-    with torch_profile(activities=[ProfilerActivity.CPU], profile_memory=True):
-        return [timed(step) for _ in range(STEPS)]
+    on_gpu = torch.cuda.is_initialized()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with detachable():
+        with torch_profile(activities=activities, profile_memory=True):
+            took = [timed(step) for _ in range(STEPS)]
+        if on_gpu:
+            detach()
+    return took
 
 
 def by_profkit(step: Step, directory: Path, pauses: list[int]) -> list[int]:
@@ -158,7 +180,7 @@ def interval(values: list[float], seed: random.Random) -> tuple[float, float]:
     return medians[round(0.025 * RESAMPLES)], medians[round(0.975 * RESAMPLES) - 1]
 
 
-def print_overhead(rounds: int, directory: Path) -> None:
+def print_overhead(rounds: int, device: str, directory: Path) -> None:
     pauses: list[int] = []
 
     def recorded(step: Step) -> list[int]:
@@ -173,7 +195,7 @@ def print_overhead(rounds: int, directory: Path) -> None:
     print("| program | steps | ratio | 95 % interval | goal: at most |")
     print("|---|---|---|---|---|")
     seed = random.Random(0)
-    for name, step in programs():
+    for name, step in programs(device):
         pauses.clear()
         for _ in range(20):
             step()
@@ -189,8 +211,8 @@ def print_overhead(rounds: int, directory: Path) -> None:
         print(f"| {name} | pause between recorded steps | {pause} | |")
 
 
-def print_memory(windows: int, between: int, directory: Path) -> None:
-    _, step = next(programs())
+def print_memory(windows: int, between: int, device: str, directory: Path) -> None:
+    _, step = next(programs(device))
     held = []
     with profkit.profile(directory / "first", limit_s=5.0) as recording:
         for window in range(windows):
@@ -215,16 +237,19 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=24)
     parser.add_argument("--between", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # torch.profiler writes a line of its own for each start and stop
     torch.set_num_threads(options.threads)
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs" if hasattr(os, "getloadavg") else ""
-    print(f"Python {platform.python_version()}, torch {torch.__version__}, {options.threads} thread(s), {load}\n")
+    place = "CPU" if options.device == "cpu" else torch.cuda.get_device_name()
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    print(f"{place}, {versions}, {options.threads} thread(s), {load}\n")
     with tempfile.TemporaryDirectory() as temporary:
         if options.rounds:
-            print_overhead(options.rounds, Path(temporary) / "run")
+            print_overhead(options.rounds, options.device, Path(temporary) / "run")
         if options.windows:
-            print_memory(options.windows, options.between, Path(temporary))
+            print_memory(options.windows, options.between, options.device, Path(temporary))
 
 
 if __name__ == "__main__":

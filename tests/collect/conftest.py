@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from profkit.collect.exporting import export
 from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
 from profkit.collect.sampler import Sampler
 from profkit.collect.session import Recording
-from tests.collect.reading import Event, read_events
+from tests.collect.reading import Event, export_whole, read_events
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def recorded(tmp_path: Path) -> Callable[[Callable[[], Any]], list[Event]]:
             action()
         finally:
             recording.stop()
-        export([recording], tmp_path)
+        export_whole([recording], tmp_path)
         return read_events(tmp_path)
 
     return record

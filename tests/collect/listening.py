@@ -21,7 +21,7 @@ class Listener:
         self.ends: list[bool] = []
         self.errors: list[BaseException] = []
         self.committed = self.deaf = self.lets_pass = False
-        self.passed = 0
+        self.passed = self.outdone_times = 0
         self.missed: list[str] = []
         self.is_elsewhere = False
         self.signals = StepSignals(self, Guard(self.errors.append))
@@ -39,6 +39,9 @@ class Listener:
 
     def is_committed(self) -> bool:
         return self.committed
+
+    def outdone(self) -> None:
+        self.outdone_times += 1
 
     def end_step(self, is_first: bool) -> None:
         torch.ops.aten.neg(torch.ones(1))

@@ -1,12 +1,16 @@
-"""Reading what a recording left, with nothing but the standard library."""
+"""Reading what a recording left, with little but the standard library."""
 
 from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from profkit.collect.exporting import export, write_plain
+from profkit.collect.session import Recording
 from profkit.marks import LINE_MARK
 
 Event = dict[str, Any]
@@ -17,6 +21,13 @@ def read_events(directory: Path) -> list[Event]:
     (trace,) = directory.glob("*.pt.trace.json.gz")
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     return sorted((event for event in events if event.get("ph") == "X"), key=lambda event: event["ts"])
+
+
+def export_whole(recordings: Sequence[Recording], directory: Path, unfinished_step: int | None = None) -> str:
+    """Write stopped recordings as one trace; its name."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(write_plain(recording, directory)) for recording in recordings]
+        return export(files, directory, unfinished_step)
 
 
 def read_json(directory: Path, file: str) -> Any:

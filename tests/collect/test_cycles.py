@@ -94,7 +94,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("profkit.collect.recorder.time", clock)
+    for reader in ("recorder", "device_moments"):
+        monkeypatch.setattr(f"profkit.collect.{reader}.time", clock)
     return clock
 
 

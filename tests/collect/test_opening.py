@@ -29,7 +29,7 @@ def tensor_that_lived_during(look: Callable[[], object]) -> object:
 @pytest.mark.parametrize("limit_s", [60.0, 0.0])
 def test_nothing_of_the_program_lives_longer_because_its_opening_was_looked_at(limit_s: float, tmp_path: Path) -> None:
     """A frame that refers to itself, and to its callers, would wait for the garbage collector with all they hold."""
-    tape, tracer = Tape(lambda: None), LineTracer(UserFiles((tmp_path,)))
+    tape, tracer = Tape(tmp_path, lambda: None), LineTracer(UserFiles((tmp_path,)))
     opening = Opening(tape, tracer, limit_s, lambda: 0)
     opening.begin()
     try:

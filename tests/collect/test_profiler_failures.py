@@ -96,7 +96,7 @@ def test_a_full_disk_costs_the_recording_only(
     def fail(recording: Recording, path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Recording, "export", fail)
+    monkeypatch.setattr(Recording, "write", fail)
     with profile(tmp_path, wait=0, warmup=0, active=1) as recording:
         losses = train(6, recording)
     assert losses == train(6)

@@ -137,8 +137,8 @@ class Stops(torch.autograd.Function):
         return gradient, None
 
 
-def test_the_tape_knows_whether_its_last_stop_cut_an_operator_off() -> None:
-    tape = Tape(lambda: None)
+def test_the_tape_knows_whether_its_last_stop_cut_an_operator_off(tmp_path: Path) -> None:
+    tape = Tape(tmp_path, lambda: None)
     tape.start()
     Stops.apply(torch.ones(2), tape)
     assert tape.cut_operators_off

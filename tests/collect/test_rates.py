@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from profkit.collect import rates as module
+from profkit.collect.profiler import profile
 from profkit.collect.rates import cache_file, keep_rates, measure_rates, read_rates
 from profkit.processor import processor_name
-from profkit.run import Rates
+from profkit.run import Rates, load_run
+from tests.collect.training import train
 
 KEPT = Rates(processor_name(), 1e10, {"float64": 1e10, "float32": 2e10})
 
@@ -130,3 +133,57 @@ def test_this_machine_is_measured_for_real(monkeypatch: pytest.MonkeyPatch) -> N
     assert {"float64", "float32"} <= set(rates.products)
     assert min(rates.products.values()) > 1e6
     assert msgspec.json.decode(json.dumps(msgspec.to_builtins(rates)), type=Rates) == rates
+
+
+class Event:
+    """A device that takes two milliseconds for whatever lies between two of its events."""
+
+    recorded = 0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        Event.recorded += 1
+        self.number = Event.recorded
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, later: Event) -> float:
+        return 2.0 * (later.number - self.number)
+
+
+@pytest.mark.parametrize(("capability", "has_tf32"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_a_gpu_is_measured_by_its_own_events(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], has_tf32: bool
+) -> None:
+    """Here with the tensors on the host: the device's clock is what counts."""
+    monkeypatch.setattr(module, "_SIDE", {"cuda": 8})
+    monkeypatch.setattr(module, "_COPY_BYTES", {"cuda": 4096})
+    monkeypatch.setattr(module.torch.cuda, "Event", Event)
+    monkeypatch.setattr(module.torch.cuda, "get_device_name", lambda: "NVIDIA T1000")
+    monkeypatch.setattr(module.torch.cuda, "get_device_capability", lambda: capability)
+    rates = measure_rates("cuda", place="cpu")
+    assert rates.device == "NVIDIA T1000"
+    assert rates.bandwidth == pytest.approx(2 * 4096 / 0.002)
+    assert set(rates.products) == {"float64", "float32", "bfloat16", "float16", *(["tf32"] if has_tf32 else [])}
+    assert list(rates.products.values()) == pytest.approx([2 * 8**3 / 0.002] * len(rates.products))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_tf32_is_as_the_process_left_it(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = SimpleNamespace(allow_tf32=before)
+    monkeypatch.setattr(module.torch.backends.cuda, "matmul", settings)
+    assert [module._with_tf32(lambda: settings.allow_tf32, allowed) for allowed in (True, False)] == [True, False]
+    assert settings.allow_tf32 is before
+
+
+def test_the_rates_of_the_gpu_that_a_program_used_are_the_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Rates("NVIDIA T1000", 1.6e11, {"float32": 2.5e12})
+    monkeypatch.setattr("profkit.collect.archive.cuda_is_used", lambda: True)
+    monkeypatch.setattr("profkit.collect.archive.read_rates", {"cuda": gpu}.get)
+    with profile(tmp_path / "run", wait=1, warmup=1, active=1) as recording:
+        train(6, recording)
+    assert load_run(tmp_path / "run").rates == gpu

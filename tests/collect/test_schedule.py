@@ -47,6 +47,9 @@ def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
     assert schedule.counted == {
         "reference_step_ns": (10, 10),
         "later_step_ns": (),
+        "reference_step_device_ns": (),
+        "later_step_device_ns": (),
+        "measured_step_device_ns": (),
         "reference_step_faults": (2, 5),
         "measured_step_faults": (3, 4),
     }

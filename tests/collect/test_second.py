@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from profkit.collect import opening, second
 from profkit.collect.profiler import profile
 from profkit.collect.sampler import Sampler
 from profkit.run import find_trace, load_live, load_run
-from tests.collect.reading import read_events, steps_of
+from tests.collect.reading import is_inside, read_events, steps_of
 
 ROUND = 40
 """Calls of the model before each step of the optimizer: more than are timed after a recording."""
@@ -44,7 +45,7 @@ class Player:
             torch.ones(1).neg()
 
     def play(self, calls: int = ROUND) -> torch.Tensor:
-        return torch.stack([self.model(torch.ones(1, 8)).sum() for _ in range(calls)]).sum()
+        return torch.stack([torch.zeros(()), *(self.model(torch.ones(1, 8)).sum() for _ in range(calls))]).sum()
 
     def learn(self) -> None:
         self.optimizer.zero_grad()
@@ -63,7 +64,7 @@ def test_the_optimizers_steps_take_the_place_of_calls_of_the_model(tmp_path: Pat
             player.learn()
     run = load_run(tmp_path)
     assert (run.step_signal, run.window, run.was_outdone) == ("optimizer", 2, False)
-    assert second.ANEW in run.notes
+    assert second.ANEW["optimizer"] in run.notes
     assert [path.name for path in tmp_path.glob("*.pt.trace.json.gz")] == [run.trace]
     events = read_events(tmp_path)
     assert len(steps_of(events)) == 3
@@ -110,6 +111,109 @@ def test_an_optimizer_that_steps_long_after_is_left_alone(tmp_path: Path, monkey
             player.learn()
     run = load_run(tmp_path)
     assert (run.step_signal, run.was_outdone) == ("forward", False)
+
+
+CALLS = 64
+"""Calls of the model in each step that the program announces."""
+
+
+class Generator(Player):
+    """Calls its model many times in each step, and says where these end."""
+
+    def generate(self, recording: profile, steps: int) -> None:
+        for _ in range(steps):
+            self.play(CALLS)
+            recording.step()
+
+
+def assert_steps_are_the_programs(directory: Path, notes: str | None) -> None:
+    run = load_run(directory)
+    assert run.step_signal == "step()"
+    assert [note for note in run.notes if note in second.ANEW.values()] == ([] if notes is None else [notes])
+    assert [path.name for path in directory.glob("*.pt.trace.json.gz")] == [run.trace]
+    events = read_events(directory)
+    steps = steps_of(events)
+    assert len(steps) == 3
+    calls = [event for event in events if event.get("name") == "aten::linear"]
+    assert [sum(is_inside(call, step) for call in calls) for step in steps.values()] == [CALLS] * 3
+
+
+@pytest.mark.parametrize("calls", [0, 2, 5, 10, ROUND], ids=["waiting", "located", "amid", "after", "over"])
+def test_steps_that_the_program_announces_take_the_place_of_calls_of_the_model(tmp_path: Path, calls: int) -> None:
+    """However far the recording of these came, here before the first announced step began."""
+    player = Generator()
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        player.wait_until_calls_are_steps()
+        player.play(calls)
+        recording.step()
+        player.generate(recording, 8)
+    assert_steps_are_the_programs(tmp_path, second.ANEW["step()"] if calls > 1 else None)
+
+
+def test_a_program_that_announces_its_steps_from_the_start_has_no_others(tmp_path: Path) -> None:
+    player = Generator()
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        player.wait_until_calls_are_steps()
+        player.generate(recording, 8)
+    assert_steps_are_the_programs(tmp_path, second.ANEW["step()"])
+
+
+def test_announced_steps_take_the_place_of_many_steps_of_the_optimizer(tmp_path: Path) -> None:
+    player = Player()
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        for _ in range(8):
+            for _ in range(12):
+                player.optimizer.zero_grad()
+                player.play(2).backward()
+                player.optimizer.step()
+            recording.step()
+    assert load_run(tmp_path).step_signal == "step()"
+    events = read_events(tmp_path)
+    assert sum(event.get("name") == "aten::linear" for event in events) == 3 * 12 * 2
+
+
+def test_announced_steps_outdo_those_of_an_optimizer_that_outdid_others(tmp_path: Path) -> None:
+    player = Generator()
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        player.wait_until_calls_are_steps()
+        player.play()
+        for _ in range(20):
+            player.learn()
+        assert load_run(tmp_path).step_signal == "optimizer"
+        player.generate(recording, 8)
+    assert_steps_are_the_programs(tmp_path, second.ANEW["step()"])
+
+
+def test_what_was_recorded_first_stands_where_too_few_steps_were_announced(tmp_path: Path) -> None:
+    player = Generator()
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        player.wait_until_calls_are_steps()
+        player.generate(recording, 2)
+    run = load_run(tmp_path)
+    assert (run.step_signal, run.was_outdone) == ("forward", False)
+    assert any(note.startswith("the program announced a step of its own when others") for note in run.notes)
+    assert len(steps_of(read_events(tmp_path))) == 3
+
+
+def test_a_chosen_signal_is_not_outdone_by_announced_steps(tmp_path: Path) -> None:
+    player = Generator()
+    with profile(tmp_path, wait=1, warmup=1, active=2, steps_from="forward") as recording:
+        player.generate(recording, 8)
+    assert load_run(tmp_path).step_signal == "forward"
+
+
+def test_an_announced_step_on_another_thread_begins_nothing(tmp_path: Path) -> None:
+    player = Generator()
+    with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
+        player.wait_until_calls_are_steps()
+        player.play()
+        assert recording.is_over
+        other = threading.Thread(target=recording.step)
+        other.start()
+        other.join()
+        assert recording.is_over
+        recording.step()
+        assert not recording.is_over
 
 
 def test_a_signal_that_was_asked_for_is_not_outdone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,17 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from profkit.collect.exporting import export
 from profkit.collect.session import (
     ProfilerWatch,
     Recording,
+    _with_synchronisations,
     another_profiler_runs,
     is_capturing,
     pause_marked,
     when_cuda_starts,
 )
 from profkit.errors import RunDirectoryError
-from tests.collect.reading import read_events, steps_of
+from tests.collect.reading import export_whole, read_events, steps_of
 
 _PLUGIN_PATTERN = re.compile(r"^(.*?)(\.\d+)?\.pt\.trace\.json(?:\.gz)?$")
 """What torch-tb-profiler 0.4.3 takes for a worker's trace (torch_tb_profiler/consts.py)."""
@@ -44,7 +45,7 @@ def record_steps(count: int, finish_last: bool = True, shapes: bool = True) -> R
 
 
 def test_the_trace_is_the_only_file_left_and_has_the_name_that_tensorboard_looks_for(tmp_path: Path) -> None:
-    name = export([record_steps(1)], tmp_path)
+    name = export_whole([record_steps(1)], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     match = _PLUGIN_PATTERN.match(name)
     assert match
@@ -54,7 +55,7 @@ def test_the_trace_is_the_only_file_left_and_has_the_name_that_tensorboard_looks
 
 
 def test_steps_shapes_and_memory_are_recorded(tmp_path: Path) -> None:
-    export([record_steps(2)], tmp_path)
+    export_whole([record_steps(2)], tmp_path)
     events = read_events(tmp_path)
     assert sorted(steps_of(events)) == [0, 1]
     addition = next(event for event in events if event["name"] == "aten::add")
@@ -64,24 +65,15 @@ def test_steps_shapes_and_memory_are_recorded(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_step_is_kept_but_not_as_a_step(tmp_path: Path) -> None:
-    export([record_steps(11, finish_last=False)], tmp_path, unfinished_step=10)
+    export_whole([record_steps(11, finish_last=False)], tmp_path, unfinished_step=10)
     events = read_events(tmp_path)
     assert sorted(steps_of(events)) == list(range(10))
     assert [event["name"] for event in events if event["name"] == "profkit.remainder"] == ["profkit.remainder"]
 
 
-def test_an_earlier_recording_can_be_exported_after_a_later_one(tmp_path: Path) -> None:
-    first, second = record_steps(1), record_steps(3)
-    for recording, steps in ((first, 1), (second, 3)):
-        directory = tmp_path / str(steps)
-        directory.mkdir()
-        export([recording], directory)
-        assert len(steps_of(read_events(directory))) == steps
-
-
 def test_recordings_that_follow_each_other_are_joined_into_one_trace(tmp_path: Path) -> None:
     recordings = [record_steps(2), record_steps(3, shapes=False)]
-    name = export(recordings, tmp_path)
+    name = export_whole(recordings, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     trace = json.loads(gzip.decompress((tmp_path / name).read_bytes()))
     assert trace["record_shapes"] == 1
@@ -99,13 +91,13 @@ def test_the_pause_is_marked(tmp_path: Path) -> None:
     with pause_marked():
         torch.rand(1)
     recording.stop()
-    export([recording], tmp_path)
+    export_whole([recording], tmp_path)
     assert [event["cat"] for event in read_events(tmp_path) if event["name"] == "profkit.pause"] == ["user_annotation"]
 
 
 def test_a_directory_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="absent"):
-        export([record_steps(1)], tmp_path / "absent")
+        export_whole([record_steps(1)], tmp_path / "absent")
 
 
 def test_a_trace_that_the_full_disk_cut_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +108,7 @@ def test_a_trace_that_the_full_disk_cut_off_is_refused(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(profile, "export_chrome_trace", write_half)
     with pytest.raises(RunDirectoryError, match="is the disk full"):
-        export([recording], tmp_path)
+        export_whole([recording], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -226,3 +218,58 @@ def test_kineto_is_not_the_reason_for_a_line_on_stderr(capfd: pytest.CaptureFixt
     record_steps(1)
     sys.stderr.flush()
     assert capfd.readouterr().err == ""
+
+
+def test_no_warning_of_cycles_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2.10 to 2.12, which warn whoever starts a profiler that is not told to keep events. The program's own
+    profilers are not kept from warning it."""
+    prepare = profile.prepare_trace
+
+    def prepare_and_warn(started: Any) -> None:
+        prepare(started)
+        if not started.acc_events:
+            warnings.warn("Profiler clears events at the end of each cycle", UserWarning, stacklevel=2)
+
+    monkeypatch.setattr(profile, "prepare_trace", prepare_and_warn)
+    record_steps(1)
+    with pytest.warns(UserWarning, match="clears events"), profile(activities=[ProfilerActivity.CPU]):
+        pass
+
+
+def test_no_event_is_looked_at_when_a_recording_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(torch.autograd.profiler.profile, "_ensure_function_events", looked.append)
+    record_steps(1)
+    assert looked == []
+
+
+def test_synchronisations_are_recorded_where_cuda_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, bool]] = []
+    made: list[Any] = []
+    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", lambda **options: asked.append(options) or "it")
+    monkeypatch.setattr("profkit.collect.session.torch_profile", lambda **options: made.append(options))
+    Recording(cuda=False)
+    assert asked == []
+    Recording(cuda=True)
+    assert asked == [{"enable_cuda_sync_events": True}]
+    assert [options["experimental_config"] for options in made] == [None, "it"]
+
+
+def test_this_version_can_record_synchronisations() -> None:
+    with profile(activities=[ProfilerActivity.CPU], experimental_config=_with_synchronisations()) as recording:
+        torch.ones(1)
+    assert recording.events()
+
+
+@pytest.mark.parametrize("refusal", [AttributeError, TypeError, DeprecationWarning])
+def test_a_version_that_cannot_record_synchronisations_records_the_rest(
+    monkeypatch: pytest.MonkeyPatch, refusal: type[Exception]
+) -> None:
+    def refuse(**_: object) -> None:
+        raise refusal
+
+    made: list[Any] = []
+    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", refuse)
+    monkeypatch.setattr("profkit.collect.session.torch_profile", lambda **options: made.append(options))
+    Recording(cuda=True)
+    assert made[0]["experimental_config"] is None

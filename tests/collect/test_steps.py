@@ -160,12 +160,33 @@ def test_the_programs_own_word_wins_over_the_optimizer(listener: Listener) -> No
 def test_once_steps_are_recorded_no_other_signal_counts(listener: Listener) -> None:
     optimizer = make_optimizer()
     with listener.on() as signals:
+        signals.give(EXPLICIT)
+        listener.committed = True
+        optimizer.step()
+        signals.give(EXPLICIT)
+    assert listener.ends == [True, False]
+    assert (signals.name, listener.outdone_times) == (EXPLICIT, 0)
+
+
+def test_an_announced_step_outdoes_others_that_are_recorded(listener: Listener) -> None:
+    optimizer = make_optimizer()
+    with listener.on() as signals:
         optimizer.step()
         listener.committed = True
         signals.give(EXPLICIT)
-        optimizer.step()
-    assert listener.ends == [True, False]
-    assert signals.name == "optimizer"
+    assert (listener.ends, listener.outdone_times, signals.outdone_by) == ([True], 1, EXPLICIT)
+
+
+@pytest.mark.parametrize(("is_replacement", "times"), [(True, 1), (False, 0)])
+def test_a_chosen_signal_is_outdone_only_where_nobody_chose_it(
+    listener: Listener, is_replacement: bool, times: int
+) -> None:
+    listener.signals.install(has_begun=True, chosen="optimizer", is_replacement=is_replacement)
+    try:
+        listener.signals.give(EXPLICIT)
+    finally:
+        listener.signals.remove()
+    assert (listener.ends, listener.outdone_times) == ([], times)
 
 
 def test_a_signal_that_is_not_heard_leaves_no_trace(listener: Listener) -> None:
@@ -220,7 +241,7 @@ def test_an_error_of_the_signals_never_reaches_the_program(listener: Listener, m
     def break_down(*_: object) -> Any:
         raise RuntimeError("no description today")
 
-    monkeypatch.setattr("profkit.collect.steps._describe_optimizer", break_down)
+    monkeypatch.setattr("profkit.collect.optimizer_steps._describe_optimizer", break_down)
     monkeypatch.setattr("profkit.collect.batches._describe_loader", break_down)
     with listener.on():
         make_optimizer().step()

@@ -119,6 +119,17 @@ def test_a_recording_with_kernels_has_the_rates_of_the_gpu_that_it_names():
     assert rates_of(_facts("")) is None
 
 
+def test_what_was_measured_on_the_recorded_gpu_takes_the_place_of_its_data_sheet():
+    measured = Rates("Tesla T4", 2.6e11, {"float32": 4e12, "tf32": 4e12, "float16": 2.4e13})
+    assert rates_of(_facts("Tesla T4", run=Run(rates=measured))) == measured
+    assert rates_of(_facts("NVIDIA A10", run=Run(rates=measured))) == find_rates("NVIDIA A10")
+
+
+def test_what_was_measured_on_a_gpu_tells_nothing_of_the_host():
+    measured = Rates("Tesla T4", 2.6e11, {"float32": 4e12})
+    assert rates_of(_facts("Tesla T4", on_device=False, run=Run(device="Tesla T4", rates=measured))) is None
+
+
 def test_a_recording_of_the_host_alone_has_what_was_measured_there():
     measured = Rates("cpu", 1e10, {"float32": 1e11})
     assert rates_of(_facts(on_device=False, run=Run(rates=measured))) == measured

@@ -14,6 +14,8 @@ from profkit.trace.event_text import EventText
 from profkit.trace.events import NONE, Category
 from tests.traces import (
     annotation,
+    device_sync,
+    facts_of,
     json_of,
     kernel,
     mark,
@@ -187,6 +189,24 @@ def test_lanes_carry_the_names_of_their_threads():
 def test_a_stream_and_a_thread_of_the_same_number_are_two_lanes():
     trace = trace_of([op("aten::mul", 0, 10, tid=7), {**kernel("multiply", 4, 8, stream=7), "pid": 1}])
     assert [lane.on_device for lane in trace.lanes] == [False, True]
+
+
+def test_synchronisations_by_cuptis_account_stand_on_their_streams_and_are_no_work():
+    facts = facts_of([
+        op("aten::mul", 0, 20),
+        runtime("cudaLaunchKernel", 2, 1, correlation=4), kernel("multiply", 10, 8, correlation=4),
+        runtime("cudaStreamWaitEvent", 4, 1, correlation=5),
+        device_sync("Stream Wait Event", 4, 1, correlation=5, stream=20),
+        runtime("cudaDeviceSynchronize", 6, 14, correlation=6),
+        device_sync("Context Sync", 7, 13, correlation=6, stream=-1),
+    ])  # fmt: skip
+    trace = facts.trace
+    rows = rows_named(trace, "Stream Wait Event", "Context Sync")
+    assert [Category(trace.events.category[row]) for row in rows] == [Category.DEVICE_SYNC] * 2
+    assert [trace.lanes[trace.events.lane[row]].thread for row in rows] == ["20", "-1"]
+    assert all(trace.lanes[trace.events.lane[row]].on_device for row in rows)
+    assert facts.device.busy.total_ns == 8_000
+    assert facts.device.work.tolist() == rows_named(trace, "multiply")
 
 
 @pytest.mark.parametrize("thread", ["main", -17, 2**40, 2**70, None, 1.5])
