@@ -225,6 +225,19 @@ class Run:
     schema: str = "profkit.run/1"
 
 
+def unprofiled_steps(run: Run, bound_by: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How long the steps took that passed with no profiler on, and those after them, in nanoseconds.
+
+    By the GPU's events where these were read, else by the host's clock. Of steps that a GPU bounds (``bound_by`` is
+    ``device``) that tells no more than how long they took to launch: then there are none.
+    """
+    if any(run.reference_step_device_ns):
+        first, later = (tuple(ns for ns in steps if ns) for steps in
+                        (run.reference_step_device_ns, run.later_step_device_ns))  # fmt: skip
+        return first, later
+    return ((), ()) if bound_by == "device" else (run.reference_step_ns, run.later_step_ns)
+
+
 def default_directory(target: str, root: Path = Path("traces")) -> Path:
     """``traces/<target>/<time>``: one new directory per run, as the TensorBoard tab needs."""
     stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(target).name) or "run"

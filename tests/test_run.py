@@ -8,7 +8,7 @@ import pytest
 
 from profkit import run
 from profkit.errors import RunDirectoryError, UnreadableInput
-from profkit.run import CallSite, Host, LiveHolder, LiveSample, LoaderUse, LoadSample, Run
+from profkit.run import CallSite, Host, LiveHolder, LiveSample, LoaderUse, LoadSample, Run, unprofiled_steps
 
 
 def test_a_new_directory_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -76,3 +76,18 @@ def test_the_newest_trace_of_a_directory_is_found(tmp_path: Path) -> None:
     found = run.find_trace(tmp_path)
     assert found is not None
     assert found.name == "new.pt.trace.json"
+
+
+@pytest.mark.parametrize(
+    ("device_ns", "bound_by", "expected"),
+    [
+        ((), None, ((10, 12), (11,))),
+        ((), "host", ((10, 12), (11,))),
+        ((), "device", ((), ())),
+        ((600, 0), "device", ((600,), ())),
+        ((600, 620), "host", ((600, 620), ())),
+    ],
+)
+def test_steps_without_a_profiler_are_timed_by_the_device_where_it_was_asked(device_ns, bound_by, expected):
+    run = Run(reference_step_ns=(10, 12), later_step_ns=(11,), reference_step_device_ns=device_ns)
+    assert unprofiled_steps(run, bound_by) == expected

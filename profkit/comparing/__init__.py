@@ -49,7 +49,7 @@ def compare(before: Sequence[Recorded], after: Sequence[Recorded]) -> Comparison
 
 def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], differences: Sequence[Difference]) -> StepTime:
     """From the steps that no profiler slowed where every run has some, else from the recorded ones."""
-    unprofiled = all(run.run.reference_step_ns for run in (*before, *after))
+    unprofiled = all(run.unprofiled_ns for run in (*before, *after))
     one, other = ([_times(run, unprofiled) for run in side] for side in (before, after))
     alike = same_settings(differences)
     by_chance = not _took_turns(before, after)
@@ -65,7 +65,7 @@ def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], difference
 
 
 def _times(run: Recorded, unprofiled: bool) -> tuple[int, ...]:
-    return run.run.reference_step_ns + run.run.later_step_ns if unprofiled else run.measured_ns
+    return run.unprofiled_ns if unprofiled else run.measured_ns
 
 
 def _took_turns(before: Sequence[Recorded], after: Sequence[Recorded]) -> bool:

@@ -50,7 +50,7 @@ def counted_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> Cou
             more_ns = (b.calls - a.calls) * (a.median_ns + b.median_ns) / (a.calls + b.calls)
             net_ns += more_ns
             moved_ns += abs(more_ns)
-    step_ns = float(np.median([np.median(run.run.reference_step_ns or run.measured_ns) for run in before]))
+    step_ns = float(np.median([np.median(run.unprofiled_ns or run.measured_ns) for run in before]))
     doubt_ns = _DOUBT * moved_ns + unknown_ns
     return CountedChange(*(_log_ratio(ns / step_ns) for ns in (net_ns, net_ns - doubt_ns, net_ns + doubt_ns)))
 

@@ -16,7 +16,7 @@ from profkit.derive.places import call_site
 from profkit.diagnosing import diagnose, read_facts
 from profkit.errors import UnreadableInput
 from profkit.findings import Diagnosis
-from profkit.run import CallSite, Run, find_trace
+from profkit.run import CallSite, Run, find_trace, unprofiled_steps
 from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -62,6 +62,12 @@ class Recorded:
     calls: Mapping[CallKey, Work]
     shapes: Mapping[str, frozenset[str]]
     disturbance: float
+
+    @property
+    def unprofiled_ns(self) -> tuple[int, ...]:
+        """How long the steps took that passed with no profiler on; empty where nothing tells."""
+        first, later = unprofiled_steps(self.run, self.diagnosis.timing.bound_by)
+        return first + later
 
 
 def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:

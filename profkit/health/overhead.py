@@ -7,8 +7,9 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.intervals import union
 from profkit.health.window import window_ns
+from profkit.savings.step_time import step_time
 from profkit.trace.events import Category
-from profkit.trace.values import distinct, median
+from profkit.trace.values import distinct
 from profkit.units import format_share
 
 _NOTABLE_SLOWDOWN = 0.25
@@ -18,13 +19,13 @@ _OWN_WORK = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Reso
 
 
 def check_slowdown(facts: Facts) -> str | None:
-    reference = facts.run.reference_step_ns
-    if not reference:
+    time = step_time(facts)
+    if time.source != "measured" or not time.unrecorded_ns:
         return None
-    overhead = facts.steps.median_ns / median(reference) - 1
+    overhead = time.recorded_ns / time.unrecorded_ns - 1
     if overhead < _NOTABLE_SLOWDOWN:
         return None
-    excess_ns = (facts.steps.median_ns - median(reference)) * facts.steps.measured_count
+    excess_ns = (time.recorded_ns - time.unrecorded_ns) * facts.steps.measured_count
     if facts.overhead.total_ns < excess_ns / 2:
         return (
             f"the recorded steps took {format_share(overhead)} longer than those without the profiler, whose own work "

@@ -44,6 +44,8 @@ from profkit.derive.steps import compiling
 from profkit.findings import Kind, Severity
 from profkit.marks import GC_MARK, SAVE_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.run import unprofiled_steps
+from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_share
@@ -108,7 +110,8 @@ def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
 def _find_slow(facts: Facts) -> _Slow | None:
     """None where no step stands out; raises `CannotLook` where too few steps were timed."""
     steps = facts.steps
-    without = np.asarray(facts.run.reference_step_ns[_BESIDE_RECORDING:], dtype=np.float64)
+    timed_ns = unprofiled_steps(facts.run, step_time(facts).bound_by)[0]
+    without = np.asarray(timed_ns[_BESIDE_RECORDING:], dtype=np.float64)
     chosen = np.flatnonzero(steps.measured)[0 if len(without) else 1 :]
     recorded = steps.duration_ns[chosen].astype(np.float64)
     if len(without) + len(recorded) < _LEAST_STEPS:
@@ -172,7 +175,8 @@ def _page_faults(facts: Facts, at: Rows) -> str:
     """Empty where new memory does not explain the slow steps."""
     run = facts.run
     faults = np.asarray(run.reference_step_faults[_BESIDE_RECORDING:], dtype=np.float64)
-    took_ns = np.asarray(run.reference_step_ns[_BESIDE_RECORDING:], dtype=np.float64)
+    timed_ns = unprofiled_steps(run, step_time(facts).bound_by)[0]
+    took_ns = np.asarray(timed_ns[_BESIDE_RECORDING:], dtype=np.float64)
     if not at.size or not run.page_fault_ns or len(faults) != len(took_ns):
         return ""
     more_ns = (faults[at] - median(faults)).sum() * run.page_fault_ns

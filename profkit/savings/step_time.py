@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.run import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
 from profkit.trace.events import Category
@@ -54,12 +55,15 @@ def step_time(facts: Facts) -> StepTime:
 def _tell(facts: Facts) -> StepTime:
     steps, run = facts.steps, facts.run
     recorded_ns = steps.median_ns
-    reference_ns = int(median(run.reference_step_ns)) if run.reference_step_ns else None
+    timed_ns = unprofiled_steps(run, None)[0]
+    reference_ns = int(median(timed_ns)) if timed_ns else None
     if not facts.device.present:
         return StepTime(recorded_ns, reference_ns, None if reference_ns is None else "measured")
     device_ns = min(steps.per_step_ns(device_alone_ns(facts)), recorded_ns)
     unrecorded_ns, source, factor = None, None, 1.0
-    if reference_ns is not None:
+    if any(run.reference_step_device_ns):
+        unrecorded_ns, source = reference_ns, "measured"
+    elif reference_ns is not None:
         # Steps that nobody waits for are timed by their launches: the device may need longer.
         unrecorded_ns, source, factor = max(reference_ns, device_ns), "measured", _ATTACHED
     elif len(facts.overhead.start_ns):
