@@ -7,7 +7,7 @@ import pytest
 
 from profkit.derive.distortion import _water_level
 from profkit.run import Run
-from tests.traces import facts_of, memory, op, pause, step
+from tests.traces import facts_of, kernel, memory, op, pause, python, runtime, step
 
 
 def _overhead(events, *reference_us: int) -> list[tuple[int, int]]:
@@ -91,3 +91,48 @@ def test_the_level_fills_what_is_wanted_to_the_nanosecond(wanted):
     room, weight = np.array([30, 1, 10, 20], dtype=np.int64), np.array([2, 1, 1, 2], dtype=np.int64)
     filled = int(np.minimum(room, weight * _water_level(room, weight, wanted)).sum())
     assert min(wanted, 61.0) - weight.sum() < filled <= max(wanted, 0.0)
+
+
+def _many(each_us: float, kernel_us: float, events: int = 1_000, stacks: bool = False):
+    """Operators of half the time between them, one after another, and one kernel that the first launches."""
+    step_us = each_us * events
+    found = [step(0, 0, step_us), runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1),
+             kernel("mm", 1, kernel_us, correlation=1)]  # fmt: skip
+    make, name = (python, "f.py(1): f") if stacks else (op, "aten::add")
+    repeated = [make(name, each_us * i + 1, each_us / 2) for i in range(events - 1)]
+    return facts_of([op("aten::mm", 0.3, 0.1), *found, *repeated])
+
+
+def test_without_steps_to_compare_with_the_cost_of_the_events_is_estimated():
+    """A thousand operators at 2 us each, of 10 ms."""
+    facts = _many(10, 100)
+    assert facts.overhead.total_ns == pytest.approx(2_000 * 1_000, rel=0.01)
+
+
+def test_three_quarters_are_the_most_that_is_taken():
+    assert _many(1, 10).overhead.total_ns == pytest.approx(0.75 * 1_000_000, rel=0.01)
+
+
+def test_of_few_events_nothing_is_estimated():
+    assert _many(10, 100, events=990).overhead.total_ns == 0
+
+
+def test_without_a_device_nothing_is_estimated():
+    facts = facts_of([step(0, 0, 10_000), *(op("aten::add", 10 * i, 5) for i in range(1_000))])
+    assert facts.overhead.total_ns == 0
+
+
+def test_waits_for_the_device_are_no_cost_of_the_recording():
+    waiting = _many(10, 100)
+    longer = facts_of([step(0, 0, 110_000), runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1),
+                       kernel("mm", 1, 109_000, correlation=1), op("aten::mm", 0.3, 0.1),
+                       *(op("aten::add", 10 * i + 1, 5) for i in range(999)),
+                       runtime("cudaDeviceSynchronize", 10_000, 99_500)])  # fmt: skip
+    assert longer.overhead.total_ns == pytest.approx(waiting.overhead.total_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(("kernel_us", "left_us"), [(3_000, 8_000), (4_200, 4_200)])
+def test_a_host_that_may_be_as_fast_as_the_device_is_taken_to_be(kernel_us, left_us):
+    """A thousand frames at 2 us each leave 8 of 10 ms, and the host may be twice as fast as that."""
+    facts = _many(10, kernel_us, stacks=True)
+    assert 10_000_000 - facts.overhead.total_ns == pytest.approx(1_000 * left_us, rel=0.02)
