@@ -8,6 +8,7 @@ from msgspec import Struct
 from profkit.derive.intervals import NOTHING, Intervals, union
 from profkit.derive.launches import Launches
 from profkit.trace.events import NONE, Bools, Category, Rows, Trace
+from profkit.trace.values import distinct
 
 _COLLECTIVE_WORDS = ("nccl", "rccl", "gloo", "oneccl", "allreduce", "all_reduce", "allgather", "all_gather",
                      "reduce_scatter", "reducescatter", "alltoall", "all_to_all", "sendrecv",
@@ -17,13 +18,17 @@ _LONG_LAUNCH_NS = 1_000_000
 
 
 class Device(Struct, frozen=True):
-    """The work of all devices of the trace. ``busy`` is the union over all streams, ``computing`` that of kernels
-    other than collectives, ``inherited`` the time before the first recorded work in which launched work was already
-    waiting: the device was still at work that was launched before the recording began."""
+    """The work of all devices of the trace, and when any of them worked. The other times are those of the one device that
+    works most, so that two that take turns are not told as one that never rests: ``busy`` is the union over its
+    streams, ``computing`` that of kernels other than collectives, ``communicating`` that of collectives, which spin
+    while they wait for other ranks, ``inherited`` the time before the first recorded work in which launched work was
+    already waiting: the device was still at work that was launched before the recording began."""
 
     work: Rows
+    any_busy: Intervals
     busy: Intervals
     computing: Intervals
+    communicating: Intervals
     inherited: Intervals
     collective: Bools
 
@@ -38,20 +43,39 @@ class Device(Struct, frozen=True):
     @property
     def occupied(self) -> Intervals:
         """Recorded work and inherited work together."""
-        return union(
-            np.concatenate([self.busy.start_ns, self.inherited.start_ns]),
-            np.concatenate([self.busy.end_ns, self.inherited.end_ns]),
-        )
+        return _together(self.busy, self.inherited)
+
+    @property
+    def any_occupied(self) -> Intervals:
+        """The same of all devices."""
+        return _together(self.any_busy, self.inherited)
+
+
+def _together(one: Intervals, other: Intervals) -> Intervals:
+    return union(np.concatenate([one.start_ns, other.start_ns]), np.concatenate([one.end_ns, other.end_ns]))
 
 
 def describe_device(trace: Trace, launches: Launches) -> Device:
     events = trace.events
     work = launches.work
     collective = ((events.category == Category.KERNEL) & trace.where_name(is_collective))[work]
+    main = _on_busiest(trace, work)
     start, end = events.start_ns[work], events.ends_of(work)
-    kernels = (events.category[work] == Category.KERNEL) & ~collective
-    computing = union(start[kernels], end[kernels])
-    return Device(work, union(start, end), computing, _inherited(trace, launches), collective)
+    kernels, talks = main & (events.category[work] == Category.KERNEL) & ~collective, main & collective
+    computing, communicating = union(start[kernels], end[kernels]), union(start[talks], end[talks])
+    busy, inherited = union(start[main], end[main]), _inherited(trace, launches)
+    return Device(work, union(start, end), busy, computing, communicating, inherited, collective)
+
+
+def _on_busiest(trace: Trace, work: Rows) -> Bools:
+    """Which of the work is that of the device that works most."""
+    events, names = trace.events, [lane.process for lane in trace.lanes]
+    known = sorted(set(names))
+    if not work.size or len({names[lane] for lane in distinct(events.lane[work]).tolist()}) == 1:
+        return np.ones(len(work), dtype=bool)
+    device = np.array([known.index(name) for name in names], dtype=np.int64)[events.lane[work]]
+    busiest: Bools = device == np.bincount(device, events.duration_ns[work]).argmax()
+    return busiest
 
 
 def _inherited(trace: Trace, launches: Launches) -> Intervals:

@@ -44,12 +44,10 @@ def _measured_time(steps: Steps) -> Intervals:
 
 
 def _device_parts(facts: Facts) -> list[tuple[str, Intervals]]:
-    events, device = facts.trace.events, facts.device
-    start, end = events.start_ns[device.work], events.ends_of(device.work)
-    talking = union(start[device.collective], end[device.collective])
+    device = facts.device
     return [
         (COMPUTING, device.computing),
-        (COMMUNICATING, talking),
+        (COMMUNICATING, device.communicating),
         (COPYING, device.busy),
         (INHERITED, device.inherited),
         *((IDLE + reason, when) for reason, when in idle_parts(facts)),

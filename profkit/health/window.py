@@ -46,7 +46,7 @@ def check_waits(facts: Facts) -> str | None:
     if not facts.device.present:
         return None
     waits, start_ns = facts.waits, facts.trace.events.start_ns[facts.waits.rows]
-    covered_ns = facts.device.occupied.covered_within(start_ns, start_ns + waits.duration_ns)
+    covered_ns = facts.device.any_occupied.covered_within(start_ns, start_ns + waits.duration_ns)
     unexplained = ~waits.own & (waits.duration_ns >= _LONG_WAIT_NS) & (covered_ns < _COVERED * waits.duration_ns)
     lost_ns = int(waits.duration_ns[unexplained].sum())
     if not unexplained.any() or lost_ns < _NOTABLE * window_ns(facts):

@@ -95,7 +95,7 @@ def _explained(facts: Facts) -> Intervals:
     rows = np.flatnonzero(
         facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading)
     )
-    others = (facts.device.busy, facts.updates.on(facts.serial_lanes[events.lane]))
+    others = (facts.device.any_busy, facts.updates.on(facts.serial_lanes[events.lane]))
     return union(
         np.concatenate([events.start_ns[rows], *(other.start_ns for other in others)]),
         np.concatenate([tree.end_ns[rows], *(other.end_ns for other in others)]),

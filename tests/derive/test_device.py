@@ -192,3 +192,22 @@ def test_a_trace_without_waits_has_none():
     facts = facts_of([annotation("x", 0, 5)])
     assert facts.waits.rows.tolist() == []
     assert facts.waits.own.tolist() == []
+
+
+def on_second(event):
+    return {**event, "pid": 1, "tid": 7, "cat": "kernel"}
+
+
+def test_two_devices_that_take_turns_are_not_one_that_never_rests():
+    """The first works for 60 of 100 us, the second for the other 40."""
+    facts = facts_of([op("aten::mul", 0, 5), step(0, 0, 100), kernel("a", 0, 30), kernel("a", 70, 30),
+                      on_second(kernel("b", 30, 40))])  # fmt: skip
+    assert len(facts.device.work) == 3
+    assert _pairs(facts.device.busy) == [(0, 30), (70, 100)]
+
+
+def test_collectives_are_busy_but_compute_nothing():
+    facts = facts_of([op("aten::mul", 0, 5), kernel("mm", 0, 30), kernel("ncclDevKernel_AllReduce", 20, 40, stream=20)])
+    assert _pairs(facts.device.busy) == [(0, 60)]
+    assert _pairs(facts.device.computing) == [(0, 30)]
+    assert _pairs(facts.device.communicating) == [(20, 60)]
