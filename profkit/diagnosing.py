@@ -13,6 +13,7 @@ from msgspec import structs
 from profkit import run as run_directory
 from profkit.concluding import conclude
 from profkit.derive.facts import Facts
+from profkit.derive.shares import IDLE
 from profkit.derive.steps import measured_numbers
 from profkit.derive.workers import WorkerAccount, loader_accounts
 from profkit.errors import UnreadableInput
@@ -251,8 +252,18 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
 
 
 def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
-    step_ns = max(facts.steps.median_ns, 1)
-    return tuple(TimeShare(label, int(time * found.ns / step_ns), time / step_ns) for label, time in facts.shares)
+    """The shares of the step without the recording, which slows the host and hardly the device: what the device works
+    stays as long as it was, and its idle time takes the rest."""
+    worked_ns = sum(time for label, time in facts.shares if not label.startswith(IDLE))
+    idle_ns = sum(time for _, time in facts.shares) - worked_ns
+    if facts.device.present and idle_ns > 0:
+        left_ns = max(0, found.ns - worked_ns)
+        shares = [(label, time * left_ns / idle_ns if label.startswith(IDLE) else time) for label, time in facts.shares]
+    else:
+        shares = list(facts.shares)
+    whole_ns = max(sum(time for _, time in shares), 1)
+    parts = ((label, time / whole_ns) for label, time in shares)
+    return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)
 
 
 def _account(facts: Facts) -> tuple[WorkerTimes, ...]:

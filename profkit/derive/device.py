@@ -18,8 +18,8 @@ _LONG_LAUNCH_NS = 1_000_000
 
 
 class Device(Struct, frozen=True):
-    """The work of all devices of the trace, and when any of them worked. The other times are those of the one device that
-    works most, so that two that take turns are not told as one that never rests: ``busy`` is the union over its
+    """The work of all devices of the trace, and when any of them worked. The other times are those of the one device
+    that works most, so that two that take turns are not told as one that never rests: ``busy`` is the union over its
     streams, ``computing`` that of kernels other than collectives, ``communicating`` that of collectives, which spin
     while they wait for other ranks, ``inherited`` the time before the first recorded work in which launched work was
     already waiting: the device was still at work that was launched before the recording began."""
