@@ -38,6 +38,7 @@ of that. Without a GPU the reads themselves are taken out, which is next to noth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -50,7 +51,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reaso
 from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns, works_under
 from profkit.savings.edits import Edit, combine, remove, unblock
 from profkit.savings.replay import replay
-from profkit.trace.events import Category, Int32s, Rows
+from profkit.trace.events import Bools, Category, Int32s, Rows
 from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_share, format_time
 
@@ -59,6 +60,8 @@ _ELEMENT_LOOP = 64
 reports: it is Python's loop that costs, not the reading."""
 _LOW = 0.005
 """The share of a step from which a finding is more than information; see `profkit.findings.severity_of`."""
+_SYNCHRONISES = re.compile(r"torch/.*\.py\(\d+\): synchronize$")
+"""``torch.cuda.synchronize``, and that of streams and events, as Python frames are named."""
 _MOST_LINES = 24
 """Lines that are taken out one by one to tell each one's part: two replays each."""
 
@@ -177,10 +180,21 @@ def _judge_waits(
 
 
 def _without(facts: Facts, lines: list[_Line]) -> Edit:
-    """The host goes on instead of waiting; a number that is kept on the device is not fetched either."""
+    """The host goes on instead of waiting; a number that is kept on the device is not fetched either, and of a call
+    that is taken out the frames of the library go too, where they were recorded."""
     rows, place = (np.concatenate([getattr(line, name) for line in lines]) for name in ("rows", "place"))
     reads = distinct(place[named_operators(facts, *READS)[place]])
-    return combine([unblock(rows), remove(reads, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)])
+    called = facts.tree.nearest_ancestor(facts.once(_synchronising_frames), of=rows)
+    gone = np.concatenate([reads, distinct(called[called >= 0])])
+    return combine([unblock(rows), remove(gone, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)])
+
+
+def _synchronising_frames(facts: Facts) -> Bools:
+    """The outermost frames of PyTorch's functions that do nothing but wait."""
+    frames = (facts.trace.events.category == Category.PYTHON) & facts.trace.where_name(
+        lambda name: _SYNCHRONISES.search(name) is not None
+    )
+    return facts.tree.outermost(frames)
 
 
 def _parts(facts: Facts, lines: list[_Line]) -> list[float]:

@@ -23,9 +23,10 @@ Use instead
 How the saving is estimated
 The operators on the table between the two products vanish, with their backward nodes. The products stay, at the time
 of the cheaper of the two: both do the same arithmetic, and what the other takes on top is the writing of the table.
-(Where keys and values differ in width, the dearer one: the fused kernel wants them padded.) The backward pass of a
-fused kernel makes five such products for the two of the forward pass, one of them to compute the table again (Dao et
-al., FlashAttention, 2022, algorithms 1 and 4). With `--measure` both forms are run on the recorded shapes instead.
+(Where keys and values differ in width, the dearer one: the fused kernel wants them padded.) On a GPU whose data sheet
+is known they take what they take at half of its peak, where that is less. The backward pass of a fused kernel makes
+five such products for the two of the forward pass, one of them to compute the table again (Dao et al., FlashAttention,
+2022, algorithms 1 and 4). With `--measure` both forms are run on the recorded shapes instead.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ from profkit.rules.evidence import (
 from profkit.rules.pricing import computing_ns, scale_operators
 from profkit.rules.releases import INDUCTOR, note_since
 from profkit.savings.cases import dtype_of
+from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, combine
+from profkit.savings.roofline import work_of
 from profkit.trace.events import Rows
 from profkit.units import format_count
 
@@ -65,6 +68,9 @@ _MIN_ELEMENTS = 4096
 """A pass over a smaller table takes less time than starting the operator: a gate over a few experts is no attention."""
 _SOFTMAX = frozenset(("softmax", "_softmax"))
 _PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "mm"))
+_OF_PEAK = 0.5
+"""Of the rate of products that fused kernels reach in the forward pass: half to three quarters on an A100 (Dao,
+FlashAttention-2, 2023), about half on an H100."""
 _BACKWARD_PRODUCTS = 5
 _UNCERTAINTY = 0.3
 """The fused kernel's own softmax is not in it, nor that its smaller blocks make the products themselves faster."""
@@ -223,8 +229,22 @@ def _kept_of_products(facts: Facts, products: Rows, same_width: bool) -> Floats:
     """The share that each of the two keeps, so that both take as long. On the host it is told from what was recorded:
     of so short operators the recording itself may have taken most of either time, and not the same of both."""
     whole = computing_ns(facts, products) if facts.device.present else facts.trace.events.duration_ns[products]
-    share: Floats = (whole.min() if same_width else whole.max()) / whole.clip(min=1)
+    kept_ns = whole.min() if same_width else whole.max()
+    if facts.device.present and (fused_ns := _fused_ns(facts, products)):
+        kept_ns = min(kept_ns, fused_ns)
+    share: Floats = np.minimum(1.0, kept_ns / whole.clip(min=1))
     return share
+
+
+def _fused_ns(facts: Facts, products: Rows) -> float:
+    """What each of the products takes inside of the fused kernel of a GPU whose rates are known; 0 elsewhere."""
+    rates, trace = rates_of(facts), facts.trace
+    works = [work_of(trace.name_of(row), trace.text_of(trace.events.dims_code[row])) for row in products.tolist()]
+    peaks = [rates.products.get(dtype_of(facts, row), 0.0) if rates else 0.0 for row in products.tolist()]
+    if not all(peaks) or not all(works):
+        return 0.0
+    each = [work.operations / (_OF_PEAK * peak) for work, peak in zip(works, peaks, strict=True) if work]
+    return 1e9 * sum(each) / len(each)
 
 
 def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
