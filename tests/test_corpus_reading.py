@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.derive.intervals import NOTHING, Intervals, intersection, union
+from profkit.derive.intervals import Intervals, intersection, union
+from profkit.derive.thinned import UNTOUCHED
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows
@@ -92,7 +93,7 @@ def test_every_recording_is_read_whole_and_its_facts_agree(recording):
 @of(*FILES)
 def test_the_replay_without_an_edit_reproduces_the_recorded_steps(recording):
     facts = Facts(recording.trace)
-    vars(facts)["overhead"] = NOTHING  # as recorded, with what the recording added
+    vars(facts)["overhead"] = UNTOUCHED  # as recorded, with what the recording added
     result = replay(facts, Edit())
     assert result.edited_ns == result.recorded_ns
     assert result.recorded_ns == pytest.approx(facts.steps.measured_ns, rel=0.03)

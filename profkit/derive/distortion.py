@@ -24,6 +24,7 @@ import numpy as np
 
 from profkit.derive.intervals import NOTHING, Intervals, union
 from profkit.derive.steps import Steps
+from profkit.derive.thinned import UNTOUCHED, Thinned
 from profkit.derive.tree import Tree
 from profkit.derive.waits import Waits
 from profkit.run import Run
@@ -68,7 +69,7 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
 
 def estimate_overhead(
     trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, waits: Waits, device_ns: int
-) -> Intervals:
+) -> Thinned:
     """What the recording is likely to have added to the host's time in the measured steps, where no step was timed
     without it. ``in_steps`` are the events of these steps on the host threads that take turns; what the host waited for
     the device is none of its work, nor is a wait for batches that other processes make.
@@ -79,7 +80,7 @@ def estimate_overhead(
     events = trace.events
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
     if len(rows) < _LEAST_EVENTS:
-        return NOTHING
+        return UNTOUCHED
     builtin = trace.where_name(lambda name: name.startswith("<built-in"))
     each_ns = np.zeros(max(Category) + 1, dtype=np.int64)
     each_ns[list(_EVENT_NS)] = list(_EVENT_NS.values())
@@ -94,19 +95,22 @@ def estimate_overhead(
     wanted_ns, host_ns = float(cost_ns.sum()), float(steps.host_ns[steps.measured].sum())
     if (events.category[rows] == Category.PYTHON).any() and (host_ns - wanted_ns) / _FRAMES_FACTOR <= device_ns:
         wanted_ns = max(wanted_ns, host_ns - device_ns)
-    taken_ns = _in_proportion(room_ns, wanted_ns)
-    return union(start_ns + room_ns - taken_ns, start_ns + room_ns)
+    share = _share_of(room_ns, wanted_ns)
+    if share <= 0:
+        return UNTOUCHED
+    most_ns = np.minimum(room_ns, int(_MOST_STRETCH_NS / share))
+    return Thinned(union(start_ns + room_ns - most_ns, start_ns + room_ns), share)
 
 
-def _in_proportion(room_ns: Int64s, wanted_ns: float) -> Int64s:
-    """The same share of each stretch, up to a bound, so that all add up to what is wanted or come as near as may be."""
+def _share_of(room_ns: Int64s, wanted_ns: float) -> float:
+    """The share to take of each stretch, up to a bound, so that all add up to what is wanted or come as near as may
+    be."""
     least, most = 0.0, _MOST_SHARE
     for _ in range(30):  # halves the interval each time, to below a billionth
         share = (least + most) / 2
         enough = np.minimum(room_ns * share, _MOST_STRETCH_NS).sum() >= wanted_ns
         least, most = (least, share) if enough else (share, most)
-    taken_ns: Int64s = np.minimum(room_ns * most, _MOST_STRETCH_NS).astype(np.int64)
-    return taken_ns
+    return most
 
 
 def _page_faults_ns(run: Run) -> float:

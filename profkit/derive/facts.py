@@ -15,13 +15,14 @@ from profkit.derive.accelerator import Accelerator, find_accelerator
 from profkit.derive.carrying import Repeats, allocated_bytes, carry_shapes, match_located
 from profkit.derive.device import Device, describe_device
 from profkit.derive.distortion import estimate_overhead, find_overhead
-from profkit.derive.intervals import NOTHING, Intervals, union
+from profkit.derive.intervals import union
 from profkit.derive.launches import Launches, link_launches
 from profkit.derive.lines import Lines, find_lines
 from profkit.derive.memory import Memory, follow_memory
 from profkit.derive.nesting import BATCH
 from profkit.derive.operators import Operators, describe_operators
 from profkit.derive.steps import Steps, find_steps
+from profkit.derive.thinned import UNTOUCHED, Thinned
 from profkit.derive.tree import Tree, build_tree
 from profkit.derive.updates import Updates, find_updates
 from profkit.derive.waits import Waits, find_waits
@@ -174,15 +175,15 @@ class Facts:
         return lanes
 
     @_fact
-    def overhead(self) -> Intervals:
+    def overhead(self) -> Thinned:
         """What the recording itself added to the host's time in the measured steps: by steps that were timed without
         it, else, with a device, estimated; nothing where neither tells."""
         in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
         if self.run.reference_step_ns:
-            return find_overhead(self.trace, self.tree, self.steps, in_steps, self.run)
+            return Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
         if self.device.present and not self.trace.recording.kind:
             return estimate_overhead(self.trace, self.tree, self.steps, in_steps, self.waits, self._worked_ns)
-        return NOTHING
+        return UNTOUCHED
 
     @property
     def _worked_ns(self) -> int:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.intervals import Intervals, union
+from profkit.derive.thinned import UNTOUCHED, Removed, Thinned
 from profkit.savings.edits import Edit
 from profkit.savings.hiccups import hiccups_ns
 from profkit.savings.queueing import find_full_queue
@@ -58,7 +59,8 @@ def device_alone_ns(facts: Facts) -> int:
     queue = window.queue
     gone = (queue.launched_ns >= start_ns) & ~facts.steps.in_measured(queue.launched_ns)
     whole = union(np.array([start_ns]), np.array([end_ns]))
-    edited = Edited(whole, np.where(gone, 0, queue.duration_ns), gone, np.zeros(len(window.waits.rows), dtype=bool))
+    waited_for = np.zeros(len(window.waits.rows), dtype=bool)
+    edited = Edited(Removed(whole, UNTOUCHED), np.where(gone, 0, queue.duration_ns), gone, waited_for)
     outcome = replay_streams(queue, window.waits, edited, end_ns, window.free_ns)
     return max(0, outcome.device_end_ns - _device_begun_ns(facts))
 
@@ -88,15 +90,21 @@ def _run(facts: Facts, edit: Edit) -> _Lengths:
     """The measured steps with the edit applied and without what the recording added. What lies between them takes what
     it took."""
     window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
-    edited, added, between = _removed_host_time(facts, edit), facts.overhead, facts.once(_outside_measured)
-    taken = union(np.concatenate([edited.start_ns, added.start_ns]), np.concatenate([edited.end_ns, added.end_ns]))
-    pauses = facts.once(_pauses)
-    taken = taken.minus(between).minus(pauses).clipped_to(start_ns, end_ns)
+    between, pauses = facts.once(_outside_measured), facts.once(_pauses)
+    edited = _removed_host_time(facts, edit).minus(between).minus(pauses).clipped_to(start_ns, end_ns)
+    taken = Removed.of(edited, facts.once(_added))
     outcome = replay_streams(window.queue, window.waits, _applied(facts, edit, window, taken), end_ns, window.free_ns)
     host_ns, device_ns = outcome.host_end_ns - _begun_ns(facts), outcome.device_end_ns - _device_begun_ns(facts)
     together_ns = max(host_ns, device_ns) - _between_ns(facts)
     working_ns = outcome.host_end_ns - start_ns - outcome.waited_ns - between.total_ns - pauses.total_ns
     return _Lengths(together_ns, working_ns)
+
+
+def _added(facts: Facts) -> Thinned:
+    """What the recording added within the measured steps."""
+    added = facts.overhead
+    inside = added.where.minus(facts.once(_outside_measured)).minus(facts.once(_pauses))
+    return Thinned(inside.clipped_to(*facts.steps.window_ns), added.share)
 
 
 def _begun_ns(facts: Facts) -> int:
@@ -118,7 +126,7 @@ def _between_ns(facts: Facts) -> int:
     return int(between_ns + steps.pause_ns[measured].sum())
 
 
-def _applied(facts: Facts, edit: Edit, window: _Window, taken: Intervals) -> Edited:
+def _applied(facts: Facts, edit: Edit, window: _Window, taken: Removed) -> Edited:
     """Work launched before the window belongs to steps that are not looked at, and stays, as does that between measured
     steps. Without the device's side of the recording nobody knows what waits hid."""
     queue, longest = window.queue, np.iinfo(np.int64).max

@@ -66,7 +66,7 @@ def _tell(facts: Facts) -> StepTime:
     elif reference_ns is not None:
         # Steps that nobody waits for are timed by their launches: the device may need longer.
         unrecorded_ns, source, factor = max(reference_ns, device_ns), "measured", _ATTACHED
-    elif len(facts.overhead.start_ns):
+    elif facts.overhead.total_ns:
         frames = bool((facts.trace.events.category == Category.PYTHON).any())
         unrecorded_ns, source = steps.per_step_ns(replay(facts, Edit()).recorded_ns), "estimated"
         factor = _FRAMES if frames else _ATTACHED

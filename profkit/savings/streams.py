@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.crossing import greatest
-from profkit.derive.intervals import Intervals
+from profkit.derive.thinned import Removed
 from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
 from profkit.trace.values import distinct, median
 
@@ -104,7 +104,7 @@ class Edited(Struct, frozen=True):
     """What an edit leaves: the time taken out of the host's timeline, how long each piece of work takes, which pieces
     are gone, and which waits are not waited for."""
 
-    removed: Intervals
+    removed: Removed
     duration_ns: Int64s
     gone: Bools
     ignored: Bools

@@ -12,7 +12,7 @@ from tests.traces import facts_of, kernel, memory, op, pause, python, runtime, s
 
 def _overhead(events, *reference_us: int) -> list[tuple[int, int]]:
     facts = facts_of(events, run=Run(reference_step_ns=tuple(1000 * time for time in reference_us)))
-    found = facts.overhead
+    found = facts.overhead.where
     return [(int(s), int(e)) for s, e in zip(found.start_ns, found.end_ns, strict=True)]
 
 
@@ -54,7 +54,7 @@ def test_steps_that_are_not_measured_and_pauses_have_no_part_in_it():
 
 def _with_faults(events, reference_us, **counted) -> list[tuple[int, int]]:
     facts = facts_of(events, run=Run(reference_step_ns=(1000 * reference_us,), **counted))
-    return [(int(s), int(e)) for s, e in zip(facts.overhead.start_ns, facts.overhead.end_ns, strict=True)]
+    return [(int(s), int(e)) for s, e in zip(facts.overhead.where.start_ns, facts.overhead.where.end_ns, strict=True)]
 
 
 GROWING = [step(0, 0, 100), op("aten::a", 20, 30), memory(25, 3000, 64), op("aten::b", 60, 30), memory(61, 1000, 128)]

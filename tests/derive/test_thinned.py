@@ -1,0 +1,45 @@
+"""A share of the time in some intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profkit.derive.intervals import Intervals, union
+from profkit.derive.thinned import UNTOUCHED, Removed, Thinned
+
+
+def ns(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def between(*pairs: tuple[int, int]) -> Intervals:
+    return union(ns(*(start for start, _ in pairs)), ns(*(end for _, end in pairs)))
+
+
+def test_a_quarter_of_the_intervals_is_taken_evenly():
+    quarter = Thinned(between((100, 200), (300, 400)), 0.25)
+    assert quarter.total_ns == 50
+    assert quarter.covered_before(ns(50, 100, 140, 200, 250, 400, 900)).tolist() == [0, 0, 10, 25, 25, 50, 50]
+    assert quarter.covered_within(ns(140), ns(340)).tolist() == [25]
+
+
+def test_nothing_taken_leaves_all_times_as_they_are():
+    assert UNTOUCHED.total_ns == 0
+    assert UNTOUCHED.when_uncovered(ns(5, 7)).tolist() == [5, 7]
+
+
+def test_what_is_removed_whole_is_not_thinned_as_well():
+    removed = Removed.of(between((150, 250)), Thinned(between((100, 200)), 0.5))
+    assert removed.covered_before(ns(150, 200, 300)).tolist() == [25, 75, 125]
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 90)), max_size=6), st.integers(0, 900))
+def test_by_when_so_much_is_left_is_the_inverse_of_what_is_left(share, found, time):
+    thinned = Thinned(between(*((start, start + length) for start, length in found)), share)
+    left = ns(time) - thinned.covered_before(ns(time))
+    again = thinned.when_uncovered(left)
+    assert abs(int((again - thinned.covered_before(again) - left)[0])) <= 1
