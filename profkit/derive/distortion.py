@@ -29,7 +29,7 @@ from profkit.derive.tree import Tree
 from profkit.derive.waits import Waits
 from profkit.run import Run
 from profkit.trace.events import Bools, Category, Events, Int64s, Rows, Trace
-from profkit.trace.values import median
+from profkit.trace.values import distinct, median
 
 _EVENT_NS = {Category.OPERATOR: 2_000, Category.PYTHON: 2_000, Category.RUNTIME: 4_000}
 """What recording an event costs the host, allocations and ranges within it included: operators with shapes, Python
@@ -44,8 +44,9 @@ _LEAST_EVENTS = 1_000
 """In the measured steps: what an event costs on average says little of fewer."""
 _MOST_SHARE = 0.75
 """Of the time between two events: of these programs only two that take less than a millisecond were slowed by more."""
-_MOST_STRETCH_NS = 50_000
-"""Of the time between two events, so much at most: longer ones hold work that no event shows, and none slows down."""
+_MOST_STRETCH_NS = 65_000
+"""Of the time between two edges of events, so much at most counts as work that recording slowed: longer ones hold work
+that no event shows."""
 _MOST_EDGE_NS = 5_000
 """Where steps hold 50,000 starts and ends and more, each took 0.1 to 0.4 us (AMD EPYC, torch 2.13)."""
 
@@ -81,36 +82,39 @@ def estimate_overhead(
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
     if len(rows) < _LEAST_EVENTS:
         return UNTOUCHED
-    builtin = trace.where_name(lambda name: name.startswith("<built-in"))
-    each_ns = np.zeros(max(Category) + 1, dtype=np.int64)
-    each_ns[list(_EVENT_NS)] = list(_EVENT_NS.values())
-    cost_ns = np.where(builtin & (events.category == Category.PYTHON), _BUILTIN_NS, each_ns[events.category])[rows]
-    start_ns, end_ns, _ = _stretches(events, tree, rows, all_of_them=True)
+    wanted_ns, host_ns = _cost_of(trace, rows), float(steps.host_ns[steps.measured].sum())
+    if (events.category[rows] == Category.PYTHON).any() and (host_ns - wanted_ns) / _FRAMES_FACTOR <= device_ns:
+        wanted_ns = max(wanted_ns, host_ns - device_ns)
     waited = waits.rows[in_steps[waits.rows]]
     batches = np.flatnonzero(in_steps & trace.where_name(lambda name: "MultiProcessing" in name))
     away = np.concatenate([waited, batches])
-    idle = union(events.start_ns[away], tree.end_ns[away])
-    working = idle.covered_within(start_ns, end_ns) == 0
-    start_ns, room_ns = start_ns[working], (end_ns - start_ns)[working]
-    wanted_ns, host_ns = float(cost_ns.sum()), float(steps.host_ns[steps.measured].sum())
-    if (events.category[rows] == Category.PYTHON).any() and (host_ns - wanted_ns) / _FRAMES_FACTOR <= device_ns:
-        wanted_ns = max(wanted_ns, host_ns - device_ns)
-    share = _share_of(room_ns, wanted_ns)
-    if share <= 0:
-        return UNTOUCHED
-    most_ns = np.minimum(room_ns, int(_MOST_STRETCH_NS / share))
-    return Thinned(union(start_ns + room_ns - most_ns, start_ns + room_ns), share)
+    working = _at_work(events, tree, rows).minus(union(events.start_ns[away], tree.end_ns[away]))
+    return Thinned(working, min(_MOST_SHARE, wanted_ns / max(working.total_ns, 1)))
 
 
-def _share_of(room_ns: Int64s, wanted_ns: float) -> float:
-    """The share to take of each stretch, up to a bound, so that all add up to what is wanted or come as near as may
-    be."""
-    least, most = 0.0, _MOST_SHARE
-    for _ in range(30):  # halves the interval each time, to below a billionth
-        share = (least + most) / 2
-        enough = np.minimum(room_ns * share, _MOST_STRETCH_NS).sum() >= wanted_ns
-        least, most = (least, share) if enough else (share, most)
-    return most
+def _at_work(events: Events, tree: Tree, rows: Rows) -> Intervals:
+    """When any of the threads was at work that these events show: of a long stretch without a beginning or an end of
+    any of them only what comes last."""
+    starts, ends = [], []
+    for lane in distinct(events.lane[rows]).tolist():
+        mine = rows[events.lane[rows] == lane]
+        edges = np.concatenate([events.start_ns[mine], tree.end_ns[mine]])
+        edges.sort()
+        long = np.flatnonzero(np.diff(edges) > _MOST_STRETCH_NS)
+        starts.append(np.append(edges[:1], edges[long + 1] - _MOST_STRETCH_NS))
+        ends.append(np.append(edges[long], edges[-1:]))
+    return union(np.concatenate(starts), np.concatenate(ends))
+
+
+def _cost_of(trace: Trace, rows: Rows) -> float:
+    """What recording these events cost the host."""
+    category = trace.events.category[rows]
+    each_ns = np.zeros(max(Category) + 1, dtype=np.int64)
+    each_ns[list(_EVENT_NS)] = list(_EVENT_NS.values())
+    python = rows[category == Category.PYTHON]
+    builtin = np.count_nonzero(trace.where_name(lambda name: name.startswith("<built-in"))[python])
+    counts = np.bincount(category, minlength=len(each_ns))
+    return float(counts @ each_ns) - float(builtin * (_EVENT_NS[Category.PYTHON] - _BUILTIN_NS))
 
 
 def _page_faults_ns(run: Run) -> float:
@@ -138,17 +142,16 @@ def _new_pages(trace: Trace, tree: Tree, wanted: Bools, total_ns: float) -> Inte
     return union(end_ns - taken_ns, end_ns)
 
 
-def _stretches(events: Events, tree: Tree, rows: Rows, all_of_them: bool = False) -> tuple[Int64s, Int64s, Int64s]:
+def _stretches(events: Events, tree: Tree, rows: Rows) -> tuple[Int64s, Int64s, Int64s]:
     """Starts and ends of the stretches between neighbouring edges of a lane's events, and how many edges border on each
-    with the profiler's work on that side: an end before it, a start after it. Those without such a one are left out,
-    unless ``all_of_them`` are asked for."""
+    with the profiler's work on that side: an end before it, a start after it."""
     count, lane = len(rows), events.lane[rows].astype(np.int64)
     times, lanes = np.concatenate([events.start_ns[rows], tree.end_ns[rows]]), np.concatenate([lane, lane])
     is_start = np.arange(2 * count) < count
     order = np.lexsort((is_start, times, lanes))
     times, lanes, is_start = times[order], lanes[order], is_start[order]
     weight = is_start[1:].astype(np.int64) + ~is_start[:-1]
-    between = (lanes[1:] == lanes[:-1]) & (all_of_them | (weight > 0)) & (times[1:] > times[:-1])
+    between = (lanes[1:] == lanes[:-1]) & (weight > 0) & (times[1:] > times[:-1])
     return times[:-1][between], times[1:][between], weight[between]
 
 
