@@ -33,13 +33,14 @@ from profkit.trace.values import distinct, median
 
 _EVENT_NS = {Category.OPERATOR: 2_000, Category.PYTHON: 2_000, Category.RUNTIME: 4_000}
 """What recording an event costs the host, allocations and ranges within it included: operators with shapes, Python
-frames (``with_stack=True``) and calls of the runtime, by CUPTI. Of 19 programs that the host bounds (H100, PyTorch
-2.11, Python 3.12; `tests.h100` prints them) two thirds come within a tenth of their step without the profiler, the
-others up to half as far off again either way: the host's own speed and what its caches hold play their part."""
-_FRAMES_FACTOR = 2.0
-"""How many times shorter the host's part may be than that makes it, where Python frames were recorded."""
+frames (``with_stack=True``) and calls of the runtime, by CUPTI (H100, PyTorch 2.11, Python 3.12). With it seven of 16
+recorded programs that the host bounds come within a tenth of their step without the profiler; most others are told too
+long, by a third to twice, some of less than a millisecond three times (`python -m tests.h100`)."""
 _BUILTIN_NS = 1_500
 """The same for a function that is not written in Python."""
+FRAMES_FACTOR = 2.0
+"""How many times shorter the host's part may be than that leaves it, where Python frames were recorded: of those programs
+two that take a millisecond or more are off by a tenth more than that."""
 _LEAST_EVENTS = 1_000
 """In the measured steps: what an event costs on average says little of fewer."""
 _MOST_SHARE = 0.75
@@ -83,7 +84,7 @@ def estimate_overhead(
     if len(rows) < _LEAST_EVENTS:
         return UNTOUCHED
     wanted_ns, host_ns = _cost_of(trace, rows), float(steps.host_ns[steps.measured].sum())
-    if (events.category[rows] == Category.PYTHON).any() and (host_ns - wanted_ns) / _FRAMES_FACTOR <= device_ns:
+    if (events.category[rows] == Category.PYTHON).any() and (host_ns - wanted_ns) / FRAMES_FACTOR <= device_ns:
         wanted_ns = max(wanted_ns, host_ns - device_ns)
     waited = waits.rows[in_steps[waits.rows]]
     batches = np.flatnonzero(in_steps & trace.where_name(lambda name: "MultiProcessing" in name))

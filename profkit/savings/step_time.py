@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from profkit.derive.distortion import FRAMES_FACTOR
 from profkit.derive.facts import Facts
 from profkit.run import unprofiled_steps
 from profkit.savings.edits import Edit
@@ -14,14 +15,11 @@ from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
 from profkit.trace.events import Category
 from profkit.trace.values import median
 
-_FRAMES = 2.0
-"""How many times shorter the host's part may be than estimated where Python frames were recorded: of the programs named
-in `profkit.derive.distortion` all but one of less than a millisecond."""
 _SLOWED = 4.0
-"""No program of these whose step takes more than a millisecond was slowed by more than that."""
+"""No program of those that `profkit.derive.distortion` names whose step takes a millisecond was slowed by more."""
 _ATTACHED = 1.4
-"""The same for what was timed while the profiler stood by, or estimated without Python frames: CUPTI, once attached,
-makes every launch dearer, a step of launches by up to 40 % (H100)."""
+"""How many times shorter the host's part may be that was timed while the profiler stood by, or estimated without Python
+frames: CUPTI, once attached, makes every launch dearer, a step of launches by up to 40 % (H100)."""
 _BOUND = 0.9
 """A step of which the device needs so much is bound by it: nothing that the host does faster gives back more than the
 rest."""
@@ -69,7 +67,7 @@ def _tell(facts: Facts) -> StepTime:
     elif facts.overhead.total_ns:
         frames = bool((facts.trace.events.category == Category.PYTHON).any())
         unrecorded_ns, source = steps.per_step_ns(replay(facts, Edit()).recorded_ns), "estimated"
-        factor = _FRAMES if frames else _ATTACHED
+        factor = FRAMES_FACTOR if frames else _ATTACHED
     step_ns = recorded_ns if unrecorded_ns is None else unrecorded_ns
     return StepTime(
         recorded_ns=recorded_ns,

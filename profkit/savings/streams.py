@@ -60,10 +60,6 @@ class Queue(Struct, frozen=True):
     def duration_ns(self) -> Int64s:
         return self.end_ns - self.start_ns
 
-    @property
-    def last_end_ns(self) -> int:
-        return int(self.end_ns.max(initial=np.iinfo(np.int64).min))
-
     @classmethod
     def of(cls, events: Events, work: Rows, launched_ns: Int64s, free_ns: int) -> Queue:
         """Tell from the times of recorded work, in launch order, what held each piece up. Before ``free_ns`` no stream
