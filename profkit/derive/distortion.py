@@ -39,10 +39,12 @@ long, by a third to twice, some of less than a millisecond three times (`python 
 _BUILTIN_NS = 1_500
 """The same for a function that is not written in Python."""
 FRAMES_FACTOR = 2.0
-"""How many times shorter the host's part may be than that leaves it, where Python frames were recorded: of those programs
-two that take a millisecond or more are off by a tenth more than that."""
+"""How many times shorter the host's part may be than that leaves it, where Python frames were recorded: two of those
+programs that take a millisecond or more are off by a tenth more than that."""
 _LEAST_EVENTS = 1_000
 """In the measured steps: what an event costs on average says little of fewer."""
+_LEAST_WITH_FRAMES = 300
+"""The same where Python frames were recorded: then the recording is always the larger part of what the host does."""
 _MOST_SHARE = 0.75
 """Of the time between two events: of these programs only two that take less than a millisecond were slowed by more."""
 _MOST_STRETCH_NS = 65_000
@@ -81,10 +83,11 @@ def estimate_overhead(
     """
     events = trace.events
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
-    if len(rows) < _LEAST_EVENTS:
+    frames = bool((events.category[rows] == Category.PYTHON).any())
+    if len(rows) < (_LEAST_WITH_FRAMES if frames else _LEAST_EVENTS):
         return UNTOUCHED
     wanted_ns, host_ns = _cost_of(trace, rows), float(steps.host_ns[steps.measured].sum())
-    if (events.category[rows] == Category.PYTHON).any() and (host_ns - wanted_ns) / FRAMES_FACTOR <= device_ns:
+    if frames and (host_ns - wanted_ns) / FRAMES_FACTOR <= device_ns:
         wanted_ns = max(wanted_ns, host_ns - device_ns)
     waited = waits.rows[in_steps[waits.rows]]
     batches = np.flatnonzero(in_steps & trace.where_name(lambda name: "MultiProcessing" in name))
