@@ -43,13 +43,15 @@ FRAMES_FACTOR = 2.0
 programs that take a millisecond or more are off by a tenth more than that."""
 _LEAST_EVENTS = 1_000
 """In the measured steps: what an event costs on average says little of fewer."""
-_LEAST_WITH_FRAMES = 300
+_LEAST_WITH_FRAMES = 100
 """The same where Python frames were recorded: then the recording is always the larger part of what the host does."""
 _MOST_SHARE = 0.75
 """Of the time between two events: of these programs only two that take less than a millisecond were slowed by more."""
 _MOST_STRETCH_NS = 65_000
 """Of the time between two edges of events, so much at most counts as work that recording slowed: longer ones hold work
 that no event shows."""
+_OTHER_WORK_NS = 1_000_000
+"""The same of a host that may keep up with its device: a millisecond is not spent on launching."""
 _MOST_EDGE_NS = 5_000
 """Where steps hold 50,000 starts and ends and more, each took 0.1 to 0.4 us (AMD EPYC, torch 2.13)."""
 
@@ -87,25 +89,28 @@ def estimate_overhead(
     if len(rows) < (_LEAST_WITH_FRAMES if frames else _LEAST_EVENTS):
         return UNTOUCHED
     wanted_ns, host_ns = _cost_of(trace, rows), float(steps.host_ns[steps.measured].sum())
-    if frames and (host_ns - wanted_ns) / FRAMES_FACTOR <= device_ns:
+    left_ns = max(host_ns - wanted_ns, (1 - _MOST_SHARE) * host_ns)
+    may_keep_up = frames and left_ns / FRAMES_FACTOR <= device_ns
+    if may_keep_up:
         wanted_ns = max(wanted_ns, host_ns - device_ns)
     waited = waits.rows[in_steps[waits.rows]]
     batches = np.flatnonzero(in_steps & trace.where_name(lambda name: "MultiProcessing" in name))
     away = np.concatenate([waited, batches])
-    working = _at_work(events, tree, rows).minus(union(events.start_ns[away], tree.end_ns[away]))
+    longest_ns = _OTHER_WORK_NS if may_keep_up else _MOST_STRETCH_NS
+    working = _at_work(events, tree, rows, longest_ns).minus(union(events.start_ns[away], tree.end_ns[away]))
     return Thinned(working, min(_MOST_SHARE, wanted_ns / max(working.total_ns, 1)))
 
 
-def _at_work(events: Events, tree: Tree, rows: Rows) -> Intervals:
-    """When any of the threads was at work that these events show: of a long stretch without a beginning or an end of
-    any of them only what comes last."""
+def _at_work(events: Events, tree: Tree, rows: Rows, longest_ns: int) -> Intervals:
+    """When any of the threads was at work that these events show: of a stretch without a beginning or an end of any of
+    them that is longer than ``longest_ns`` only so much, which comes last."""
     starts, ends = [], []
     for lane in distinct(events.lane[rows]).tolist():
         mine = rows[events.lane[rows] == lane]
         edges = np.concatenate([events.start_ns[mine], tree.end_ns[mine]])
         edges.sort()
-        long = np.flatnonzero(np.diff(edges) > _MOST_STRETCH_NS)
-        starts.append(np.append(edges[:1], edges[long + 1] - _MOST_STRETCH_NS))
+        long = np.flatnonzero(np.diff(edges) > longest_ns)
+        starts.append(np.append(edges[:1], edges[long + 1] - longest_ns))
         ends.append(np.append(edges[long], edges[-1:]))
     return union(np.concatenate(starts), np.concatenate(ends))
 

@@ -66,7 +66,7 @@ def _tell(facts: Facts) -> StepTime:
         unrecorded_ns, source, factor = max(reference_ns, device_ns), "measured", _ATTACHED
     elif facts.overhead.total_ns:
         frames = bool((facts.trace.events.category == Category.PYTHON).any())
-        unrecorded_ns, source = steps.per_step_ns(replay(facts, Edit()).recorded_ns), "estimated"
+        unrecorded_ns, source = _estimate(facts, device_ns), "estimated"
         factor = FRAMES_FACTOR if frames else _ATTACHED
     step_ns = recorded_ns if unrecorded_ns is None else unrecorded_ns
     return StepTime(
@@ -78,3 +78,12 @@ def _tell(facts: Facts) -> StepTime:
         bound_by="device" if device_ns >= _BOUND * step_ns else "host",
         least_ns=min(step_ns, max(device_ns, int(step_ns / factor), int(recorded_ns / _SLOWED))),
     )
+
+
+def _estimate(facts: Facts, device_ns: int) -> int:
+    """The step without what the recording added. Where the host waits for nothing it runs ahead, step after step, and
+    the slower of the two decides; a window of few steps holds the beginning, when the device waits for the first."""
+    steps, waits = facts.steps, facts.waits
+    if (facts.measured[waits.rows] & ~waits.own).any():
+        return steps.per_step_ns(replay(facts, Edit()).recorded_ns)
+    return max(device_ns, steps.per_step_ns(host_at_work_ns(facts)))
