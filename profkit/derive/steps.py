@@ -286,6 +286,8 @@ def _finish(
         begun_ns, done_ns = when_done(trace, launches, start_ns, end_ns, waited_ns)
     whole = ~lost_work(trace, launches, start_ns, end_ns)
     measured = _measured(done_ns - begun_ns - pause_ns, located, compiled, whole)
+    if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still at earlier steps
+        begun_ns, done_ns = start_ns, end_ns
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
 
 

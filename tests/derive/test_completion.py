@@ -75,6 +75,14 @@ def test_a_step_that_lost_much_of_its_work_is_not_measured_where_another_is_whol
     assert facts_of(lost).steps.measured.tolist() == [True, True, False]
 
 
+def test_where_the_device_is_at_earlier_work_all_the_time_a_step_is_the_hosts():
+    """The only measured step launches nothing, and the located one before it keeps the device busy throughout."""
+    located = [step(0, 0, 100), mark(1, 1, 2), op("aten::mm", 1, 1), *launched(10, 20, 500, 1)]
+    facts = facts_of([*located, step(1, 100, 80)])
+    assert facts.steps.measured.tolist() == [False, True]
+    assert facts.steps.median_ns == 80_000
+
+
 def test_without_a_device_a_step_is_the_hosts():
     steps = facts_of([op("aten::mm", 1, 1), step(0, 0, 100), step(1, 110, 100)]).steps
     assert _us(steps.begun_ns) == _us(steps.start_ns) == [0, 110]
