@@ -96,8 +96,7 @@ def _run(facts: Facts, edit: Edit) -> _Lengths:
     outcome = replay_streams(window.queue, window.waits, _applied(facts, edit, window, taken), end_ns, window.free_ns)
     host_ns, device_ns = outcome.host_end_ns - _begun_ns(facts), outcome.device_end_ns - _device_begun_ns(facts)
     working_ns = outcome.host_end_ns - start_ns - outcome.waited_ns - between.total_ns - pauses.total_ns
-    together_ns = max(host_ns - _between_ns(facts), device_ns - _between_ns(facts), working_ns)
-    return _Lengths(max(together_ns, 1), working_ns)  # shares are of it, as in `Steps.measured_ns`
+    return _Lengths(max(host_ns - _between_ns(facts), device_ns - _between_ns(facts), working_ns), working_ns)
 
 
 def _added(facts: Facts) -> Thinned:
