@@ -33,7 +33,7 @@ from profkit.trace.values import distinct, median
 
 _EVENT_NS = {Category.OPERATOR: 2_000, Category.PYTHON: 2_000, Category.RUNTIME: 4_000}
 """What recording an event costs the host, allocations and ranges within it included: operators with shapes, Python
-frames (``with_stack=True``) and calls of the runtime, by CUPTI (H100, PyTorch 2.11, Python 3.12). With it seven of 16
+frames (``with_stack=True``) and calls of the runtime, by CUPTI (H100, PyTorch 2.11, Python 3.12). With it seven of 17
 recorded programs that the host bounds come within a tenth of their step without the profiler; most others are told too
 long, by a third to twice, some of less than a millisecond three times (`python -m tests.h100`)."""
 _BUILTIN_NS = 1_500

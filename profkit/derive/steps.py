@@ -39,7 +39,7 @@ _MOST_OF = 0.6
 _LEAST_STEP_NS = 1_000_000
 """With line marks, which triple it: even a small network takes longer to train on a batch."""
 _MANY = 64
-_WINDOW = "the whole recording, as one step"
+WHOLE_RECORDING = "the whole recording, as one step"
 _COLD_FACTOR = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
 _COMPILING = "(dynamo_timed)"
@@ -265,7 +265,7 @@ def _whole_window(trace: Trace) -> Windows:
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
     known = known if known.any() else np.ones(len(events), dtype=bool)
     start, end = events.start_ns[known].min(), events.ends_of(known).max()
-    return np.array([start]), np.array([max(end, start + 1)]), _WINDOW
+    return np.array([start]), np.array([max(end, start + 1)]), WHOLE_RECORDING
 
 
 def _finish(
@@ -279,7 +279,7 @@ def _finish(
     compiled = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
-    if source == _WINDOW or not launches.work.size:
+    if source == WHOLE_RECORDING or not launches.work.size:
         last_ns = events.ends_of(launches.work).max(initial=0)
         begun_ns, done_ns = start_ns, np.maximum(end_ns, last_ns)
     else:

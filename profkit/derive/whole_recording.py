@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.derive.steps import Steps
+from profkit.derive.steps import WHOLE_RECORDING, Steps
 from profkit.trace.events import Category, Trace
-
-_WHOLE = "the whole recording, as one step"
 
 
 def take_whole(trace: Trace) -> Steps:
@@ -28,7 +26,7 @@ def take_whole(trace: Trace) -> Steps:
         done_ns=end,
         located=no,
         measured=yes,
-        source=_WHOLE,
+        source=WHOLE_RECORDING,
         main_lane=lane,
         pause_ns=np.zeros(1, dtype=np.int64),
     )

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.intervals import Intervals, union
+from profkit.derive.intervals import NOTHING, Intervals, union
 from profkit.derive.thinned import UNTOUCHED, Removed, Thinned
 from profkit.savings.edits import Edit
 from profkit.savings.hiccups import hiccups_ns
@@ -40,9 +40,10 @@ class Replay(Struct, frozen=True):
 
 def replay(facts: Facts, edit: Edit) -> Replay:
     """Replay the measured steps without what the recording added to them, and then with ``edit`` applied too."""
-    unedited, edited = facts.once(_unedited), _run(facts, edit)
+    removed = _removed_host_time(facts, edit)
+    unedited, edited = facts.once(_unedited), _run(facts, edit, removed)
     least_ns = min(edited.working_ns, unedited.together_ns)
-    edited_ns = max(0, edited.together_ns, least_ns) + hiccups_ns(facts, edit, _removed_host_time(facts, edit))
+    edited_ns = max(0, edited.together_ns, least_ns) + hiccups_ns(facts, edit, removed)
     return Replay(max(0, unedited.together_ns), edited_ns)
 
 
@@ -74,7 +75,7 @@ class _Lengths(Struct, frozen=True):
 
 
 def _unedited(facts: Facts) -> _Lengths:
-    return _run(facts, Edit())
+    return _run(facts, Edit(), NOTHING)
 
 
 class _Window(Struct, frozen=True):
@@ -86,12 +87,12 @@ class _Window(Struct, frozen=True):
     free_ns: int
 
 
-def _run(facts: Facts, edit: Edit) -> _Lengths:
-    """The measured steps with the edit applied and without what the recording added. What lies between them takes what
-    it took."""
+def _run(facts: Facts, edit: Edit, removed: Intervals) -> _Lengths:
+    """The measured steps with the edit applied, which takes ``removed`` out of the host's timeline, and without what
+    the recording added. What lies between them takes what it took."""
     window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
     between, pauses = facts.once(_outside_measured), facts.once(_pauses)
-    edited = _removed_host_time(facts, edit).minus(between).minus(pauses).clipped_to(start_ns, end_ns)
+    edited = removed.minus(between).minus(pauses).clipped_to(start_ns, end_ns)
     taken = Removed.of(edited, facts.once(_added))
     outcome = replay_streams(window.queue, window.waits, _applied(facts, edit, window, taken), end_ns, window.free_ns)
     host_ns, device_ns = outcome.host_end_ns - _begun_ns(facts), outcome.device_end_ns - _device_begun_ns(facts)
