@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from threading import get_ident
+from threading import current_thread, get_ident, main_thread
 
 from profkit.collect.plan import EXPLICIT, SIGNALS
 
@@ -63,7 +63,8 @@ class RecordedThread:
             return False
         if self.ident is None:
             self.ident = here
-            self._local.end = _AtTheEnd(self._ended)
+            if current_thread() is not main_thread():
+                self._local.end = _AtTheEnd(self._ended)
         elif name in _TELLING and self.is_waiting():
             self._ends[here] += 1
             if self._ends[here] >= _ENOUGH:
@@ -72,7 +73,7 @@ class RecordedThread:
 
     def is_idle(self) -> bool:
         """Whether the work is done on another thread than the main one, which is recorded; asked again and again."""
-        if self.ident != threading.main_thread().ident or not self.is_waiting():
+        if self.ident != main_thread().ident or not self.is_waiting():
             return False
         if max(self._ends.values(), default=0) < _ENOUGH and not self._has_waited():
             return False

@@ -82,7 +82,7 @@ class Recorder:
         self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, MAX_EVENTS)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
         self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape)
-        self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self.outdone))
+        self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self._leave_thread))
         act = self.hears, lambda: self._work(self._cut_off), self.thread.is_idle, self._move_on
         self._sampler.on_tick = self.thread.tell = Watchdog(self._opening, self._bounds, self._tracer, guard, *act).look
         self._on_cuda = lambda: guard(self._opening.record_cuda)
@@ -151,6 +151,14 @@ class Recorder:
         if not self.over:
             self._end()
             self._on_over()
+
+    def _leave_thread(self) -> None:
+        """The recorded thread ended. Where nothing of it was recorded yet, the next that ends a step takes its place."""
+        if self._tape.running is None and not self._schedule.recorded:
+            self.signals.begin_anew()
+            self.thread.release()
+        else:
+            self.outdone()
 
     def end_step(self, is_first: bool) -> None:
         if not is_first and self.passes_by():

@@ -134,6 +134,12 @@ class StepSignals:
         if chosen == "forward":
             self._forwards.install()
 
+    def begin_anew(self) -> None:
+        """The steps so far were none: they ended on a thread that is recorded no more."""
+        self.name, self._ends = None, 0
+        self._let_pass_by()
+        self._optimizer.forget_first()
+
     def listen_to_forwards(self) -> None:
         """Take calls of the model for steps as well: nothing better came for long."""
         if self.name is None and self._chosen is None:

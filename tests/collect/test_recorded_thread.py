@@ -143,6 +143,16 @@ def test_a_training_on_a_thread_is_recorded_there(meanwhile: str, tmp_path: Path
     assert kept.site.source == "kept.append(torch.ones(300_000) * loss)"
 
 
+@pytest.mark.slow
+def test_a_thread_that_ends_before_its_recording_begins_leaves_that_to_the_next(tmp_path: Path, forks: Forks) -> None:
+    """A warm-up on a thread, say, before the main thread trains."""
+    threaded = THREADED.format(steps=400, meanwhile="while worker.is_alive(): worker.join(0.01)")
+    outcome = run(tmp_path, forks, threaded + "train(2020)\n", "--wait", "2000")
+    assert outcome.status == 0, outcome.stderr
+    assert len(steps_of(read_events(tmp_path / "run"))) == 5
+    assert load_run(tmp_path / "run").step_signal == "optimizer"
+
+
 SCORING = """\
 model = torch.nn.Linear(64, 1)
 
