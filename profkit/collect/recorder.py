@@ -153,7 +153,7 @@ class Recorder:
             self._on_over()
 
     def _leave_thread(self) -> None:
-        """The recorded thread ended. Where nothing of it was recorded yet, the next that ends a step takes its place."""
+        """The recorded thread ended: where nothing of it was recorded yet, the next that ends a step is recorded."""
         if self._tape.running is None and not self._schedule.recorded:
             self.signals.begin_anew()
             self.thread.release()
