@@ -18,6 +18,7 @@ import itertools
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -37,6 +38,8 @@ REPORT_FILE = "report.html"
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 
 _MAX_SIDE_FILE_BYTES = 64 << 20
+_LEAST_FREE_BYTES = 4096
+"""A page: a full disk still takes an empty file."""
 _Value = TypeVar("_Value")
 
 
@@ -265,18 +268,56 @@ def create_directory(path: Path) -> Path:
     refuse_other_run(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".profkit-write-test"
-        probe.touch()
-        probe.unlink()
+        _try_to_write(path)
     except OSError as error:
         raise RunDirectoryError(path, f"cannot be written: {error.strerror or error}") from error
     return path
 
 
+def what_keeps_from_writing(directory: Path) -> str | None:
+    """Why nothing can be written into a directory that could be written once; None where something can."""
+    try:
+        _try_to_write(directory)
+    except OSError as error:
+        return why_not_written(directory, error)
+    return None
+
+
+def _try_to_write(directory: Path) -> None:
+    probe = directory / ".profkit-write-test"
+    try:
+        probe.write_bytes(bytes(_LEAST_FREE_BYTES))
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def fixed(path: Path) -> Path:
+    """The absolute path: a program may change its working directory while profkit keeps ``path``. Where the working
+    directory is gone, the path as it is."""
+    with suppress(OSError):
+        return path.absolute()
+    return path
+
+
+def why_not_written(directory: Path, error: OSError) -> str:
+    """The cause of a failed write into a run directory; that the directory is gone comes before what that led to."""
+    if not directory.is_dir():
+        return "the directory is gone, removed or renamed while the program ran"
+    return error.strerror or str(error)
+
+
 def save(directory: Path, file: str, value: object) -> None:
-    """Write one side file of the run as JSON."""
+    """Write one side file of the run as JSON, whole or not at all."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=1)
-    (directory / file).write_bytes(text)
+    unfinished = directory / f".{file}.{os.getpid()}"
+    try:
+        unfinished.write_bytes(text)
+        unfinished.replace(directory / file)
+    except OSError:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
 
 
 def load_run(directory: Path) -> Run:
@@ -298,7 +339,8 @@ def load_samples(directory: Path) -> tuple[LoadSample, ...]:
 
 def find_trace(directory: Path) -> Path | None:
     """The trace in a run directory: the newest where there are several, None where there is none."""
-    traces = [p for p in directory.iterdir() if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
+    present = directory.iterdir() if directory.is_dir() else ()
+    traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
     return max(traces, key=lambda p: p.stat().st_mtime_ns, default=None)
 
 

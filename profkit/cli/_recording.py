@@ -54,7 +54,14 @@ def recording_options(command: _Command) -> _Command:
 def run_program(target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any) -> Recorded:
     """Run a script, or a module, recorded; ends profkit with one line where nothing was recorded."""
     from profkit.collect.launch import launch_script
-    from profkit.run import create_directory, default_directory, directory_of_rank, find_trace, load_run
+    from profkit.run import (
+        create_directory,
+        default_directory,
+        directory_of_rank,
+        find_trace,
+        load_run,
+        what_keeps_from_writing,
+    )
 
     directory = create_directory(directory_of_rank(output or default_directory(target)))
     status = launch_script(target, list(arguments), directory, module=module, **wishes)
@@ -63,7 +70,9 @@ def run_program(target: str, arguments: tuple[str, ...], output: Path | None, mo
         status = 0
         click.echo("profkit: the program was ended once it was recorded, as asked", err=True)
     if find_trace(directory) is None:
-        reasons = "; ".join(run.notes) or "it ran no operator of PyTorch"
+        obstacle = what_keeps_from_writing(directory)
+        lost = f"{directory} cannot be written: {obstacle}" if obstacle else ""
+        reasons = lost or "; ".join(run.notes) or "it ran no operator of PyTorch"
         click.echo(f"profkit: {target}: nothing was recorded: {reasons}", err=True)
         sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
     windows = [directory.with_name(name) for name in run.windows]

@@ -16,6 +16,7 @@ from isal import igzip
 from profkit.collect.session import Recording
 from profkit.errors import RunDirectoryError
 from profkit.marks import STEP_MARK
+from profkit.run import why_not_written
 
 _FAST = 1
 """isal's level: 0 is barely faster, 3 twice as slow for a tenth less."""
@@ -43,16 +44,18 @@ def write_plain(recording: Recording, directory: Path) -> IO[bytes]:
     """
     path = directory / f".{_worker_name()}.{time.time_ns()}.pt.trace.json"
     try:
+        path.touch()  # Kineto would not say what is in its way
         recording.write(path)
         if not _is_whole(path):
-            raise RunDirectoryError(directory, "the trace could not be written: is the disk full?")
+            _write_more(path)
+            raise RunDirectoryError(directory, "the trace could not be written: it was cut off, and nobody said why")
         return os.fdopen(os.open(path, os.O_RDONLY | _DELETED_WHEN_CLOSED), "rb")
     except OSError as error:
         raise _not_written(directory, error) from error
     finally:
         unfinished = path.with_name(f"{path.name}.tmp")  # Kineto's own, where it could not go on
         for name in (path, unfinished):
-            with suppress(PermissionError):
+            with suppress(OSError):  # as the directory may be none any more
                 name.unlink(missing_ok=True)
 
 
@@ -70,12 +73,22 @@ def export(traces: Sequence[IO[bytes]], directory: Path, unfinished_step: int | 
     except OSError as error:
         raise _not_written(directory, error) from error
     finally:
-        packed.unlink(missing_ok=True)
+        with suppress(OSError):
+            packed.unlink(missing_ok=True)
     return name
 
 
 def _not_written(directory: Path, error: OSError) -> RunDirectoryError:
-    return RunDirectoryError(directory, f"the trace could not be written: {error.strerror or error}")
+    return RunDirectoryError(directory, f"the trace could not be written: {why_not_written(directory, error)}")
+
+
+def _write_more(path: Path) -> None:
+    """Raises the `OSError` of what kept Kineto from writing on, which says nothing itself: while its file still takes
+    its room, a little more than any buffer holds does not fit either."""
+    with path.open("ab", buffering=0) as file:
+        file.write(bytes(_CHUNK_BYTES))
+        file.write(b"\n")  # of the first part as much is written as fits
+        os.fsync(file.fileno())
 
 
 def _worker_name() -> str:

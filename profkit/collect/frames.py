@@ -25,9 +25,17 @@ def walk_up(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def source_file(code: CodeType) -> str:
-    """The absolute path of the file; a name in angle brackets, as a prompt's or a notebook's, stays as it is."""
+    """The absolute path of the file; a name in angle brackets, as a prompt's or a notebook's, stays as it is.
+
+    The code of the program itself may have the name that stood on the command line, relative to a working directory
+    that it has left since: ``__main__`` knows the whole one.
+    """
     name = code.co_filename
-    return name if name.startswith("<") else os.path.abspath(name)
+    if name.startswith("<") or os.path.isabs(name):
+        return name if name.startswith("<") else os.path.abspath(name)
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    is_the_programs = isinstance(program, str) and os.path.isabs(program) and program.endswith(f"{os.sep}{name}")
+    return os.path.abspath(str(program) if is_the_programs else name)
 
 
 def function_name(code: CodeType) -> str:

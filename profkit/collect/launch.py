@@ -13,8 +13,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from profkit.errors import RunDirectoryError
-from profkit.run import PROFKIT_FAILED, RUN_FILE, load_run, save
+from profkit.run import PROFKIT_FAILED, RUN_FILE, fixed, load_run, save
 
 _CHILD = "profkit.collect.script"
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1")
@@ -33,7 +32,8 @@ def launch_script(
     shells give it (128 + number).
     """
     given = [_as_option(name, value) for name, value in {"module": module, **options}.items() if value is not False]
-    command = [sys.executable, "-m", _CHILD, f"--directory={directory}", *given, "--", target, *arguments]
+    where = f"--directory={fixed(directory)}"
+    command = [sys.executable, "-m", _CHILD, where, *given, "--", target, *arguments]
     with _Passing() as passing, subprocess.Popen(command) as process:  # noqa: S603  # what the user asked to run
         passing.to = process
         try:
@@ -90,18 +90,16 @@ def _as_option(name: str, value: str | int | bool) -> str:
 
 def _complete(directory: Path, status: int) -> None:
     """Note what a process that left without a word could not: a signal's end, or that of a library. What it wrote of
-    later windows is completed too."""
+    later windows is completed too. Where that cannot be written, what reads the recording says why."""
     run = load_run(directory)
     if run.exit_status is not None:
         return
     was_given_up = any(note.startswith(PROFKIT_FAILED) for note in run.notes)
     note = "the program ended without Python's own exit (os._exit or a signal): what it recorded last is missing"
     notes = run.notes if was_given_up else (*run.notes, note)
-    try:
+    with suppress(OSError):
         save(directory, RUN_FILE, replace(run, exit_status=status, notes=notes))
         for window in run.windows:
             of_window = load_run(directory.with_name(window))
             if of_window.exit_status is None:
                 save(directory.with_name(window), RUN_FILE, replace(of_window, exit_status=status))
-    except OSError as error:
-        raise RunDirectoryError(directory, f"cannot be written: {error.strerror or error}") from error

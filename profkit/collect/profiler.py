@@ -20,7 +20,7 @@ from profkit.collect.stopping import Stopper
 from profkit.collect.subject import Subject
 from profkit.collect.termination import NOTE, STATUS, Termination
 from profkit.collect.windows import WindowRequests, complete, note_outdone, note_window, window_directory
-from profkit.run import PROFKIT_FAILED, create_directory, default_directory, directory_of_rank, find_trace
+from profkit.run import PROFKIT_FAILED, create_directory, default_directory, directory_of_rank, find_trace, fixed
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -77,7 +77,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         return made
 
     def _prepare(self, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None) -> None:
-        self._directory, self._plan, self._subject, self._on_progress = directory, plan, subject, on_progress
+        self._directory, self._plan, self._subject, self._on_progress = fixed(directory), plan, subject, on_progress
         self._directories: list[Path] = []
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
@@ -91,7 +91,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     @property
     def directory(self) -> Path:
-        """The run directory."""
+        """The run directory, as an absolute path: the program may change its working directory."""
         return self._directory
 
     @property

@@ -131,7 +131,7 @@ def test_a_full_disk_costs_the_recording_only(tmp_path: Path, forks: Forks) -> N
     outcome = run(tmp_path, forks, f"{limit}\ntrain({RECORDED})\n")
     assert outcome.stdout.startswith(f"trained {RECORDED} ")
     assert outcome.status == 2
-    assert "the trace could not be written" in outcome.stderr
+    assert f"{tmp_path / 'run'}: the trace could not be written: File too large" in outcome.stderr
     assert list((tmp_path / "run").glob("*trace*")) == list((tmp_path / "run").glob(".*")) == []
 
 
@@ -151,6 +151,26 @@ def test_a_directory_that_vanishes_costs_the_recording_only(tmp_path: Path, fork
     assert outcome.stdout.startswith("trained 4 ")
     assert "trained 8 " in outcome.stdout
     assert outcome.status == 2
+    gone = "the directory is gone, removed or renamed while the program ran"
+    assert f"nothing was recorded: {tmp_path / 'run'} cannot be written: {gone}" in outcome.stderr
+
+
+def test_a_program_that_failed_is_said_to_whatever_became_of_its_recording(tmp_path: Path, forks: Forks) -> None:
+    outcome = run(tmp_path, forks, "train(4)\nshutil.rmtree('run')\ntrain(8)\nsys.exit(5)\n")
+    assert outcome.status == 3
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(7)\n"])
+def test_a_program_may_change_its_working_directory(tmp_path: Path, end: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "program.py").write_text(f"{TRAINING}os.chdir('elsewhere')\ntrain({RECORDED})\n{end}")
+    command = [sys.executable, "-m", "profkit", "diagnose", "program.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == (3 if end else 0), result.stderr
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    (directory,) = (tmp_path / "traces" / "program").iterdir()
+    assert sorted(steps_of(read_events(directory))) == [2, 4, 5, 6, 7]
+    assert load_run(directory).notes == ()
 
 
 def test_a_directory_on_a_read_only_file_system_is_refused_before_the_program_starts(tmp_path: Path) -> None:

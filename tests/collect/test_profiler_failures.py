@@ -90,6 +90,30 @@ def test_a_directory_that_cannot_be_made_costs_the_recording_only(
     assert recording.diagnosis is None
 
 
+def test_a_working_directory_that_changes_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with profile("run", wait=0, warmup=1, active=1) as recording:
+        train(1, recording)
+        monkeypatch.chdir("elsewhere")
+        train(5, recording)
+    assert recording.directory == tmp_path / "run"
+    assert sorted(steps_of(read_events(tmp_path / "run"))) == [0, 1]
+    assert load_run(tmp_path / "run").notes == ()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_working_directory_that_is_gone_costs_the_recording_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with profile("run") as recording:
+        assert train(2, recording) == train(2)
+    assert warnings_said().startswith("profkit: not recording: run: cannot be written: ")
+
+
 def test_a_full_disk_costs_the_recording_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
 ) -> None:

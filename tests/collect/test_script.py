@@ -288,3 +288,23 @@ def test_compiled_code_works_and_is_not_compiled_again(tmp_path: Path, forks: Fo
     events = read_events(tmp_path / "run")
     located, *_ = steps_of(events).values()
     assert [event for event in events if event["name"] == "aten::mul" and event["ts"] > located["ts"]]
+
+
+MOVING = """\
+import os
+import torch
+import profkit
+
+with profkit.profile("run"):
+    os.chdir("elsewhere")
+    print(torch.ones(3) * 2)
+"""
+
+
+def test_lines_are_those_of_the_program_wherever_it_has_gone(tmp_path: Path, plainly: Run) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "moving.py").write_text(MOVING)
+    status, _, stderr = plainly("moving.py")
+    assert (status, stderr) == (0, "")
+    sites = load_callsites(tmp_path / "run")
+    assert (str(tmp_path / "moving.py"), 7, "print(torch.ones(3) * 2)") in {(s.file, s.line, s.source) for s in sites}

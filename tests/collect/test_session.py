@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import resource
 import sys
 import warnings
 from pathlib import Path
@@ -100,15 +101,30 @@ def test_a_directory_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> N
         export_whole([record_steps(1)], tmp_path / "absent")
 
 
-def test_a_trace_that_the_full_disk_cut_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_half(_: object, path: str) -> None:
+    Path(path).write_text('{"traceEvents": [{"ph": "X", "na')
+
+
+def test_a_trace_that_was_cut_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = record_steps(1)
-
-    def write_half(_: object, path: str) -> None:
-        Path(path).write_text('{"traceEvents": [{"ph": "X", "na')
-
     monkeypatch.setattr(profile, "export_chrome_trace", write_half)
-    with pytest.raises(RunDirectoryError, match="is the disk full"):
+    with pytest.raises(RunDirectoryError, match="it was cut off, and nobody said why"):
         export_whole([recording], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_that_did_not_fit_is_refused_with_the_systems_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = record_steps(1)
+    monkeypatch.setattr(profile, "export_chrome_trace", write_half)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, hard))
+    try:
+        with pytest.raises(RunDirectoryError, match="the trace could not be written: File too large"):
+            export_whole([recording], tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
 
 
