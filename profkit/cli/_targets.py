@@ -27,12 +27,16 @@ def classify(target: str) -> TargetKind:
         raise UnreadableInput(path, "memory snapshots cannot be read yet; give a trace, a script or a scenario")
     if path.is_dir():
         return TargetKind.TRACE
-    if target.endswith(".py"):
-        if not path.is_file():
-            raise UnreadableInput(path, "no such script")
+    if target.endswith(".py") and not path.exists():
+        raise UnreadableInput(path, "no such script")
+    if target.endswith(".py") and path.is_file():
         return TargetKind.SCRIPT
     if path.is_file():
         return TargetKind.TRACE
+    if path.exists():
+        from profkit.trace.reading import refuse_special_file
+
+        refuse_special_file(path)
     if "/" in target or "\\" in target or target.endswith(_TRACE_ENDINGS):
         raise UnreadableInput(path, "no such file")
     return TargetKind.SCENARIO

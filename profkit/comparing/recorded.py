@@ -18,6 +18,7 @@ from profkit.errors import UnreadableInput
 from profkit.findings import Diagnosis
 from profkit.run import CallSite, Run, find_trace, unprofiled_steps
 from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows
+from profkit.trace.reading import refuse_special_file
 
 _Key = TypeVar("_Key", bound=Hashable)
 LineKey = tuple[str, str, str]
@@ -88,6 +89,7 @@ def find_recordings(path: Path) -> list[Path]:
     """
     if path.is_file():
         return [path]
+    refuse_special_file(path)
     if not path.is_dir():
         raise UnreadableInput(path, "no such file or directory")
     if find_trace(path) is not None:

@@ -15,7 +15,7 @@ import msgspec
 from isal import igzip, isal_zlib
 
 from profkit.errors import RunDirectoryError, UnreadableInput
-from profkit.report.tensorboard_trace import Fields, rewrite_events
+from profkit.report.tensorboard_trace import Fields, count_levels, rewrite_events
 from profkit.run import TRACE_SUFFIXES
 
 PREPARED_FOLDER = ".profkit-tensorboard-1"
@@ -24,9 +24,17 @@ PREPARED_FOLDER = ".profkit-tensorboard-1"
 MAX_BYTES = 1 << 30
 """Largest uncompressed trace that is copied; the plugin itself takes about ten times a trace's size in memory."""
 
+MOST_LEVELS = 450
+"""Of events inside of each other. The plugin's functions call themselves for each level, with up to two frames, and
+Python allows a thousand."""
+
 _MARKER = ".gitignore"
 _GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSION_LEVEL = 1
+
+
+class _TooDeep(Exception):
+    """The tab would end with a traceback instead of the trace."""
 
 
 def prepare_logdir(
@@ -70,6 +78,8 @@ def rewrite_trace(source: Path, target: Path) -> None:
         copy = _rewrite(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         copy = _rewrite_tolerant(source, text)
+    except _TooDeep as error:
+        raise UnreadableInput(source, str(error)) from None
     if target.name.endswith(".gz"):
         copy = igzip.compress(copy, _COMPRESSION_LEVEL)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
@@ -144,8 +154,10 @@ def _rewrite(text: bytes) -> bytes:
         document = msgspec.json.decode(text, type=Fields)
         if "traceEvents" not in document:
             raise msgspec.ValidationError("it has no list `traceEvents`")
-    events = msgspec.json.decode(document["traceEvents"], type=list[Fields])
-    return msgspec.json.encode({**document, "traceEvents": rewrite_events(events)})
+    events = rewrite_events(msgspec.json.decode(document["traceEvents"], type=list[Fields]))
+    if (levels := count_levels(events)) > MOST_LEVELS:
+        raise _TooDeep(f"its events are nested {levels:,} deep, and torch-tb-profiler fails on more than {MOST_LEVELS}")
+    return msgspec.json.encode({**document, "traceEvents": events})
 
 
 def _rewrite_tolerant(path: Path, text: bytes) -> bytes:
@@ -156,5 +168,7 @@ def _rewrite_tolerant(path: Path, text: bytes) -> bytes:
         whole = {} if isinstance(value, list) else value
         strict = {**whole, "traceEvents": [event for event in events if isinstance(event, dict)]}
         return _rewrite(json.dumps(strict).encode())
+    except _TooDeep as error:
+        raise UnreadableInput(path, str(error)) from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableInput(path, f"is not a whole profiler trace: {error}") from None

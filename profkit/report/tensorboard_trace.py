@@ -11,6 +11,7 @@ it looks for stands in its ``profiler/trace.py``, ``event_parser.py`` and ``op_t
 - profkit's own marks go.
 - Each launch, and what it launched, gets the id of the innermost operator around it on its thread: since 2022 the id
   that the recording holds is often missing, or names an annotation that the plugin does not read.
+- A trace that is nested too deep is not copied: the plugin's functions call themselves, once for each level or twice.
 - Events without a time go, and fields that the plugin takes for granted are filled: one such event ends its loading.
 
 The links from forward to backward stay ``fwdbwd``. Under their old name, ``forward_backward``, the plugin hangs the
@@ -40,6 +41,7 @@ _RENAMED = {
     b'"nccl:_reduce_scatter_base"': b'"nccl:reduce_scatter"',
 }
 _OPERATORS = (b'"cpu_op"', b'"operator"')
+_FRAME, _MODULE = b'"python_function"', b'"nn.Module: '
 _LAUNCHES = (b'"runtime"',)
 _DEVICE_WORK = (b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"', b'"memcpy"', b'"memset"')
 _KNOWN_DEVICES = (b"0", b"1")
@@ -66,6 +68,29 @@ def rewrite_events(events: list[Fields]) -> list[Fields]:
         _rename(event)
     _relink(kept)
     return kept
+
+
+def count_levels(events: list[Fields]) -> int:
+    """How deep the plugin's tree of operators and modules will be, the deepest thread's."""
+    threads: dict[tuple[bytes, bytes], list[tuple[float, float]]] = {}
+    for event in events:
+        category, name = _text(event, "cat").lower(), _text(event, "name")
+        is_in_tree = _is_operator(category, name) or (category == _FRAME and name.startswith(_MODULE))
+        if is_in_tree and _text(event, "ph") == b'"X"':
+            start, duration = _figure(event, "ts") or 0.0, _figure(event, "dur") or 0.0
+            threads.setdefault((_text(event, "pid"), _text(event, "tid")), []).append((start, -(start + duration)))
+    return max((_levels_of(sorted(spans)) for spans in threads.values()), default=0)
+
+
+def _levels_of(spans: list[tuple[float, float]]) -> int:
+    """Of starts and negated ends, in order: an event is inside the last one that it begins in and does not outlive."""
+    levels, around = 0, list[float]()
+    for start, minus_end in spans:
+        while around and not (start < around[-1] and -minus_end <= around[-1]):
+            around.pop()
+        around.append(-minus_end)
+        levels = max(levels, len(around))
+    return levels
 
 
 def _is_wanted(event: Fields) -> bool:

@@ -22,6 +22,7 @@ def read_trace(path: Path, on_progress: OnProgress | None = None) -> Trace:
 
     Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
     """
+    refuse_special_file(path)
     if _first_bytes(path, len(_SQLITE_MAGIC)) == _SQLITE_MAGIC:
         try:
             from profkit.trace.nsys import read_nsys
@@ -33,6 +34,18 @@ def read_trace(path: Path, on_progress: OnProgress | None = None) -> Trace:
     from profkit.trace.kineto import read_kineto
 
     return read_through_cache(path, partial(read_kineto, on_progress=on_progress))
+
+
+def refuse_special_file(path: Path) -> None:
+    """Raises `UnreadableInput` for what is there and is neither a file nor a directory; a pipe would be waited for."""
+    kinds = {
+        "a named pipe (FIFO)": path.is_fifo(),
+        "a socket": path.is_socket(),
+        "a device": path.is_char_device() or path.is_block_device(),
+    }
+    for kind, is_it in kinds.items():
+        if is_it:
+            raise UnreadableInput(path, f"is {kind}, and only a file can be read: copy what comes from it into one")
 
 
 def _first_bytes(path: Path, count: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,13 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     line = refused(profkit("diagnose", name, cwd=tmp_path))
     assert name in line
     assert "no such" in line
+
+
+@pytest.mark.parametrize("command", [["diagnose", "it.json"], ["diagnose", "it.py"], ["compare", "it.json", "it.json"]])
+def test_a_named_pipe_is_called_one_and_not_waited_for(tmp_path: Path, command: list[str]) -> None:
+    os.mkfifo(tmp_path / command[1])
+    line = refused(profkit(*command, cwd=tmp_path))
+    assert line.startswith(f"profkit: {command[1]}: is a named pipe (FIFO)")
 
 
 def test_a_directory_without_a_trace_is_refused(tmp_path: Path) -> None:

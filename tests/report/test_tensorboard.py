@@ -171,3 +171,33 @@ def test_a_log_directory_without_traces_stays_untouched(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UnreadableInput, match="no such directory"):
         prepare_logdir(tmp_path / "none", tmp_path / PREPARED_FOLDER)
+
+
+def nested(levels: int, category: str, name: str) -> dict[str, object]:
+    """Operators inside of each other, and beside them as many that are not."""
+    inside = [{"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": i, "dur": 3 * levels - 2 * i}
+              for i in range(levels)]  # fmt: skip
+    beside = [{"ph": "X", "cat": category, "name": "aten::mul", "pid": 1, "tid": 2, "ts": i, "dur": 1}
+              for i in range(1000)]  # fmt: skip
+    return {"traceEvents": [*inside, *beside]}
+
+
+@pytest.mark.parametrize(("category", "name"), [("cpu_op", "aten::add"), ("python_function", "nn.Module: Linear_0")])
+def test_a_trace_that_is_nested_too_deep_for_the_tab_is_left_out_with_one_line(
+    tmp_path: Path, category: str, name: str
+) -> None:
+    for folder, levels in (("deep", 10_000), ("flat", tensorboard.MOST_LEVELS)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.pt.trace.json").write_text(json.dumps(nested(levels, category, name)))
+    left_out: list[str] = []
+    (kept,) = prepare_logdir(tmp_path, tmp_path / PREPARED_FOLDER, lambda error: left_out.append(str(error)))
+    assert kept.name == "flat"
+    assert left_out == [
+        f"{tmp_path / 'deep' / 'a.pt.trace.json'}: its events are nested 10,000 deep, and torch-tb-profiler fails on more "
+        f"than {tensorboard.MOST_LEVELS}"
+    ]
+
+
+def test_frames_that_are_no_modules_may_be_nested_as_deep_as_python_goes(tmp_path: Path) -> None:
+    (tmp_path / "a.pt.trace.json").write_text(json.dumps(nested(2_000, "python_function", "tree.py(3): visit")))
+    assert len(prepare_logdir(tmp_path, tmp_path / PREPARED_FOLDER)) == 1
