@@ -13,6 +13,8 @@ from msgspec import structs
 from profkit import run as run_directory
 from profkit.concluding import conclude
 from profkit.derive.facts import Facts
+from profkit.derive.hottest import hottest_lines, hottest_operators
+from profkit.derive.places import call_site
 from profkit.derive.shares import IDLE
 from profkit.derive.steps import measured_numbers
 from profkit.derive.workers import WorkerAccount, loader_accounts
@@ -23,7 +25,9 @@ from profkit.findings import (
     MEASURED_EVIDENCE,
     Diagnosis,
     Finding,
+    HotSpot,
     Kind,
+    Location,
     RunSummary,
     Saving,
     Severity,
@@ -126,9 +130,24 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
         workers=workers,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
     )
+    if not _is_telling(diagnosis):
+        hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
+        diagnosis = replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
     looked = len(skipped) < len(outcomes)
     obstacles = [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
     return replace(diagnosis, verdict=conclude(diagnosis, obstacles))
+
+
+def _is_telling(diagnosis: Diagnosis) -> bool:
+    """Whether there is something of weight to change; else who reads it needs a place to begin."""
+    return any(finding.severity in (Severity.HIGH, Severity.MEDIUM) for finding in diagnosis.findings)
+
+
+def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
+    sites = ((spot.fraction, call_site(facts, spot.site)) for spot in hottest_lines(facts))
+    lines = (HotSpot(round(fraction, 4), Location.of(site)) for fraction, site in sites if site is not None)
+    operators = (HotSpot(round(spot.fraction, 4), operator=spot.name) for spot in hottest_operators(facts))
+    return (*lines, *operators)
 
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -123,6 +123,16 @@ class TimeShare:
 
 
 @dataclass(frozen=True, slots=True)
+class HotSpot:
+    """Where much of the step's time passes, which need not be a fault: a line, in the step that was traced line by
+    line, or an operator, of the device's time where there is one."""
+
+    fraction: float
+    location: Location | None = None
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """Step times: the median as recorded, the median without a profiler where it was measured, and their gap.
 
@@ -184,6 +194,7 @@ class Diagnosis:
     """``total`` is what mending all faults at once gives back, where there is more than one with a price; ``workers``
     are those of DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show
     where the step's time went, as of an accelerator whose work is not in it; then "nothing found" means nothing.
+    ``hottest`` says where most of the time passes where nothing of weight was found: first lines, then operators.
     Diagnoses of before there were verdicts have none."""
 
     run: RunSummary
@@ -195,6 +206,7 @@ class Diagnosis:
     workers: tuple[WorkerTimes, ...] = ()
     verdict: Verdict | None = None
     cannot_judge: str | None = None
+    hottest: tuple[HotSpot, ...] = ()
     schema: str = SCHEMA
 
     @property

@@ -169,6 +169,8 @@ class Compiled(Struct, frozen=True):
     elapsed_ns: int = 0
 
 
+FAILED = "the program failed: "
+"""How the note begins that names the exception that ended the program."""
 PROFKIT_FAILED = "profkit failed: "
 """How the note begins that says why a recording was given up."""
 
@@ -191,7 +193,9 @@ class Run:
     recordings of one run of the program, from 1; the first names the directories of the others, beside its own.
     ``signals_per_step`` says how often ``step_signal`` comes in a step: an epoch may be one, of many steps of the
     optimizer. ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that
-    the optimizer stepped for the first time after it, too late for its own steps to be recorded instead."""
+    the optimizer stepped for the first time after it, too late for its own steps to be recorded instead.
+    ``own_cpu_ns`` and ``children_cpu_ns`` are how long the processor worked from the beginning of the recording to the
+    program's end for the program, and for the processes that it started, of which nothing is recorded."""
 
     command: tuple[str, ...] = ()
     python: str | None = None
@@ -224,6 +228,8 @@ class Run:
     was_stopped: bool = False
     was_outdone: bool = False
     exit_status: int | None = None
+    own_cpu_ns: int = 0
+    children_cpu_ns: int = 0
     notes: tuple[str, ...] = ()
     schema: str = "profkit.run/1"
 

@@ -9,8 +9,9 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
 from profkit.health import check_recording, find_obstacles
+from profkit.health.program import check_children, check_operators
 from profkit.report import render
-from profkit.run import Run
+from profkit.run import LoaderUse, Run
 from tests.traces import facts_of, json_of, kernel, mark, op, python, runtime, step, trace_of_bytes
 
 
@@ -21,6 +22,53 @@ def test_a_whole_recording_has_no_notes():
 def test_a_recording_without_steps_says_so():
     (note,) = check_recording(facts_of([op("aten::mul", 0, 50)]))
     assert "no steps were found" in note
+
+
+FAILED = "the program failed: ImportError: No module named 'lost'"
+
+
+def verdict_of(events, **run) -> str:
+    verdict = diagnose(facts_of(events, run=Run(torch="2.13", trace="t", **run))).verdict
+    assert verdict is not None
+    return verdict.text
+
+
+def test_a_program_that_failed_before_any_step_cannot_be_judged_and_one_that_failed_later_can():
+    events = [op("aten::mul", 0, 50)]
+    before = "Cannot judge: the program failed before any step of it was recorded: ImportError: No module named 'lost'"
+    assert verdict_of(events, notes=(FAILED,), exit_status=1) == before
+    assert verdict_of(events, exit_status=139) == (
+        "Cannot judge: the program ended with exit status 139 (SIGSEGV) before any step of it was recorded"
+    )
+    steps = [step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)]
+    assert verdict_of(steps, notes=(FAILED,), exit_status=1, step_signal="optimizer").startswith("No fault found")
+
+
+def test_a_program_whose_children_did_the_work_cannot_be_judged():
+    events = [op("aten::mul", 0, 50)]
+    said = verdict_of(events, own_cpu_ns=1_000_000_000, children_cpu_ns=9_000_000_000, target="sweep.py")
+    assert said.startswith(
+        "Cannot judge: only the program that starts the work was recorded: the processes that it started used 9.00 s "
+        "of CPU time, it itself 1.00 s. Put `with profkit.profile(DIRECTORY):`"
+    )
+    said = verdict_of(events, own_cpu_ns=1, children_cpu_ns=2, target="torch.distributed.run")
+    assert "`torchrun ... -m profkit diagnose train.py`" in said
+
+
+@pytest.mark.parametrize("run", [
+    {"own_cpu_ns": 2, "children_cpu_ns": 1},  # a helper
+    {"own_cpu_ns": 1, "children_cpu_ns": 2, "step_signal": "optimizer"},  # environments beside a training
+    {"own_cpu_ns": 1, "children_cpu_ns": 2, "loaders": (LoaderUse(2, 8, False, False),)},  # workers load its data
+])  # fmt: skip
+def test_children_that_help_are_no_launchers_work(run):
+    assert check_children(facts_of([op("aten::mul", 0, 50)], run=Run(torch="2.13", **run))) is None
+
+
+def test_where_nothing_of_pytorch_ran_nothing_is_judged():
+    steps = [step(0, 0, 100), step(1, 100, 100)]
+    assert verdict_of(steps, step_signal="epoch") == "Cannot judge: nothing of PyTorch ran in what was recorded"
+    assert check_operators(facts_of([*steps, op("aten::mul", 0, 50)])) is None
+    assert check_operators(facts_of([*steps, kernel("gemm", 0, 50)])) is None
 
 
 def test_an_accelerator_that_was_not_recorded_leads_the_notes_and_is_why_nothing_can_be_judged():

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -77,6 +77,14 @@ def run_program(target: str, arguments: tuple[str, ...], output: Path | None, mo
         sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
     windows = [directory.with_name(name) for name in run.windows]
     return Recorded((directory, *(path for path in windows if path.is_dir() and find_trace(path))), status)
+
+
+def fail_as(status: int) -> NoReturn:
+    """End profkit because the program ended with this status, which is not 0."""
+    from profkit.health.program import describe_status
+
+    click.echo(f"profkit: the program itself failed with {describe_status(status)}", err=True)
+    sys.exit(PROGRAM_FAILED)
 
 
 def refuse_wishes(what: str, **wishes: Any) -> None:

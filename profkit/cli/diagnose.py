@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from profkit.cli._recording import (
-    PROGRAM_FAILED,
     PROGRAMS_ONLY,
     Recorded,
+    fail_as,
     recording_options,
     refuse_wishes,
     run_program,
@@ -180,8 +180,7 @@ def _exit(program_status: int, worst_rank: int | None, fail_on: str | None) -> N
     from profkit.findings import Severity
 
     if program_status != 0:
-        click.echo(f"profkit: the program itself failed with exit status {program_status}", err=True)
-        sys.exit(PROGRAM_FAILED)
+        fail_as(program_status)
     if fail_on and worst_rank is not None and worst_rank <= Severity(fail_on).rank:
         sys.exit(FAULTS_FOUND)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from profkit.cli._recording import PROGRAM_FAILED, PROGRAMS_ONLY, recording_options, refuse_wishes, run_program
+from profkit.cli._recording import PROGRAMS_ONLY, fail_as, recording_options, refuse_wishes, run_program
 from profkit.cli._targets import TargetKind, classify
 from profkit.errors import UsageError
 
@@ -46,8 +45,7 @@ def _record_program(
     for directory in recorded.directories:
         click.echo(str(directory), err=True)
     if recorded.status:
-        click.echo(f"profkit: the program itself failed with exit status {recorded.status}", err=True)
-        sys.exit(PROGRAM_FAILED)
+        fail_as(recorded.status)
 
 
 def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[str, Any]) -> None:

@@ -20,7 +20,15 @@ from profkit.collect.stopping import Stopper
 from profkit.collect.subject import Subject
 from profkit.collect.termination import NOTE, STATUS, Termination
 from profkit.collect.windows import WindowRequests, complete, note_outdone, note_window, window_directory
-from profkit.run import PROFKIT_FAILED, create_directory, default_directory, directory_of_rank, find_trace, fixed
+from profkit.run import (
+    FAILED,
+    PROFKIT_FAILED,
+    create_directory,
+    default_directory,
+    directory_of_rank,
+    find_trace,
+    fixed,
+)
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -124,7 +132,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        notes = () if error is None or isinstance(error, SystemExit) else (f"the program failed: {describe(error)}",)
+        notes = () if error is None or isinstance(error, SystemExit) else (f"{FAILED}{describe(error)}",)
         self._guard(lambda: self._end(None, notes))
         return False
 

@@ -15,6 +15,7 @@ from threading import current_thread, main_thread
 from profkit.collect import environment
 from profkit.collect.archive import Archive
 from profkit.collect.bounds import MAX_EVENTS, Bounds
+from profkit.collect.children import ProcessorTime
 from profkit.collect.cycles import CycleWatch
 from profkit.collect.device_moments import read_clocks, take_moment
 from profkit.collect.engine import in_backward_pass
@@ -64,7 +65,7 @@ class Recorder:
     ) -> None:
         self.over = self._busy = False
         self._plan, self._on_progress, self._on_over = plan, on_progress, on_over
-        self._files = SideFiles(directory, subject)
+        self._files, self._processor_time = SideFiles(directory, subject), ProcessorTime()
         self._files.set(window=plan.window, signals_per_step=plan.every)
         self._schedule = Schedule(plan, take_moment)
         self._is_user = is_user = UserFiles(subject.roots)
@@ -118,7 +119,9 @@ class Recorder:
         if not self.over:
             self._end()
         self._archive.conclude(self._is_user)
-        self._files.set(exit_status=exit_status, was_stopped=was_stopped)
+        own_ns, childrens_ns = self._processor_time.measure()
+        times = {"own_cpu_ns": own_ns, "children_cpu_ns": childrens_ns}
+        self._files.set(exit_status=exit_status, was_stopped=was_stopped, **times)
         self.write()
 
     def abandon(self) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from profkit.collect.frames import walk_up
 from profkit.collect.guard import describe
 from profkit.collect.mainmodule import Program, load_module, load_script
-from profkit.run import RUN_FILE, Run, save
+from profkit.run import FAILED, RUN_FILE, Run, save
 
 if TYPE_CHECKING:
     from profkit.collect.profiler import profile
@@ -87,7 +87,7 @@ class Child:
     def fail(self, error: BaseException) -> NoReturn:
         """Show the program's own traceback, and let Python end the process as it would have."""
         interrupted = isinstance(error, KeyboardInterrupt)
-        self.finish(INTERRUPTED if interrupted else 1, f"the program failed: {describe(error)}")
+        self.finish(INTERRUPTED if interrupted else 1, f"{FAILED}{describe(error)}")
         _strip(error, set())
         if self._options.module:
             error.__traceback__ = _below(sys._getframe(), error.__traceback__)

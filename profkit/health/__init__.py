@@ -23,6 +23,7 @@ from profkit.health.device import (
     check_trailing_kernels,
 )
 from profkit.health.overhead import check_own_work, check_slowdown
+from profkit.health.program import check_children, check_failure, check_operators
 from profkit.health.window import (
     check_cut_off,
     check_inherited_work,
@@ -34,6 +35,7 @@ from profkit.health.window import (
 
 CHECKS = (
     check_foreign,
+    check_children,
     check_steps,
     check_located,
     describe_left_out,
@@ -52,7 +54,8 @@ CHECKS = (
     check_own_work,
 )
 """In the order in which they matter."""
-OBSTACLES = (describe_unrecorded, check_most_lost, check_cut_off, check_steps)
+OBSTACLES = (describe_unrecorded, check_failure, check_children, check_most_lost, check_cut_off, check_operators,
+             check_steps)  # fmt: skip
 """What leaves too little to say that nothing is wrong with the program, whatever the rules found."""
 
 

@@ -5,20 +5,25 @@ The page's Content-Security-Policy forbids all it does not need: the style sheet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from profkit.findings import Diagnosis, Finding, Kind, Location, faults, opportunities
 from profkit.report.html_style import STYLE, STYLE_DIGEST
 from profkit.report.wording import (
+    HOT_LINES,
+    HOT_OPERATORS,
     bound_note,
     cost,
     group_by_reason,
+    hot_lines,
+    hot_operators,
     place,
     printable,
     printable_lines,
     remarks,
     run_facts,
+    skipped_rules,
     step_note,
     verdict,
     worker_lines,
@@ -33,6 +38,7 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) ->
         _findings("Faults", "", faults(diagnosis.findings), known),
         _findings("Opportunities", "They would help, but change numerics or structure.", chances, known),
         _findings("For your information", "Too small to act on for speed alone.", remarks(diagnosis), known),
+        _hottest(diagnosis),
         _skipped(diagnosis),
         _shares(diagnosis),
         _workers(diagnosis),
@@ -141,14 +147,30 @@ def _figure(value: float | int | str) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
+def _hottest(diagnosis: Diagnosis) -> str:
+    lines = [(share, f"<code>{_text(place)}</code>{_code([source]) if source else ''}")
+             for share, place, source in hot_lines(diagnosis)]  # fmt: skip
+    operators = [(share, f"<code>{_text(name)}</code>") for share, name in hot_operators(diagnosis)]
+    found = ((HOT_LINES, lines), (HOT_OPERATORS, operators))
+    return "\n".join(_section(title, _definitions(rows)) for title, rows in found if rows)
+
+
 def _skipped(diagnosis: Diagnosis) -> str:
     if not diagnosis.skipped:
         return ""
     rows = [
-        (reason, ", ".join(f"<code>{_text(rule)}</code>" for rule in rules))
+        (reason, _rules(rules))
         for reason, rules in group_by_reason(diagnosis.skipped)
     ]
     return _section("Not looked at", _definitions(rows))
+
+
+def _rules(rules: Sequence[str]) -> str:
+    """Folded where they are many."""
+    names, few = ", ".join(f"<code>{_text(rule)}</code>" for rule in rules), skipped_rules(rules)
+    if few == ", ".join(rules):
+        return names
+    return f"<details><summary>{_text(few)}</summary>{names}</details>"
 
 
 def _shares(diagnosis: Diagnosis) -> str:

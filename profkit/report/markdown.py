@@ -6,14 +6,19 @@ import re
 
 from profkit.findings import Diagnosis, Finding, Kind, faults, opportunities
 from profkit.report.wording import (
+    HOT_LINES,
+    HOT_OPERATORS,
     bound_note,
     cost,
     group_by_reason,
+    hot_lines,
+    hot_operators,
     place,
     printable,
     printable_lines,
     remarks,
     run_facts,
+    skipped_rules,
     verdict,
 )
 from profkit.units import format_count, format_share, format_time
@@ -29,7 +34,10 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     chances = opportunities(diagnosis.findings)
     blocks += _section("Opportunities", chances, "They would help, but change numerics or structure.")
     blocks += _list("For your information", [_remark(finding) for finding in remarks(diagnosis)])
-    skips = [f"{escape(why)}: {', '.join(map(in_code, rules))}" for why, rules in group_by_reason(diagnosis.skipped)]
+    blocks += _list(HOT_LINES, [f"{share} {in_code(place)} {in_code(source)}" if source else f"{share} {in_code(place)}"
+                                for share, place, source in hot_lines(diagnosis)])  # fmt: skip
+    blocks += _list(HOT_OPERATORS, [f"{share} {in_code(name)}" for share, name in hot_operators(diagnosis)])
+    skips = [f"{escape(why)}: {skipped_rules(rules, in_code)}" for why, rules in group_by_reason(diagnosis.skipped)]
     blocks += _list("Not looked at", skips)
     notes = [escape(printable(note)) for note in diagnosis.health]
     blocks += _list("The recording", notes + [f"{label}: {in_code(value)}" for label, value in run_facts(diagnosis)])

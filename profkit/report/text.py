@@ -11,15 +11,20 @@ from itertools import count
 from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, faults, opportunities
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.wording import (
+    HOT_LINES,
+    HOT_OPERATORS,
     bound_note,
     cost,
     group_by_reason,
+    hot_lines,
+    hot_operators,
     place,
     printable,
     printable_lines,
     remarks,
     run_facts,
     short_place,
+    skipped_rules,
     verdict,
     worker_lines,
 )
@@ -33,6 +38,7 @@ _LOOKS: dict[Severity, Style] = {
 }
 _INDENT = 3
 _SOURCE_INDENT = 16
+_HOT_INDENT = 8
 _MAX_MORE_PLACES = 3
 _SURE = 0.75
 """Findings less certain than this say how certain they are."""
@@ -56,6 +62,7 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
     if diagnosis.findings:
         page.write()
         page.write(f"What a rule means, with an example: profkit explain {printable(diagnosis.findings[0].rule)}")
+    _write_hottest(page, diagnosis)
     _write_skipped(page, diagnosis)
     _write_recording(page, diagnosis)
     _write_shares(page, diagnosis)
@@ -112,10 +119,22 @@ def _write_remarks(page: Page, findings: list[Finding]) -> None:
         page.write_bullet(f"{printable(finding.rule)}{kind}{where}: {printable(finding.message)}", most_lines=2)
 
 
+def _write_hottest(page: Page, diagnosis: Diagnosis) -> None:
+    lines, operators = hot_lines(diagnosis), hot_operators(diagnosis)
+    _write_title(page, HOT_LINES, bool(lines))
+    for share, where, source in lines:
+        page.write_parts((f"{share:>6}  ", None), (where, BOLD))
+        if source:
+            page.write(source, ITALIC, _HOT_INDENT)
+    _write_title(page, HOT_OPERATORS, bool(operators))
+    for share, name in operators:
+        page.write(f"{share:>6}  {name}")
+
+
 def _write_skipped(page: Page, diagnosis: Diagnosis) -> None:
     _write_title(page, "Not looked at", bool(diagnosis.skipped))
     for reason, rules in group_by_reason(diagnosis.skipped):
-        page.write_bullet(f"{reason}: {', '.join(rules)}")
+        page.write_bullet(f"{reason}: {skipped_rules(rules)}")
 
 
 def _write_recording(page: Page, diagnosis: Diagnosis) -> None:

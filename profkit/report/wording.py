@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from profkit.concluding import conclude, step_figure
 from profkit.findings import MEASURED_EVIDENCE, Diagnosis, Finding, Location, Severity, Timing, WorkerTimes, grows
@@ -149,6 +149,31 @@ def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]
     return [(reason, sorted(rules)) for reason, rules in groups.items()]
 
 
+_MOST_NAMED = 4
+"""Rules that could not look for one reason. The names of more are a wall of text: the first few stand for them."""
+
+
+def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str:
+    """``launch-bound, input-bound`` or ``21 rules, such as …``, each name as ``show`` shows it; diagnosis.json names
+    all."""
+    if len(rules) <= _MOST_NAMED:
+        return ", ".join(map(show, rules))
+    return f"{format_count(len(rules), 'rule')}, such as {', '.join(map(show, rules[:2]))}"
+
+
+def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """The hottest lines: their share, where they are and what stands there."""
+    return [(format_share(spot.fraction), short_place(spot.location), printable(spot.location.source))
+            for spot in diagnosis.hottest if spot.location is not None]  # fmt: skip
+
+
+def hot_operators(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """The operators that take most: their share and their name."""
+    return [(format_share(spot.fraction), printable(spot.operator)) for spot in diagnosis.hottest if spot.operator]
+
+
+HOT_LINES = "The hottest lines, in the step that was traced line by line"
+HOT_OPERATORS = "The operators that take most"
 _MOST_WORKERS = 8
 
 

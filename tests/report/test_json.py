@@ -96,6 +96,7 @@ FULL = {
     "workers": [],
     "verdict": {"kind": "found", "text": "1 fault costs 43 % of the step: retained-graph at train.py:31"},
     "cannot_judge": None,
+    "hottest": [],
     "schema": "profkit.diagnosis/1",
 }
 
@@ -104,8 +105,8 @@ def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagno
     verdict = Verdict(VerdictKind.FOUND, "1 fault costs 43 % of the step: retained-graph at train.py:31")
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
-    keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "schema"]
-    assert list(json.loads(text)) == keys
+    keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "hottest"]
+    assert list(json.loads(text)) == [*keys, "schema"]
 
 
 def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:

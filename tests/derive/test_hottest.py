@@ -1,0 +1,54 @@
+"""Where most of the time passes, fault or not: lines, by what passes under them alone, and operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profkit.derive.hottest import Hot, hottest_lines, hottest_operators
+from profkit.diagnosing import diagnose
+from profkit.findings import HotSpot, Location
+from profkit.run import CallSite, Run
+from tests.traces import facts_of, kernel, mark, op, runtime, step
+
+SITES = (CallSite("/a/train.py", 3, "main", "train(x)"), CallSite("/a/train.py", 9, "train", "return x * x"))
+
+
+def test_a_lines_time_is_that_of_what_it_calls_but_for_other_lines_of_the_program():
+    facts = facts_of([step(0, 0, 100), mark(0, 0, 90), op("aten::mul", 5, 20), mark(1, 30, 40)], callsites=SITES)
+    assert hottest_lines(facts) == (Hot(pytest.approx(0.5), site=0), Hot(pytest.approx(0.4), site=1))
+
+
+def test_a_line_counts_in_the_traced_step_alone_and_operators_in_the_measured_ones():
+    traced = [step(0, 0, 100), mark(1, 0, 50), op("aten::mul", 0, 50)]
+    measured = [step(1, 100, 100), op("aten::mul", 100, 20), op("aten::add", 120, 40), op("aten::empty", 121, 1)]
+    facts = facts_of([*traced, *measured], callsites=SITES)
+    assert hottest_lines(facts) == (Hot(pytest.approx(0.5), site=1),)
+    assert hottest_operators(facts) == (Hot(0.4, name="aten::add"), Hot(0.2, name="aten::mul"))
+
+
+def test_without_marks_no_line_is_hot():
+    assert hottest_lines(facts_of([step(0, 0, 100), op("aten::mul", 0, 50)])) == ()
+
+
+def test_with_a_device_its_time_is_what_an_operator_takes():
+    launches = [op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 2, 3, correlation=1),
+                op("aten::add", 20, 60), runtime("cudaLaunchKernel", 22, 3, correlation=2)]  # fmt: skip
+    work = [kernel("gemm", 10, 70, correlation=1), kernel("vectorized", 80, 10, correlation=2)]
+    first, second = hottest_operators(facts_of([step(0, 0, 100), *launches, *work]))
+    assert (first.name, second.name) == ("aten::mm", "aten::add")
+    assert first.fraction == pytest.approx(7 * second.fraction)
+
+
+def test_a_diagnosis_without_a_finding_of_weight_names_them():
+    traced = [step(0, 0, 100), mark(0, 0, 90), op("aten::mul", 0, 50)]
+    measured = [step(1, 100, 100), op("aten::mul", 100, 50)]
+    found = diagnose(facts_of([*traced, *measured], run=Run(torch="2.13"), callsites=SITES))
+    assert found.hottest == (HotSpot(0.9, Location.of(SITES[0])), HotSpot(0.5, operator="aten::mul"))
+    assert found.verdict is not None
+    assert "the hottest line is train.py:3 with 90 %" in found.verdict.text
+    text = str(found)
+    assert "90 %  train.py:3\n        train(x)\n" in text
+    assert "50 %  aten::mul\n" in text
+    assert "hottest" not in str(replace(found, hottest=(), verdict=None))

@@ -1,0 +1,119 @@
+"""How a program ends, and which process does its work: the status and the headline say so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profkit.run import load_run
+from tests.collect.reading import read_events, steps_of
+from tests.end_to_end.running import diagnose, diagnose_forked
+from tests.forks import Forks
+
+pytestmark = pytest.mark.slow
+
+TRAINING = """\
+import ctypes, os, signal, subprocess, sys
+import torch
+
+def train(steps):
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.rand(64, 64)).square().mean().backward()
+        optimizer.step()
+
+"""
+
+
+@pytest.mark.parametrize(("end", "status", "said"), [
+    ("os._exit(9)", 9, "exit status 9"),
+    ("sys.exit(5)", 5, "exit status 5"),
+    ("raise ValueError('no more')", 1, "exit status 1"),
+    ("ctypes.string_at(0)", 139, "exit status 139 (SIGSEGV)"),
+    ("signal.signal(signal.SIGINT, signal.default_int_handler)\nos.kill(os.getpid(), signal.SIGINT)", 130,
+     "exit status 130 (SIGINT)"),
+])  # fmt: skip
+def test_a_program_that_failed_in_whatever_way_is_diagnosed_and_gives_3_and_its_own_status_is_said(
+    tmp_path: Path, forks: Forks, end: str, status: int, said: str
+) -> None:
+    (tmp_path / "program.py").write_text(f"{TRAINING}train(12)\n{end}\n")
+    outcome = diagnose_forked(forks, str(tmp_path / "program.py"), directory=tmp_path)
+    assert outcome.status == 3
+    assert outcome.stderr.splitlines()[-1] == f"profkit: the program itself failed with {said}"
+    assert load_run(tmp_path / "run").exit_status == status
+    assert outcome.diagnosis["timing"]["steps"] >= 1
+
+
+def test_a_crash_at_import_is_not_called_a_program_without_faults(tmp_path: Path, forks: Forks) -> None:
+    (tmp_path / "program.py").write_text("import torch\nimport no_such_module\n")
+    outcome = diagnose_forked(forks, str(tmp_path / "program.py"), directory=tmp_path)
+    assert outcome.status == 3
+    assert " ".join(outcome.stdout.split()).startswith(
+        "Cannot judge: the program failed before any step of it was recorded: ModuleNotFoundError: "
+    )
+
+
+LAUNCHES = """\
+import subprocess, sys
+import torch
+import torch.multiprocessing
+
+def burn(_):
+    import time
+    while time.process_time() < 20:
+        torch.rand(64, 64) @ torch.rand(64, 64)
+
+if __name__ == "__main__":
+    if sys.argv[1] == "spawned":
+        torch.multiprocessing.spawn(burn, nprocs=1)
+    elif sys.argv[1] == "script":
+        subprocess.run([sys.executable, __file__, "work"], check=True)
+    elif sys.argv[1] == "helper":
+        subprocess.run([sys.executable, "-c", "print('helped')"], check=True)
+        burn(0)
+    else:
+        burn(0)
+"""
+
+
+@pytest.mark.parametrize(("how", "is_launcher"), [("spawned", True), ("script", True), ("helper", False)])
+def test_a_program_that_leaves_the_work_to_its_children_is_said_to(
+    tmp_path: Path, how: str, is_launcher: bool
+) -> None:
+    (tmp_path / "program.py").write_text(LAUNCHES)
+    outcome = diagnose("program.py", "--", how, directory=tmp_path)
+    assert outcome.status == 0, outcome.stderr
+    verdict = outcome.diagnosis["verdict"]["text"]
+    assert verdict.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, verdict
+
+
+RANKS = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+parameter = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+for _ in range(12):
+    optimizer.zero_grad()
+    loss = (parameter * 2).sum()
+    loss.backward()
+    dist.all_reduce(parameter.grad)
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_launcher_that_starts_profkit_has_every_rank_recorded(tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    launcher = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0")
+    command = [sys.executable, *launcher, "-m", "profkit", "diagnose", "--output", "run", "ranks.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert result.returncode == 0, result.stderr
+    for rank in range(2):
+        assert sorted(steps_of(read_events(tmp_path / "run" / f"rank{rank}"))) == [2, 4, 5, 6, 7]
