@@ -17,6 +17,7 @@ from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit
 from profkit.savings.simulate import predict_part, predict_saving
+from profkit.units import format_time
 
 
 class Judged(Struct, frozen=True):
@@ -77,7 +78,7 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
         severity=suspicion.severity or weigh(saving, suspicion),
-        message=suspicion.message,
+        message=_tell(suspicion, saving),
         count=suspicion.count if suspicion.count is not None else max(1, per_step),
         confidence=suspicion.confidence,
         fix=suspicion.fix,
@@ -87,6 +88,17 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
         evidence={**suspicion.evidence, **growth},
     )
     return Judged(rule.name, suspicion, finding, suspicion.edit)
+
+
+def _tell(suspicion: Suspicion, saving: Saving | None) -> str:
+    """The message, and why more comes free than what it says is spent, as nobody would believe the two together."""
+    saved_ns = saving.time_ns_per_step if saving else 0
+    if not suspicion.spent_ns or saved_ns <= suspicion.spent_ns:
+        return suspicion.message
+    return (
+        f"{suspicion.message} Without it the step would be {format_time(saved_ns)} shorter: what runs around it, or "
+        "waits for it, goes too."
+    )
 
 
 def _price(facts: Facts, suspicion: Suspicion) -> Saving | None:

@@ -78,6 +78,8 @@ class Suspicion(Struct, frozen=True):
     """Overrides the rule's kind where this one case would change numerics or structure."""
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
     trial: Trial | None = None
+    spent_ns: int = 0
+    """What the message says that it takes in a step. Where the saving is longer, the message is given the reason."""
     unpriced: str = ""
     """Why only ``trial`` can price it: it is reported where that was measured, elsewhere the rule could not look."""
 

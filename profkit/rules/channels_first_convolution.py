@@ -109,6 +109,7 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
         edit=edit,
         confidence=0.85,
         count=count,
+        spent_ns=spent,
         location=next(iter(locations_of(facts, [_busiest_forward_site(facts, owner, work)])), None),
         evidence={"transposing_kernels_per_step": count},
     )

@@ -112,6 +112,7 @@ def _asked_for(facts: Facts, rows: Rows) -> Suspicion:
         rows=rows,
         edit=remove(rows, uncertainty=_UNCERTAINTY),
         confidence=0.95,
+        spent_ns=spent,
         evidence={"collecting_ns_per_step": spent},
     )
 
@@ -128,5 +129,6 @@ def _automatic(facts: Facts, rows: Rows) -> Suspicion:
         edit=remove(rows, uncertainty=_UNCERTAINTY),
         confidence=0.8,
         count=times,
+        spent_ns=spent,
         evidence={"collecting_ns_per_step": spent},
     )

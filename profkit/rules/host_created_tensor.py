@@ -86,6 +86,7 @@ def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
         fix=f"Make it where it is used: {_spell(name)}; once, outside the loop, where it never changes.",
         rows=rows,
         edit=remove(chain, work),
+        spent_ns=host_ns,
         evidence={"host_ns_per_step": host_ns, "bytes_per_step": size},
     )
 

@@ -139,6 +139,7 @@ def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
         fix=_READ.fix,
         rows=line.place,
         edit=remove(line.rows),
+        spent_ns=spent,
         evidence={"reads_per_step": round(count, 2), "time_ns_per_step": spent},
     )
 

@@ -67,6 +67,8 @@ _FUSED_ON_CPU_SINCE: Release = (2, 4)
 _FOREACH = frozenset((*_FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"))
 """Those that take ``foreach=True``; the others of torch.optim have the loop alone."""
 _TOGETHER = ("aten::_foreach_", "aten::_fused_")
+_SEVERAL = 1.5
+"""Updates in a step: a window that cuts one off, or holds one more, is no second one."""
 _MIN_OPERATORS = 16
 """Fewer calls take less time than the rest of `Optimizer.step`, whatever they are replaced by."""
 _MIN_PER_PARAMETER = 2
@@ -130,18 +132,22 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
         )
         if not pays_by_itself and updates.fused_states is None:
             continue
-        spent = facts.steps.per_step_ns(spent_ns(facts, updates.steps).sum() / updates.per_step(facts))
+        # It may step in one step of several only; what a step of the optimizer takes is what matters then.
+        times = max(updates.per_step(facts), 1.0)
+        spent = facts.steps.per_step_ns(spent_ns(facts, updates.steps).sum() * times / updates.per_step(facts))
+        each = f" in each of its {times:.0f} updates" if times >= _SEVERAL else ""
         yield Suspicion(
-            message=f"{updates.name} runs {format_count(round(per_step), 'operator')} a step, about "
-            f"{updates.per_parameter:.0f} for each of {format_count(updates.parameters, 'parameter')}, and takes "
+            message=f"{updates.name} runs {format_count(round(per_step * times), 'operator')} a step, about "
+            f"{updates.per_parameter:.0f} for each of {format_count(updates.parameters, 'parameter')}{each}, and takes "
             f"{format_time(spent)}.",
+            spent_ns=spent,
             fix=_advise(facts, updates, bool(work.size)),
             rows=updates.operators if updates.is_own else updates.steps,
             edit=_update_together(facts, updates, work),
             confidence=0.9,
             location=Location.of(updates.head) if updates.head else None,
             also=locations_of(facts, [busiest_site(facts, updates.operators)]) if updates.head else (),
-            count=round(per_step),
+            count=round(per_step * times),
             kind=Kind.FAULT if (asked or work.size) and not updates.may_be_adam else Kind.OPPORTUNITY,
             evidence={"operators_per_parameter": round(updates.per_parameter, 1), "parameters": updates.parameters},
             trial=None if updates.is_own else _run_together(facts, updates, work),

@@ -75,15 +75,17 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
         start = found.start_ns[among(found.rows, rows)]
         end = facts.trace.events.start_ns[rows]
         steps = max(facts.steps.measured_count, 1)
+        spent_ns = facts.steps.per_step_ns((end - start).sum())
         elements = int(facts.operators.elements[rows].sum()) // steps
         yield Suspicion(
             message=f"{format_count(max(1, round(per_step(facts, rows))), 'tensor')} a step made of a list, number by "
-            f"number: {elements:,} numbers in {format_time(facts.steps.per_step_ns((end - start).sum()))}.",
+            f"number: {elements:,} numbers in {format_time(spent_ns)}.",
             fix="Let NumPy join the list and share its memory: `torch.from_numpy(np.stack(arrays))`, or for lists of "
             "numbers `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`; or keep the data in one array.",
             rows=rows,
             edit=shrink_spans(start, end, _joined_ns(facts, rows, end - start), _UNCERTAINTY),
             confidence=0.9,
+            spent_ns=spent_ns,
             evidence={"elements_per_step": elements, "ns_per_element": round((end - start).sum() / steps / elements)},
         )
 

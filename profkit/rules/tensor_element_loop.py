@@ -102,17 +102,18 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         if facts.lines.known and not (facts.lines.site[rows] >= 0).any():
             continue  # what does not run in the located step need be no loop: requests that come meanwhile
         start, end, _ = _stretches(facts, loops)
-        places = _places(facts, rows, loops)
+        places, spent_ns = _places(facts, rows, loops), facts.steps.per_step_ns((end - start).sum())
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
-            f"{format_time(facts.steps.per_step_ns((end - start).sum()))}.",
+            f"{format_time(spent_ns)}.",
             fix="Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
             "and `amax` take the place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops.",
             rows=rows,
             edit=_vectorise(facts, loops),
             confidence=0.9,
             count=accesses,
+            spent_ns=spent_ns,
             location=places[0] if places else None,
             also=places[1:],
             evidence={"accesses_per_step": accesses, "operators_per_step": round(len(rows) / steps)},

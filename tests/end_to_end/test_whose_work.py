@@ -16,7 +16,7 @@ from tests.forks import Forks
 pytestmark = pytest.mark.slow
 
 TRAINING = """\
-import ctypes, os, signal, subprocess, sys
+import ctypes, os, sys
 import torch
 
 def train(steps):
@@ -35,8 +35,6 @@ def train(steps):
     ("sys.exit(5)", 5, "exit status 5"),
     ("raise ValueError('no more')", 1, "exit status 1"),
     ("ctypes.string_at(0)", 139, "exit status 139 (SIGSEGV)"),
-    ("signal.signal(signal.SIGINT, signal.default_int_handler)\nos.kill(os.getpid(), signal.SIGINT)", 130,
-     "exit status 130 (SIGINT)"),
 ])  # fmt: skip
 def test_a_program_that_failed_in_whatever_way_is_diagnosed_and_gives_3_and_its_own_status_is_said(
     tmp_path: Path, forks: Forks, end: str, status: int, said: str
@@ -65,7 +63,7 @@ import torch.multiprocessing
 
 def burn(_):
     import time
-    while time.process_time() < 20:
+    while time.process_time() < 9:
         torch.rand(64, 64) @ torch.rand(64, 64)
 
 if __name__ == "__main__":
@@ -88,8 +86,8 @@ def test_a_program_that_leaves_the_work_to_its_children_is_said_to(
     (tmp_path / "program.py").write_text(LAUNCHES)
     outcome = diagnose("program.py", "--", how, directory=tmp_path)
     assert outcome.status == 0, outcome.stderr
-    verdict = outcome.diagnosis["verdict"]["text"]
-    assert verdict.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, verdict
+    said = outcome.diagnosis["verdict"]["text"]
+    assert said.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, said
 
 
 RANKS = """\

@@ -61,6 +61,16 @@ def test_calls_are_paid_once_instead_of_once_for_each_operator_of_a_parameter():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.70 * 2 / 3, abs=1e-3)
 
 
+def test_of_several_updates_in_a_step_the_time_of_all_is_told_as_all_are_saved():
+    (one,) = find(facts_of(steps_of(lambda at: update(at + 10))))
+    (two,) = find(facts_of(steps_of(lambda at: [*update(at + 10), *update(at + 110)], 200)))
+    assert one.message == "SGD runs 18 operators a step, about 3 for each of 6 parameters, and takes 70.0 us."
+    assert two.message == (
+        "SGD runs 36 operators a step, about 3 for each of 6 parameters in each of its 2 updates, and takes 140 us."
+    )
+    assert (two.count, two.spent_ns) == (36, 140_000)
+
+
 def test_it_hands_over_the_parameters_shapes_and_prices_the_whole_step_by_what_is_left():
     facts = facts_of(steps_of(lambda at: update(at + 10)))
     trial = find(facts)[0].trial
