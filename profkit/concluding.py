@@ -57,6 +57,8 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) ->
         found = _faults(diagnosis, mend, lead)
     elif mend:
         found = f"An opportunity {_gain(lead)}: {_short_name(lead)}; {_faults(diagnosis, mend, mend[0])}"
+    elif lead.saving is None:
+        found = f"No fault found; what stands out, its gain not measured: {_short_name(lead)}"
     else:
         count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
         found = f"No fault, but {count} {_gain(lead)}: {_short_name(lead)}"

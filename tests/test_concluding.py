@@ -82,7 +82,7 @@ def test_several_faults_cost_together_what_they_do_together():
         ((replace(chance("b", 0.0, 3_000_000), severity=Severity.MEDIUM),),
          "No fault, but an opportunity would free 3.00 MB of memory: b at train.py:7"),
         ((replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None),),
-         "No fault, but an opportunity has a gain that was not measured: b at train.py:7"),
+         "No fault found; what stands out, its gain not measured: b at train.py:7"),
     ],
 )  # fmt: skip
 def test_opportunities_alone_are_no_fault(findings, text):

@@ -87,7 +87,7 @@ def step_time_outliers(facts: Facts) -> Iterator[Suspicion]:
     period = _period(slow.unprofiled)
     cause, rows = _cause(facts, slow)
     often = f", one in {period}" if period else ""
-    what = f" What differs in them: {cause}." if cause else " Nothing that was recorded tells why."
+    what = f" What differs in them: {cause}." if cause else f" {_what_is_known(facts, slow)}"
     yield Suspicion(
         message=f"{format_count(len(slow.ratios), 'step')} took {slow.ratios.min():.1f} to {slow.ratios.max():.1f} "
         f"times the median{often}: {format_share(slow.share)} of the time is what they took beyond it.{what}",
@@ -147,6 +147,18 @@ def _cause(facts: Facts, slow: _Slow) -> tuple[str, Rows]:
             step = facts.steps.index_of(facts.trace.events.start_ns[rows])
             return name, rows[np.isin(step, slow.recorded)]
     return _page_faults(facts, slow.unprofiled), np.zeros(0, dtype=np.int64)
+
+
+def _what_is_known(facts: Facts, slow: _Slow) -> str:
+    """Where nothing explains the slow steps: whether they were recorded at all, and what side of the program it is."""
+    if not slow.recorded.size:
+        return "They passed while nothing was recorded: no more is known of them."
+    steps = facts.steps
+    taken_ns, _ = _per_step(facts, facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))
+    excess_ns = (steps.duration_ns - steps.median_ns)[slow.recorded].sum()
+    in_operators = (taken_ns[slow.recorded] - median(taken_ns[steps.measured])).sum() / max(excess_ns, 1)
+    share = format_share(min(max(float(in_operators), 0.0), 1.0))
+    return f"Of that time in the recorded ones, {share} passes in PyTorch's operators, the rest outside."
 
 
 def _candidates(facts: Facts) -> Sequence[tuple[str, Bools]]:
