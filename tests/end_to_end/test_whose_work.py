@@ -109,7 +109,7 @@ dist.destroy_process_group()
 
 def test_a_launcher_that_starts_profkit_has_every_rank_recorded(tmp_path: Path) -> None:
     (tmp_path / "ranks.py").write_text(RANKS)
-    launcher = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     command = [sys.executable, *launcher, "-m", "profkit", "diagnose", "--output", "run", "ranks.py"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr
