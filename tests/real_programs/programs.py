@@ -72,7 +72,7 @@ class Program:
 def _gan(name: str, *arguments: str) -> Program:
     """One of PyTorch-GAN's; they set no seed, and write pictures now and then."""
     path = f"implementations/{name}/{name}.py"
-    small = {"data/mnist": data.mnist(4800, 100)}
+    small = {"data/mnist": data.mnist(2560, 100)}
     return Program(
         f"gan-{name}", "eriklindernoren/PyTorch-GAN", path, ("--n_epochs", "1", *arguments), data=small, edits=(SEEDS,)
     )
@@ -124,7 +124,7 @@ def _pyro(name: str, *arguments: str, edits: tuple[tuple[str, ...], ...] = ()) -
 
 
 def _tutorial(name: str, path: str, *edits: tuple[str, ...], written: Mapping[str, Write] | None = None) -> Program:
-    small = {"tutorials/data": data.mnist(6000, 1000)} if written is None else written
+    small = {"tutorials/data": data.mnist(3000, 500)} if written is None else written
     return Program(
         f"tutorial-{name}", "yunjey/pytorch-tutorial", f"tutorials/{path}/main.py", data=small, edits=(SEEDS, *edits)
     )
@@ -134,12 +134,12 @@ def _package(name: str, package: str, driver: str, *arguments: str, needs: tuple
     return Program(name, package, f"drivers/{driver}.py", arguments, needs=needs)
 
 
-_MNIST = {"data": data.mnist(4000, 1000)}
+_MNIST = {"data": data.mnist(2500, 500)}
 _EXAMPLES = (
     _example("mnist", "mnist/main.py", "--epochs", "1", data=_MNIST),
     _example("mnist_rnn", "mnist_rnn/main.py", "--epochs", "2", data=_MNIST),
     _example(
-        "vae", "vae/main.py", "--epochs", "3", data={"data": data.mnist(6000, 1000), "vae/results": data.text(words=0)}
+        "vae", "vae/main.py", "--epochs", "3", data={"data": data.mnist(4000, 500), "vae/results": data.text(words=0)}
     ),
     _example("siamese_network", "siamese_network/main.py", "--epochs", "1", data={"data": data.mnist(1500, 200)}),
     _example(
@@ -198,7 +198,7 @@ _EXAMPLES = (
         "./words",
         "--log-interval",
         "20",
-        data={"word_language_model/words": data.text("train.txt", "valid.txt", "test.txt", words=30_000)},
+        data={"word_language_model/words": data.text("train.txt", "valid.txt", "test.txt", words=16_000)},
     ),
     _example(
         "word_language_model-transformer",
@@ -211,18 +211,18 @@ _EXAMPLES = (
         "./words",
         "--log-interval",
         "20",
-        data={"word_language_model/words": data.text("train.txt", "valid.txt", "test.txt", words=30_000)},
+        data={"word_language_model/words": data.text("train.txt", "valid.txt", "test.txt", words=16_000)},
     ),
     _example(
         "reinforce",
         "reinforcement_learning/reinforce.py",
-        edits=((r"in count\(1\)", "in range(1, 101)"),),
+        edits=((r"in count\(1\)", "in range(1, 61)"),),
         needs=("gymnasium",),
     ),
     _example(
         "actor_critic",
         "reinforcement_learning/actor_critic.py",
-        edits=((r"in count\(1\)", "in range(1, 101)"),),
+        edits=((r"in count\(1\)", "in range(1, 61)"),),
         needs=("gymnasium",),
     ),
     _example("regression", "regression/main.py", edits=(SEEDS, (r"if loss < 1e-3:", "if batch_idx == 15000:"))),
@@ -237,7 +237,7 @@ _EXAMPLES = (
         "4",
         "--threads",
         "1",
-        data={"super_resolution/dataset/BSDS300/images": data.pictures("train", "test", count=40)},
+        data={"super_resolution/dataset/BSDS300/images": data.pictures("train", "test", count=24)},
         needs=("PIL",),
         edits=((r"from six\.moves import urllib", "import urllib.request", "super_resolution/data.py"),),
     ),
@@ -245,7 +245,7 @@ _EXAMPLES = (
         "gcn",
         "gcn/main.py",
         "--epochs",
-        "200",
+        "100",
         data={"gcn/cora": data.citations()},
         edits=((r"with requests\.get\(cora_url, stream=True\) as tgz_file", "if False"),),
     ),
@@ -287,7 +287,7 @@ _LANGUAGE = (
             "--n_layer=4",
             "--n_head=4",
             "--n_embd=128",
-            "--max_iters=45",
+            "--max_iters=40",
             "--dropout=0.0",
         ),
         parts=("train.py", "model.py", "configurator.py", "config"),
@@ -299,7 +299,7 @@ _LANGUAGE = (
         "mingpt-adder",
         "karpathy/minGPT",
         "projects/adder/adder.py",
-        ("--trainer.max_iters=200",),
+        ("--trainer.max_iters=80",),
         parts=("projects/adder", "mingpt"),
     ),
     Program(
@@ -314,7 +314,7 @@ _LANGUAGE = (
         "makemore-transformer",
         "karpathy/makemore",
         "makemore.py",
-        ("--max-steps", "250"),
+        ("--max-steps", "120"),
         parts=("makemore.py",),
         data={"": data.names("names.txt", 5000)},
     ),
@@ -322,7 +322,7 @@ _LANGUAGE = (
         "makemore-gru",
         "karpathy/makemore",
         "makemore.py",
-        ("--max-steps", "250", "--type", "gru"),
+        ("--max-steps", "120", "--type", "gru"),
         parts=("makemore.py",),
         data={"": data.names("names.txt", 5000)},
     ),
@@ -331,7 +331,7 @@ _LANGUAGE = (
         "lucidrains/x-transformers",
         "train_copy.py",
         parts=("train_copy.py", "x_transformers"),
-        edits=(SEEDS, (r"int\(1e5\)", "80"), (r"GENERATE_EVERY  = 100", "GENERATE_EVERY  = 50")),
+        edits=(SEEDS, (r"int\(1e5\)", "60"), (r"GENERATE_EVERY  = 100", "GENERATE_EVERY  = 50")),
         needs=("einx", "loguru"),
     ),
     Program(
@@ -351,10 +351,10 @@ _LANGUAGE = (
 )
 
 _GAMES = (
-    _cleanrl("ppo", "--total-timesteps", "20000"),
-    _cleanrl("dqn", "--total-timesteps", "30000", "--learning-starts", "2000"),
-    _cleanrl("c51", "--total-timesteps", "16000", "--learning-starts", "2000"),
-    _cleanrl("ppo_continuous_action", "--total-timesteps", "8192", "--env-id", "Pendulum-v1"),
+    _cleanrl("ppo", "--total-timesteps", "6000"),
+    _cleanrl("dqn", "--total-timesteps", "10000", "--learning-starts", "1000"),
+    _cleanrl("c51", "--total-timesteps", "5000", "--learning-starts", "1000"),
+    _cleanrl("ppo_continuous_action", "--total-timesteps", "4096", "--env-id", "Pendulum-v1"),
     _cleanrl(
         "sac_continuous_action", "--total-timesteps", "2500", "--learning-starts", "1000", "--env-id", "Pendulum-v1"
     ),
@@ -377,7 +377,7 @@ _IMAGES = (
         "kuangliu/pytorch-cifar",
         "main.py",
         parts=("main.py", "utils.py", "models"),
-        data={"data": data.cifar10(1920, 200)},
+        data={"data": data.cifar10(1280, 100)},
         masks=(*TIMES, r"Step: .*?Tot: \S+", r"\x08"),
         edits=(
             SEEDS,
@@ -404,15 +404,15 @@ _IMAGES = (
         "language_model",
         "02-intermediate/language_model",
         (r"num_epochs = 5", "num_epochs = 1"),
-        written={"tutorials/02-intermediate/language_model/data": data.text("train.txt", words=24_000)},
+        written={"tutorials/02-intermediate/language_model/data": data.text("train.txt", words=12_000)},
     ),
     _tutorial("vae", "03-advanced/variational_autoencoder", (r"num_epochs = 15", "num_epochs = 5")),
 )
 
 _GRAPHS = (
-    _pyg("gcn", "--epochs", "300"),
+    _pyg("gcn", "--epochs", "150"),
     _pyg("gat", "--epochs", "60"),
-    _pyg("arma", epochs=100),
+    _pyg("arma", epochs=60),
     _pyg("autoencoder", "--epochs", "150"),
     _pyg("link_pred", epochs=60),
     _pyg("infomax_transductive", epochs=15),
@@ -430,7 +430,7 @@ _GRAPHS = (
         "pygcn",
         "tkipf/pygcn",
         "pygcn/train.py",
-        ("--epochs", "300"),
+        ("--epochs", "150"),
         data={"data/cora": data.citations()},
         parts=("pygcn",),
     ),

@@ -131,7 +131,11 @@ def turn(program: Program, staged: Path, at: Path, limit_s: float, recording: Pa
             stderr=err,
             start_new_session=True,
         )
-        cpu_s, status = _wait(process, started + limit_s)
+        try:
+            cpu_s, status = _wait(process, started + limit_s)
+        except BaseException:  # interrupted: the program is in a session of its own, which nothing else ends
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     wall_s = time.perf_counter() - started
     return Turn(status, wall_s, cpu_s, output.read_text(errors="replace"), errors.read_text(errors="replace"))
 

@@ -17,7 +17,7 @@ model = UNet2DModel(
 if sys.argv[1] == "train":
     schedule = DDPMScheduler(num_train_timesteps=1000)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    for step in range(80):
+    for step in range(36):
         images, noise = torch.randn(8, 3, 32, 32), torch.randn(8, 3, 32, 32)
         moments = torch.randint(0, 1000, (8,))
         loss = nn.functional.mse_loss(model(schedule.add_noise(images, noise, moments), moments).sample, noise)
@@ -29,6 +29,6 @@ if sys.argv[1] == "train":
 else:
     pipeline = DDIMPipeline(model, DDIMScheduler(num_train_timesteps=1000))
     pipeline.set_progress_bar_config(disable=True)
-    for number in range(6):
+    for number in range(2):
         images = pipeline(batch_size=4, num_inference_steps=25, output_type="np").images
         print(number, float(images.mean()))

@@ -25,7 +25,7 @@ model.train()
 likelihood.train()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-for step in range(200):
+for step in range(80):
     optimizer.zero_grad()
     loss = -objective(model(x), y)
     loss.backward()

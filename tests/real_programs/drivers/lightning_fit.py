@@ -29,7 +29,7 @@ class Autoencoder(lightning.LightningModule):
 lightning.seed_everything(0, verbose=False)
 images = torch.rand(6400, 784)
 trainer = lightning.Trainer(
-    max_epochs=4,
+    max_epochs=2,
     accelerator="cpu",
     enable_progress_bar=False,
     enable_model_summary=False,

@@ -3,4 +3,4 @@
 from stable_baselines3 import PPO
 
 model = PPO("MlpPolicy", "CartPole-v1", n_steps=512, seed=0, verbose=1, device="cpu")
-model.learn(total_timesteps=12_000)
+model.learn(total_timesteps=5_000)

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 class RandomTokens(Dataset):
     def __len__(self):
-        return 480
+        return 280
 
     def __getitem__(self, index):
         tokens = torch.randint(0, 1000, (64,), generator=torch.Generator().manual_seed(index))
