@@ -120,7 +120,7 @@ def _find_modules() -> tuple[set[int], set[int]]:
 
 
 def _has_weights(module: nn.Module, seen: set[int]) -> bool:
-    """Whether it or a part of it holds a parameter or a buffer; where Python cannot see that, it is taken for granted."""
+    """Whether it or a part of it holds a parameter or a buffer. Where Python cannot see it, it is assumed."""
     if id(module) in seen:
         return False
     seen.add(id(module))
