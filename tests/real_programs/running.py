@@ -23,6 +23,13 @@ _CHECKOUT = Path(__file__).parents[2]
 _BUDGET_S, _BUDGET_SHARE = 5.0, 0.1
 """What profkit may cost a program: five seconds or a tenth, whichever is more."""
 _JUDGED = ("medium", "high")
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",  # the order of a set of names, by which some number their classes
+    "MPLBACKEND": "Agg",
+    "COLUMNS": "80",
+    "HF_HUB_OFFLINE": "1",
+    "PROFKIT_STRICT": "",
+}
 
 
 @dataclass(frozen=True)
@@ -112,13 +119,7 @@ def turn(program: Program, staged: Path, at: Path, limit_s: float, recording: Pa
             *program.arguments,
         ]
     paths = (str(at), str(_CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "MPLBACKEND": "Agg",
-        "COLUMNS": "80",
-        "PROFKIT_STRICT": "",
-        "HF_HUB_OFFLINE": "1",
-    }
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | _ENVIRONMENT
     output, errors = at.with_suffix(".out"), at.with_suffix(".err")
     started = time.perf_counter()
     with output.open("wb") as out, errors.open("wb") as err:

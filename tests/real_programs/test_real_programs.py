@@ -83,6 +83,12 @@ def test_a_turn_starts_from_a_fresh_copy_and_leaves_the_clone_alone(tmp_path):
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["train.py"]
 
 
+def test_the_order_of_a_set_is_the_same_in_all_turns(tmp_path):
+    program = _program(tmp_path, "print({f'class {number}' for number in range(99)})")
+    stage(program, tmp_path, tmp_path / "staged")
+    assert len({turn(program, tmp_path / "staged", tmp_path / "run", 60).output for _ in range(3)}) == 1
+
+
 def test_a_turn_that_takes_longer_than_its_limit_is_killed(tmp_path):
     program = _program(tmp_path, "while True: pass")
     stage(program, tmp_path, tmp_path / "staged")
