@@ -16,12 +16,17 @@ from torch.utils.hooks import RemovableHandle
 
 from profkit.collect.guard import Guard, uncompiled
 
+_OPAQUE = ("torch.ao.nn", "torch.jit")
+"""Where modules come from that hold their weights packed, or not in Python."""
 _MOST_LOOKS = 5
 """How often the modules are looked for: a program that makes new ones for ever must not pay for it."""
 
 
 class ForwardCalls:
-    """Calls ``on_call`` after each call of the outermost module that is called first.
+    """Calls ``on_call`` after each call of the outermost module with weights that is called first.
+
+    A module without any is no model: most transforms of torchvision are modules, called for each sample, and so are
+    losses and metrics.
 
     The hook is a global one, so that nothing is added to a module that the program may copy or save. It makes every
     call of a module a microsecond slower, and compiled code is guarded against it and breaks at it: nothing is
@@ -106,10 +111,24 @@ def _given_to_compiler() -> Iterator[bool]:
 
 
 def _find_modules() -> tuple[set[int], set[int]]:
-    """All modules, and those that are part of no other, by identity; looks through the collector's list once."""
+    """All modules, and those with weights that are part of no other, by identity; looks through the collector's list
+    once."""
     modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
-    known = {id(module) for module in modules}
-    return known, known - {id(part) for module in modules for part in _parts(module).values() if part is not None}
+    parts = {id(part) for module in modules for part in _parts(module).values() if part is not None}
+    whole = [module for module in modules if id(module) not in parts]
+    return {id(module) for module in modules}, {id(module) for module in whole if _has_weights(module, set())}
+
+
+def _has_weights(module: nn.Module, seen: set[int]) -> bool:
+    """Whether it or a part of it holds a parameter or a buffer. Where Python cannot see it, it is assumed."""
+    if id(module) in seen:
+        return False
+    seen.add(id(module))
+    if type(module).__module__.startswith(_OPAQUE):
+        return True
+    held = (tensors for name in ("_parameters", "_buffers") for tensors in (vars(module).get(name) or {}).values())
+    parts = (part for part in _parts(module).values() if part is not None)
+    return any(tensor is not None for tensor in held) or any(_has_weights(part, seen) for part in parts)
 
 
 def _parts(module: nn.Module) -> dict[str, nn.Module | None]:

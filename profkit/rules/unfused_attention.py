@@ -5,7 +5,8 @@ A product of matrices whose result, perhaps scaled or masked, goes through a sof
 another product: `softmax(q @ k.T) @ v`. The softmax has the shape of the first product's result and of an input of the
 second. `nn.MultiheadAttention` does this when it is asked for the weights (`need_weights=True`, its default).
 `scaled_dot_product_attention` is left alone, also where it falls back to this form inside, and so is attention with an
-active dropout on a CPU, where PyTorch has no fused kernel for it.
+active dropout on a CPU, where PyTorch has no fused kernel for it. So is what that function cannot compute: it scales
+the scores, adds to them and masks them, but knows no cap (`tanh`), no sign and no gate on them or on their softmax.
 
 Why is this bad?
 The table holds a number for each pair of positions. It is written by the product, read and written again by each
@@ -68,6 +69,13 @@ _MIN_ELEMENTS = 4096
 """A pass over a smaller table takes less time than starting the operator: a gate over a few experts is no attention."""
 _SOFTMAX = frozenset(("softmax", "_softmax"))
 _PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "mm"))
+_BENDS = frozenset((
+    "abs", "sign", "sgn", "tanh", "sigmoid", "relu", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "mish",
+    "prelu", "softplus", "hardtanh", "threshold", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "exp",
+    "exp2", "expm1", "log", "log1p", "log2", "pow", "square", "sqrt", "rsqrt", "reciprocal", "erf", "sin", "cos",
+    "cumsum", "cumprod",
+))  # fmt: skip
+"""Functions of single scores: the fused kernel has none but the softmax."""
 _OF_PEAK = 0.5
 """Of the rate of products that fused kernels reach in the forward pass: half to three quarters on an A100 (Dao,
 FlashAttention-2, 2023), about half on an H100."""
@@ -132,9 +140,22 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
             between = np.arange(first[-1] + 1, last[0])
             passes = rows[between[(elements[between] == elements[at]) & ~matrix[between]]]
             same_width = products.keys_of(rows[first[-1]]) == products.values_of(rows[last[0]], table)
-            if facts.device.present or not _drops(facts, passes):
+            can_fuse = not _bends_scores(facts, products, passes, int(rows[at]))
+            if can_fuse and (facts.device.present or not _drops(facts, passes)):
                 attended = products.attended(rows[first[-1]], rows[last[0]], table)
                 yield _Attention(int(rows[first[-1]]), int(rows[at]), int(rows[last[0]]), passes, same_width, attended)
+
+
+def _bends_scores(facts: Facts, products: _Products, passes: Rows, softmax: int) -> bool:
+    """Whether a pass does to the scores, or to their softmax, what the fused kernel cannot: a function other than the
+    softmax, a product of two tables, or a sum of two tables behind it, where no mask can stand."""
+    gates = operators_of(facts.trace, frozenset(("mul", "div")))
+    sums = operators_of(facts.trace, frozenset(("add", "sub", "rsub")))
+    table = math.prod(products.shapes_of(softmax)[0])
+    return bool(operators_of(facts.trace, _BENDS)[passes].any()) or any(
+        sum(math.prod(shape) == table for shape in products.shapes_of(row)) > 1
+        for row in passes[gates[passes] | (sums[passes] & (passes > softmax))].tolist()
+    )
 
 
 def _drops(facts: Facts, passes: Rows) -> bool:

@@ -70,6 +70,52 @@ def test_of_several_models_the_one_called_first_counts(listening: Install) -> No
     assert told == ["call"] * 3
 
 
+class _Resize(nn.Module):
+    """As torchvision's transforms are made."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image[:2]
+
+
+def test_modules_without_weights_are_no_models(listening: Install) -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    prepare, lossy = nn.Sequential(_Resize(), nn.Flatten()), nn.MSELoss()
+    _, told = listening()
+    for _ in range(3):
+        batch = torch.stack([prepare(image) for image in torch.ones(5, 3, 4)]).reshape(-1, 4)
+        lossy(model(batch), batch)
+    assert told == ["call"] * 3
+
+
+@pytest.mark.parametrize("weights", ["parameter", "buffer"])
+def test_weights_deep_inside_make_a_model(listening: Install, weights: str) -> None:
+    innermost = _Resize()
+    if weights == "parameter":
+        innermost.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    else:
+        innermost.register_buffer("scale", torch.ones(1))
+    model = nn.Sequential(nn.Sequential(nn.Flatten(), innermost))
+    _, told = listening()
+    model(torch.ones(3, 4))
+    assert told == ["call"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_packed_weights_make_a_model(listening: Install) -> None:
+    model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear})
+    _, told = listening()
+    model(torch.ones(1, 4))
+    assert told == ["call"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_model_has_weights(listening: Install) -> None:
+    model = torch.jit.trace(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), check_trace=False)
+    _, told = listening()
+    model(torch.ones(1, 4))
+    assert told == ["call"]
+
+
 def test_nothing_is_left_of_it_and_a_module_never_carries_anything(listening: Install) -> None:
     model = nn.Linear(4, 4)
     calls, told = listening()

@@ -156,6 +156,49 @@ def test_what_only_looks_alike_is_silent(part):
     assert find(facts_of(steps_of(part))) == []
 
 
+def passed_over(before: tuple[str, list[int]] | None = None, behind: tuple[str, list[int]] | None = None) -> Part:
+    """Attention with an operator on the table, and on one more tensor, before or behind the softmax."""
+
+    def part(at: float) -> list[Json]:
+        first, scale, softmax, last = attention(at)
+        more = [tensor_op(f"aten::{one[0]}", when, 1, SCORES, one[1])
+                for one, when in ((before, at + 26), (behind, at + 37)) if one]  # fmt: skip
+        return sorted([first, scale, softmax, last, *more], key=lambda event: event["ts"])
+
+    return part
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        pytest.param(("tanh", []), None, id="a cap on the scores"),
+        pytest.param(("abs", []), None, id="the scores' size without their sign"),
+        pytest.param(("mul", SCORES), None, id="a gate on the scores"),
+        pytest.param(None, ("mul", SCORES), id="a sign for each weight"),
+        pytest.param(None, ("mul_", SCORES), id="the same in place"),
+        pytest.param(None, ("add", SCORES), id="weights that are added"),
+    ],
+)
+def test_what_the_fused_kernel_cannot_compute_is_silent(before, behind):
+    assert find(facts_of(steps_of(passed_over(before, behind)))) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        pytest.param(("add", SCORES), None, id="a bias for each pair"),
+        pytest.param(("mul", [1]), None, id="a learnt scale"),
+        pytest.param(("mul", [1, 4, 1, 1]), None, id="a scale for each head"),
+        pytest.param(("masked_fill", SCORES), None, id="a mask of the table's size"),
+        pytest.param(None, ("to", []), id="a cast of the weights"),
+        pytest.param(None, ("mul", [1, 4, 1, 1]), id="a factor for each head"),
+        pytest.param(None, ("masked_fill", SCORES), id="rows without keys"),
+    ],
+)
+def test_what_the_fused_kernel_can_compute_is_found(before, behind):
+    assert len(find(facts_of(steps_of(passed_over(before, behind))))) == 1
+
+
 @pytest.mark.parametrize(("length", "reported"), [(64, 1), (63, 0)])
 def test_a_table_of_4096_scores_is_the_least(length, reported):
     def part(at: float) -> list[Json]:
