@@ -26,6 +26,7 @@ from profkit.health.overhead import check_own_work, check_slowdown
 from profkit.health.window import (
     check_cut_off,
     check_inherited_work,
+    check_later,
     check_located,
     check_nesting,
     check_steps,
@@ -36,6 +37,7 @@ CHECKS = (
     check_foreign,
     check_steps,
     check_located,
+    check_later,
     describe_left_out,
     check_leading_kernels,
     check_missing_kernels,
