@@ -112,13 +112,14 @@ class Rates(Struct, frozen=True):
 
 class LoaderUse(Struct, frozen=True):
     """A DataLoader that was iterated while steps were recorded; ``site`` is the program's line that made it, None where
-    that was not seen or not the program's own."""
+    that was not seen or not the program's own. ``asked_ns`` is how long its requests for batches took in all."""
 
     workers: int
     batch_size: int | None
     pin_memory: bool
     persistent_workers: bool
     site: CallSite | None = None
+    asked_ns: int = 0
 
 
 class Feeding(Struct, frozen=True):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from profkit.collect.accumulation import Accumulation, living_optimizers
 from profkit.collect.batches import LoaderBatches
 from profkit.collect.engine import in_backward_pass
@@ -102,7 +104,7 @@ class StepSignals:
     @property
     def loaders(self) -> tuple[LoaderUse, ...]:
         """The DataLoaders asked for a batch since `forget_uses`."""
-        return tuple(self._loader.uses)
+        return tuple(replace(use, asked_ns=asked_ns) for use, asked_ns in self._loader.uses.items())
 
     @property
     def feeding(self) -> Feeding | None:

@@ -59,10 +59,14 @@ class LoaderPlaces(Struct, frozen=True):
     also: tuple[Location, ...]
 
 
+_NEARLY_ALL = 0.9
+"""Of the time of all requests for batches: the rest is no matter, as of an evaluation that came once."""
+
+
 def loader_places(facts: Facts, requests: Rows) -> LoaderPlaces:
     """Of the loader that these requests for batches are made to."""
     made = remarked(facts, LOADER_MADE)
-    sites = {use.site for use in facts.run.loaders}
+    sites = _loader_sites(facts)
     line = None
     if len(sites) == 1:
         (site,) = sites
@@ -70,6 +74,15 @@ def loader_places(facts: Facts, requests: Rows) -> LoaderPlaces:
     loop = locations_of(facts, [busiest_site(facts, requests)]) if line is not None and requests.size else ()
     others = made if len(made) <= _FEW_LOADERS else ()  # among more nobody knows which
     return LoaderPlaces(line, tuple(place for place in dict.fromkeys((*loop, *others)) if place != line))
+
+
+def _loader_sites(facts: Facts) -> set[CallSite | None]:
+    """Of the loaders that were asked; of one alone, where that took nearly all of the time."""
+    asked_ns: dict[CallSite | None, int] = {}
+    for use in facts.run.loaders:
+        asked_ns[use.site] = asked_ns.get(use.site, 0) + use.asked_ns
+    nearly_all_ns = _NEARLY_ALL * sum(asked_ns.values())
+    return {site for site, ns in asked_ns.items() if ns > nearly_all_ns} or set(asked_ns)
 
 
 def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:

@@ -125,6 +125,27 @@ def test_a_run_says_how_many_cpus_its_steps_kept_busy(tmp_path: Path, clocks: Cl
     assert "_num_yielded" not in vars(_BaseDataLoaderIter)
 
 
+def test_a_run_says_which_of_its_loaders_it_waits_for(tmp_path: Path, clocks: Clocks, monkeypatch: Any) -> None:
+    """An evaluation with a loader of the same data comes in between."""
+    monkeypatch.setattr("profkit.collect.batches.time", clocks)
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    data = Slow(clocks, 60)
+    with profile(tmp_path):
+        learn: DataLoader[Any] = DataLoader(data, batch_size=6)
+        evaluate: DataLoader[Any] = DataLoader(data, batch_size=2)
+        for (x,) in learn:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            next(iter(evaluate))
+    uses = {use.site.source: use for use in load_run(tmp_path).loaders if use.site is not None}
+    learnt, evaluated = (uses[f"{name}: DataLoader[Any] = DataLoader(data, batch_size={size})"]
+                         for name, size in (("learn", 6), ("evaluate", 2)))  # fmt: skip
+    assert learnt.asked_ns >= 3 * evaluated.asked_ns - 60 > 0
+    assert learnt.asked_ns % 60 == evaluated.asked_ns % 20 == 0
+
+
 def test_a_program_without_a_loader_has_no_such_figures(tmp_path: Path) -> None:
     with profile(tmp_path):
         nn.Linear(8, 1)(torch.ones(1, 8))

@@ -55,9 +55,9 @@ def test_the_lines_that_make_the_loaders_are_told_as_well(made: int, told: list[
     assert [place.line for place in found.also] == told
 
 
-def of(*sites: CallSite | None, made: int = 0) -> Run:
+def of(*sites: CallSite | None, made: int = 0, asked_ns: tuple[int, ...] = (0, 0)) -> Run:
     """A run whose recorded steps asked one loader for each of these lines, and whose source makes so many."""
-    uses = tuple(LoaderUse(0, 8 + i, False, False, site) for i, site in enumerate(sites))
+    uses = tuple(LoaderUse(0, 8 + i, False, False, site, asked_ns[i]) for i, site in enumerate(sites))
     return Run(loaders=uses, remarks=tuple(Remark(LOADER_MADE, CallSite("t.py", 20 + i, "main")) for i in range(made)))
 
 
@@ -67,6 +67,8 @@ def of(*sites: CallSite | None, made: int = 0) -> Run:
         (of(CallSite("t.py", 7, "main"), made=9), 7),  # the one that was asked
         (of(CallSite("t.py", 7, "main"), CallSite("t.py", 7, "main")), 7),  # two that one line makes
         (of(CallSite("t.py", 7, "main"), CallSite("t.py", 8, "main")), None),
+        (of(CallSite("t.py", 7, "main"), CallSite("t.py", 8, "main"), asked_ns=(91, 9)), 7),  # nearly all of the time
+        (of(CallSite("t.py", 7, "main"), CallSite("t.py", 8, "main"), asked_ns=(90, 10)), None),
         (of(CallSite("t.py", 7, "main"), None), None),
         (of(None, made=1), 20),  # made before the recording: the only one that the source shows
         (of(None, made=2), None),
