@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -9,6 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
+from profkit.derive.operators import parse_dims
 from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.findings import Location
@@ -111,7 +113,7 @@ def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
 
 PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
 """Operators by which a dataset picks a sample out of a tensor."""
-_MIN_PICKS = 64
+LEAST_PICKS = 64
 """Fewer calls, at some microseconds each, take less than most steps can tell."""
 _LEAST_PICKING = 0.25
 """Of the time of a dataset that only picks, operators take half and more; the rest is Python's call of each."""
@@ -119,18 +121,48 @@ _LEAST_PICKING = 0.25
 
 def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
-    little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python."""
+    little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python.
+    Where shapes are known, the picks are of tensors that hold as many samples, and at least half of what is stacked was
+    picked (two of a sample may overlap, as a text and what follows each of its words): what is picked to make a sample
+    of in Python, an index or a seed, is less.
+    """
     events, tree = facts.trace.events, facts.tree
     wanted = facts.trace.mask_of(requests)
     request = tree.nearest_ancestor(wanted)
     # What an operator calls itself is no pick of the program's.
     called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
-    picks = np.bincount(request[called[named_operators(facts, *PICKS)[called]]], minlength=len(events))[requests]
+    picks, stacks = (called[named_operators(facts, *names)[called]] for names in (PICKS, ("aten::stack",)))
+    picks, held = _picked_of_many(facts, picks)
+
+    def of_request(rows: Rows, weights: Floats | Int64s | None = None) -> Floats:
+        return np.bincount(request[rows], weights, len(events))[requests].astype(np.float64)
+
     # As recorded: of operators this short nobody knows what is left without what recording them took.
     taken_ns = tree.end_ns - events.start_ns
-    operating = np.bincount(request[called], taken_ns[called], len(events))[requests]
-    chosen: Bools = (picks >= _MIN_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests])
+    operating, stacked = of_request(called, taken_ns[called]), of_request(stacks, _elements(facts, stacks)[1])
+    is_much = 2 * of_request(picks, held) >= stacked
+    chosen: Bools = (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
     return chosen
+
+
+def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Floats]:
+    """The picks out of tensors that may hold a data set, and how many elements each gets: without bound for a stretch,
+    and where no shape is known."""
+    first, every = _elements(facts, picks)
+    known, stretches = first > 0, named_operators(facts, "aten::slice", "aten::narrow")[picks]
+    many = ~known | (first >= LEAST_PICKS)
+    held = np.where(known & ~stretches, every / np.maximum(first, 1), np.inf)
+    return picks[many], held[many]
+
+
+def _elements(facts: Facts, rows: Rows) -> tuple[Floats, Floats]:
+    """Of the inputs of each event: the length of the first dimension of the first one, and how many elements they have
+    together, a list's tensors included; 0 where no shape is known."""
+    codes, kind = np.unique(facts.trace.events.dims_code[rows], return_inverse=True)
+    shapes = [parse_dims(facts.trace.text_of(code)) if code >= 0 else [] for code in codes.tolist()]
+    first = [float(inputs[0][0]) if inputs and inputs[0] else 0.0 for inputs in shapes]
+    every = [float(sum(math.prod(shape) for shape in inputs if shape)) for inputs in shapes]
+    return np.array(first)[kind], np.array(every)[kind]
 
 
 def works_under(facts: Facts, host: Bools) -> Rows:
