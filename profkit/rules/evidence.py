@@ -122,16 +122,16 @@ _LEAST_PICKING = 0.25
 def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
     little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python.
-    Where shapes are known, the picks are of tensors that hold as many samples, and at least half of what is stacked was
-    picked (two of a sample may overlap, as a text and what follows each of its words): what is picked to make a sample
-    of in Python, an index or a seed, is less.
+    Where shapes are known, the picks are of tensors that hold as many samples, and they get at least half of what
+    becomes a tensor out of Python's objects (``lift_fresh``): where a sample is made in Python of what was picked, an
+    index or a seed, that is less. (Half, as two tensors may hold one text and what follows each of its words.)
     """
     events, tree = facts.trace.events, facts.tree
     wanted = facts.trace.mask_of(requests)
     request = tree.nearest_ancestor(wanted)
     # What an operator calls itself is no pick of the program's.
     called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
-    picks, stacks = (called[named_operators(facts, *names)[called]] for names in (PICKS, ("aten::stack",)))
+    picks, fresh = (called[named_operators(facts, *names)[called]] for names in (PICKS, ("aten::lift_fresh",)))
     picks, held = _picked_of_many(facts, picks)
 
     def of_request(rows: Rows, weights: Floats | Int64s | None = None) -> Floats:
@@ -139,8 +139,8 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
 
     # As recorded: of operators this short nobody knows what is left without what recording them took.
     taken_ns = tree.end_ns - events.start_ns
-    operating, stacked = of_request(called, taken_ns[called]), of_request(stacks, _elements(facts, stacks)[1])
-    is_much = 2 * of_request(picks, held) >= stacked
+    operating, made = of_request(called, taken_ns[called]), of_request(fresh, _elements(facts, fresh)[1])
+    is_much = 2 * of_request(picks, held) >= made
     chosen: Bools = (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
     return chosen
 
@@ -157,7 +157,7 @@ def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Floats]:
 
 def _elements(facts: Facts, rows: Rows) -> tuple[Floats, Floats]:
     """Of the inputs of each event: the length of the first dimension of the first one, and how many elements they have
-    together, a list's tensors included; 0 where no shape is known."""
+    together; 0 where no shape is known."""
     codes, kind = np.unique(facts.trace.events.dims_code[rows], return_inverse=True)
     shapes = [parse_dims(facts.trace.text_of(code)) if code >= 0 else [] for code in codes.tolist()]
     first = [float(inputs[0][0]) if inputs and inputs[0] else 0.0 for inputs in shapes]

@@ -4,7 +4,7 @@ What it detects
 Requests for a batch, in most steps, in which the main process picks 64 samples or more out of tensors one by one
 (`select`, `index`, `slice`) and stacks them, where operators take a quarter of the time or more: nothing is read,
 decoded or made in Python, so the samples could be picked all at once. Where the tensors' shapes are known, at least
-half of what is stacked must have been picked: an index out of a tensor, of which Python makes a sample, is no sample.
+half of what becomes a tensor must have been picked: an index out of a tensor, of which Python makes a sample, is none.
 Only where it would make the step at least 3 % shorter. Where each sample draws random numbers of its own, it is an
 opportunity: a batch draws others.
 
@@ -24,7 +24,8 @@ Use instead
 
 How the saving is estimated
 A batch that is picked at once moves the bytes that the stacking moves: of each request the time of its copying (the
-`cat` inside `stack`) is kept, and that of all other operators that work on each sample: they then work on the batch.
+`cat` inside `stack`) is kept, and that of all other operators that work on each sample, less what calling an operator
+takes in this program: they then work on the batch.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from profkit.rules.evidence import (
     share_of_steps,
     spent_ns,
 )
+from profkit.rules.pricing import call_ns
 from profkit.savings.edits import shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -136,7 +138,7 @@ def _transforms(facts: Facts, requests: Rows) -> _Transforms:
     codes, of_code = np.unique(events.name_code[called], return_inverse=True)
     often = np.bincount(of_code, minlength=len(codes)) >= LEAST_PICKS * len(requests)
     called, of_code = called[often[of_code]], of_code[often[of_code]]
-    spent = spent_ns(facts, called)
+    spent = np.maximum(spent_ns(facts, called) - call_ns(facts), 0)
     cost = np.bincount(of_code, spent, len(codes))
     names = tuple(facts.trace.names[codes[i]].removeprefix("aten::") for i in np.argsort(-cost) if often[i])
     kept = np.bincount(request[called], spent, len(events))[requests].astype(np.int64)
