@@ -76,7 +76,8 @@ class LoaderSites:
 
 def _note_sampler(loader: DataLoader[Any]) -> None:
     """A loader is whole when an iterator reads its dataset."""
-    site, sampler = _site_of(loader), getattr(loader, "_index_sampler", None)
+    batches, samples = (vars(loader).get(name) for name in ("batch_sampler", "sampler"))  # no code of theirs
+    site, sampler = _site_of(loader), samples if batches is None else batches
     reference = _reference(sampler)
     if site is not None and reference is not None and len(_made) < _MOST:
         _made[id(sampler)] = reference, site
