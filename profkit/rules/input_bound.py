@@ -26,8 +26,8 @@ How the saving is estimated
 The recorded steps are replayed with the waits taken out, but for what the machine cannot give. Workers do not make the
 work smaller: the step stays at least as long as a batch takes divided by the workers. And they need CPUs: those in the
 program's affinity mask and cgroup, less those that the model keeps busy while it computes (the CPU time of the process
-by the time that passed, counted in steps that nobody recorded; else one for each thread of an operator, or one beside a
-GPU), less those that other processes use. What fits into the CPUs that are left costs the step nothing. The rest waits
+by the time that passed, counted in steps that nobody recorded; where that is not known, or others leave no CPU idle, one
+for each thread of an operator, or one beside a GPU), less those that other processes use. What fits into the CPUs that are left costs the step nothing. The rest waits
 until the model stands still, and is divided among all CPUs, which other processes share; or it holds the model up: an
 operator on several threads is as fast as the slowest of them, so that a worker which takes one of their CPUs for a
 while stops them all, and nothing is gained. Where the model fills all CPUs and a batch takes less than the rest of the
@@ -271,9 +271,11 @@ def _plan_workers(facts: Facts, loading: _Loading) -> _Plan:
 
 def _cpus_of(facts: Facts, host: Host, loading: _Loading) -> _Cpus:
     feeding, threads = facts.run.feeding, 1 if facts.device.present else host.torch_threads
-    computing = float(threads) if feeding is None else feeding.computing_cpus
     # Workers that are there already are among the other processes, and have their share in what they were measured by.
     others = _others_cpus(facts) if loading.workers == 0 else 0.0
+    computing = float(threads) if feeding is None else feeding.computing_cpus
+    if computing + others > host.cpus - _FEW_OTHERS:  # what the model got; it may want a CPU for each of its threads
+        computing = max(computing, threads)
     return _Cpus(float(host.cpus), min(max(computing, 1.0), float(host.cpus)), others)
 
 

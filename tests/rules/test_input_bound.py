@@ -99,6 +99,14 @@ def test_what_workers_would_take_from_other_programs_may_be_nothing():
     assert "other programs" in found.message
 
 
+@pytest.mark.parametrize(("threads", "reported"), [(1, 1), (2, 0)])
+def test_where_other_programs_leave_no_cpu_idle_the_model_may_want_one_for_each_thread(threads, reported):
+    """It got a quarter of one. A batch of 61 us and 60 of the rest: two workers."""
+    run = run_on(cpus=2, threads=threads, feeding=Feeding(0.25, 0.25))
+    facts = facts_of(batches([61] * 4), run=run, samples=others(1.75))
+    assert len(find(facts)) == reported
+
+
 def test_beside_a_gpu_the_host_is_idle_as_before():
     idle = run_on(cpus=2, threads=2, feeding=Feeding(1.0, 1.0))
     facts = facts_of(on_device([40] * 4, busy_us=30), run=idle)
