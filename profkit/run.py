@@ -80,7 +80,9 @@ class LiveSample(Struct, frozen=True):
 
 class LoadSample(Struct, frozen=True):
     """One reading of the machine. Memory in bytes, shares 0..1, ``gpu_*`` None where there is no GPU. ``switches`` is
-    how often threads of the process had gone to sleep by then (``getrusage``), None where the system does not say."""
+    how often threads of the process had gone to sleep by then (``getrusage``), None where the system does not say.
+    ``others_cpus`` is how many of the CPUs that the process may use were busy with other processes since the reading
+    before, its own children included, None where that cannot be told."""
 
     time_ns: int
     rss_bytes: int
@@ -88,6 +90,7 @@ class LoadSample(Struct, frozen=True):
     gpu_share: float | None = None
     gpu_memory_bytes: int | None = None
     switches: int | None = None
+    others_cpus: float | None = None
 
 
 class Host(Struct, frozen=True):
@@ -112,13 +115,22 @@ class Rates(Struct, frozen=True):
 
 class LoaderUse(Struct, frozen=True):
     """A DataLoader that was iterated while steps were recorded; ``site`` is the program's line that made it, None where
-    that was not seen or not the program's own."""
+    that was not seen or not the program's own. ``asked_ns`` is how long its requests for batches took in all."""
 
     workers: int
     batch_size: int | None
     pin_memory: bool
     persistent_workers: bool
     site: CallSite | None = None
+    asked_ns: int = 0
+
+
+class Feeding(Struct, frozen=True):
+    """How many CPUs the process kept busy in steps that nobody recorded: while it asked a DataLoader for a batch, and
+    from there until it asked again. Medians."""
+
+    loading_cpus: float
+    computing_cpus: float
 
 
 class HandingOver(Struct, frozen=True):
@@ -220,6 +232,7 @@ class Run:
     measured_step_faults: tuple[int, ...] = ()
     page_fault_ns: int | None = None
     handing_over: HandingOver | None = None
+    feeding: Feeding | None = None
     compiled: Compiled | None = None
     remarks: tuple[Remark, ...] = ()
     trace: str | None = None

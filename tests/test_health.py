@@ -134,6 +134,23 @@ def test_recording_that_slowed_the_steps_by_a_quarter_says_how_much():
     assert check_recording(facts_of(events, run=Run(reference_step_ns=(101_000,)))) == ()
 
 
+@pytest.mark.parametrize(("last_ns", "said"), [(200_000, 0), (201_000, 1)])
+def test_later_steps_that_are_twice_as_long_are_told(last_ns, said):
+    run = Run(reference_step_ns=(100_000,), later_step_ns=(100_000,) * 100 + (last_ns,) * 30)
+    notes = check_recording(facts_of([step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)], run=run))
+    assert [note.startswith("later steps take 201 us") for note in notes] == [True] * said
+
+
+def test_longer_steps_among_the_last_do_not_make_these_others():
+    run = Run(reference_step_ns=(100_000,), later_step_ns=(100_000,) * 16 + (900_000,) * 14)
+    assert check_recording(facts_of([step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)], run=run)) == ()
+
+
+def test_fewer_than_thirty_later_steps_tell_nothing():
+    run = Run(reference_step_ns=(100_000,), later_step_ns=(900_000,) * 29)
+    assert check_recording(facts_of([step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)], run=run)) == ()
+
+
 def test_recorded_steps_that_were_slower_than_recording_makes_them_say_so():
     events = [step(0, 0, 125), step(1, 125, 125), op("aten::mul", 10, 50)]
     (note,) = check_recording(facts_of(events, run=Run(reference_step_ns=(50_000,))))

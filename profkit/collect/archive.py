@@ -93,7 +93,7 @@ class Archive:
         if self._stands_back:
             return
         notes = tuple(dict.fromkeys((*self.notes, *self._tracer.notes, *more_notes)))
-        self._files.set(**self._schedule.counted, notes=notes)
+        self._files.set(**self._schedule.counted, feeding=self._signals.feeding, notes=notes)
         self._files.write(self._tracer.callsites, self._census.samples, self._sampler.samples)
 
     @property

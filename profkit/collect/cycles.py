@@ -2,9 +2,10 @@
 
 A game is played and then learnt from in many steps of the optimizer; at the end of each epoch the model is evaluated
 and saved. What comes once in so many steps is seldom among the few that are recorded. Other programs begin with short
-steps of another kind. So the steps after the recorded ones are timed, for some seconds. If some of them take much
-longer, at equal distances, and this makes up a good part of the time, whole cycles are recorded anew, each as one step;
-if most of them do, the steps as they are now.
+steps of another kind, or with shorter ones: a game lasts the longer the better it is played. So the steps after the
+recorded ones are timed, for some seconds. If some of them take much longer, at equal distances, and this makes up a
+good part of the time, whole cycles are recorded anew, each as one step; if most of them do, the steps as they are now,
+and once more where these grow again.
 """
 
 from __future__ import annotations
@@ -19,22 +20,29 @@ from profkit.collect.schedule import Phase, Schedule
 
 MEASURED = 3
 """Cycles that are measured, after the one that is located: growth is told from four."""
-_PATIENCE_NS = 20 * 10**9
+_PATIENCE_NS = 40 * 10**9
+"""As long as it takes to see the longest cycles that can be recorded: four of them must fit into 30 s, and so many are
+to be seen, after the end of one that began before."""
 _MOST_STEPS = 5000
 _LEAST_STEP_NS = 300_000
 """To be told of the end of a step takes some 3 us: of shorter ones it would be more than a hundredth."""
 _LONG = 3.0
 """Times the median: what a step takes that holds something else besides. Steps of the like vary by less."""
-_STANDS_OUT = 10.0
-"""Times the median: longer than the machine's hiccups make a step, of a millisecond or more."""
-_ALIKE, _MUCH_ALIKE = 1 / 2, 2 / 3
+_ALIKE = 1 / 2
 """What comes in a cycle takes about as long each time: the shorter of two, of the longer."""
+_EQUAL = 3
+"""Distances that must be one number, and there must be no others. Where long steps come by chance, as a share q of all,
+the next distance is the last one with probability q / (2 - q), and three are one number, of five steps or more, in less
+than 1 of 1,000 programs whatever q is; two are in 1 of 20, and what collects garbage, evaluates the model for the first
+time or runs beside the program on the machine would pass for a cycle."""
 _OTHERS = 2.0
 """Times the longest measured step: the profiler only made that longer, so steps that take so long do something else."""
+_TOGETHER = 30
+"""Steps whose median tells what steps take now."""
+_MOST_ANEW = 2
+"""Recordings that may take the place of the one before, in one run of a program: each stops it to be written."""
 _WORTH = 0.2
 """Share of the time that is not seen otherwise. Less changes little in what the others say."""
-_UNEVEN = 0.05
-"""Of the distance from one to the next: an epoch's last batch may fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +68,32 @@ class Cycle:
 
 
 class CycleWatch:
-    """``found`` is the cycle of the steps, once it is known. ``events`` are those of one recorded step. Nothing is
-    timed for longer where another recording ``is_awaited``."""
+    """``plan`` is what was recorded so far, ``found`` is the cycle of the steps, once it is known, unless steps were
+    recorded anew so often that they stand whatever comes. ``events`` are those of one recorded step. Nothing is timed
+    for longer where another recording ``is_awaited``."""
 
     def __init__(self, plan: Plan, schedule: Schedule, events: Callable[[], int], most_events: int) -> None:
+        self.plan = plan
         self.found: Cycle | None = None
         self.is_awaited: Callable[[], bool] = lambda: False
-        self._plan, self._schedule, self._events = plan, schedule, events
+        self._schedule, self._events = schedule, events
         self._most_events = most_events
         self._usual_ns, self._total_ns = 0.0, 0
 
     def look(self, signal: str | None) -> Phase:
         """The phase of the next step, after one that passed behind the recorded ones."""
         schedule = self._schedule
-        if not self._plan.finds_cycles or signal != "optimizer" or not schedule.timed:
+        if not self.plan.finds_cycles or signal != "optimizer" or not schedule.timed:
             return schedule.phase
         took_ns = schedule.reference_step_ns[-1]
         self._total_ns += took_ns
-        is_first_time = schedule.phase is Phase.DONE and not self._usual_ns
-        if is_first_time:
-            self._usual_ns = median(schedule.after_ns)
-        if took_ns > _LONG * (self._usual_ns or median(schedule.after_ns)):
+        if schedule.phase is Phase.DONE and self._is_due(schedule.timed):
+            self._usual_ns = median(schedule.after_ns[-_TOGETHER:])
+            self.found = self._find_others()
+        if self.found is None and took_ns > _LONG * (self._usual_ns or median(schedule.after_ns)):
             self.found = self._find_cycle()
-        elif is_first_time and self._are_others():
-            self.found = Cycle(1, tuple(schedule.after_ns), tuple(schedule.after_faults))
+        if self.plan.anew >= _MOST_ANEW:
+            self.found = None
         if self.found is not None:
             return schedule.end()
         return schedule.go_on_timing() if schedule.phase is Phase.DONE and self._may_go_on() else schedule.phase
@@ -91,7 +101,7 @@ class CycleWatch:
     def pass_by(self, now_ns: int, count_faults: Callable[[], int]) -> bool:
         """All that is to be done at the end of a step that is like most, once these are known; else nothing, and
         False."""
-        if not self._usual_ns or not self._may_go_on():
+        if not self._usual_ns or not self._may_go_on() or self._is_due(self._schedule.timed + 1):
             return False
         took_ns = self._schedule.pass_behind(now_ns, count_faults, _LONG * self._usual_ns)
         self._total_ns += took_ns
@@ -99,19 +109,26 @@ class CycleWatch:
 
     def _find_cycle(self) -> Cycle | None:
         after_ns = self._schedule.after_ns
-        every = find_period(after_ns, longer_than=self._plan.active)
+        every = find_period(after_ns, longer_than=self.plan.active)
         if every is None or not self._fits(sum(after_ns[-every:]), every):
             return None
         return _cycle_of(every, after_ns, self._schedule.after_faults)
 
-    def _are_others(self) -> bool:
-        """Whether the steps became others since they were recorded; once in a program."""
+    def _is_due(self, timed: int) -> bool:
+        """Whether what steps take is told anew after so many that were timed: now and then."""
+        return (timed - self.plan.after) % _TOGETHER == 0
+
+    def _find_others(self) -> Cycle | None:
+        """The steps as they are now, where they are not what they were when they were recorded."""
         longest_ns = max(self._schedule.measured_step_ns, default=0)
-        return not self._plan.is_second and self._usual_ns > _OTHERS * longest_ns > 0
+        if not self._usual_ns > _OTHERS * longest_ns > 0:
+            return None
+        now = (tuple(of[-_TOGETHER:]) for of in (self._schedule.after_ns, self._schedule.after_faults))
+        return Cycle(1, *now)
 
     def _fits(self, cycle_ns: int, every: int) -> bool:
         cycles = MEASURED + 1
-        return cycle_ns * cycles <= self._plan.limit_s * 1e9 and self._events() * every * cycles <= self._most_events
+        return cycle_ns * cycles <= self.plan.limit_s * 1e9 and self._events() * every * cycles <= self._most_events
 
     def _may_go_on(self) -> bool:
         is_cheap = self._usual_ns >= _LEAST_STEP_NS and not self.is_awaited()
@@ -120,22 +137,18 @@ class CycleWatch:
 
 def find_period(took_ns: Sequence[int], longer_than: int) -> int | None:
     """After how many steps a long one comes again, where the last is one; None where there is no such rule to it, or
-    the long ones are too little of all to matter.
-
-    Three at equal distances are no chance; two are none where they stand out and resemble each other.
-    """
+    the long ones are too little of all to matter."""
     usual = median(took_ns)
     excess = [took - usual for took in took_ns]
     last = excess[-1]
-    alike = _ALIKE if last < _STANDS_OUT * usual else _MUCH_ALIKE
-    long = [i for i, more in enumerate(excess) if alike * last <= more <= last / alike]
-    gaps = [later - earlier for earlier, later in pairwise(long)]
-    if last < (_LONG - 1) * usual or len(gaps) < (2 if alike == _ALIKE else 1):
+    if last < (_LONG - 1) * usual:
         return None
-    every = gaps[-1]
-    is_even = all(abs(gap - every) <= _UNEVEN * every for gap in gaps)
+    long = [i for i, more in enumerate(excess) if _ALIKE * last <= more <= last / _ALIKE]
+    gaps = [later - earlier for earlier, later in pairwise(long)]
+    if len(gaps) < _EQUAL or len(set(gaps)) > 1:
+        return None
     share = sum(excess[i] for i in long[1:]) / sum(took_ns[long[0] + 1 :])
-    return every if is_even and every > longer_than and share >= _WORTH else None
+    return gaps[0] if gaps[0] > longer_than and share >= _WORTH else None
 
 
 def _cycle_of(every: int, took_ns: Sequence[int], faults: Sequence[int]) -> Cycle:

@@ -27,7 +27,7 @@ class Plan:
     before ``at_step`` is recorded. ``stops`` ends the program once it is recorded. ``window`` counts the recordings of
     one run of the program, from 1; one that ``is_second`` takes the place of the first. The signal must come ``every``
     so many times to end a step; how long such steps took that passed unprofiled, and their page faults, may be known
-    before.
+    before. ``anew`` counts the recordings whose place was taken because the steps behind them are not like them.
     """
 
     wait: int = 3
@@ -43,6 +43,7 @@ class Plan:
     window: int = 1
     is_second: bool = False
     every: int = 1
+    anew: int = 0
     known_step_ns: tuple[int, ...] = ()
     known_step_faults: tuple[int, ...] = ()
 
@@ -74,6 +75,8 @@ class Plan:
 
     def for_cycles(self, every: int, cycles: int) -> Plan:
         """The plan of a recording of that many steps that begins where a step of the optimizer ends, and takes
-        ``every`` so many for one. A cycle may be seconds long: none passes between those that are recorded."""
-        wait = self.wait if every == 1 else 0
-        return replace(self.for_better(SIGNALS["optimizer"]), wait=wait, warmup=1, active=cycles, after=0, every=every)
+        ``every`` so many for one. A cycle may be seconds long: none passes between those that are recorded, or behind
+        them."""
+        wait, after = (self.wait, self.after) if every == 1 else (0, 0)
+        better = self.for_better(SIGNALS["optimizer"])
+        return replace(better, wait=wait, warmup=1, active=cycles, after=after, every=every, anew=self.anew + 1)

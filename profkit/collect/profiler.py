@@ -38,7 +38,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     """Record a few steps of a program into a run directory; a context manager or a decorator.
 
     ``wait`` steps pass unprofiled and are timed, ``warmup`` steps are recorded to learn which line runs what, and
-    ``active`` steps are recorded to be measured; after thirty more timed steps, or 20 s of the optimizer's, everything
+    ``active`` steps are recorded to be measured; after thirty more timed steps, or 40 s of the optimizer's, everything
     is removed. Steps that come in cycles are recorded anew, cycle by cycle (see `profkit.collect.cycles`). Steps end
     where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader; where none of
     these comes for long, after each call of the model. A program without any is recorded from its start, for at most
@@ -220,7 +220,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         elif recorder is not None:
             self._requests.signal_name, self._requests.thread = recorder.signals.name, recorder.thread.ident
             if (cycle := recorder.cycles.found) is not None:
-                self._record_anew(cycle.plan(self._plan), cycle.note)
+                self._record_anew(cycle.plan(recorder.cycles.plan), cycle.note)
             elif recorder.signals.may_be_outdone:
                 self._second.wait()
             self._requests.look()

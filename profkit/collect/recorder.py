@@ -20,6 +20,7 @@ from profkit.collect.cycles import CycleWatch
 from profkit.collect.device_moments import read_clocks, take_moment
 from profkit.collect.engine import in_backward_pass
 from profkit.collect.faults import count_faults
+from profkit.collect.feeding import FeedingWatch
 from profkit.collect.forking import Forking
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
@@ -72,8 +73,9 @@ class Recorder:
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
         self._looks = Looks(self._census, self._schedule, self._files, plan)
-        self.signals = StepSignals(self, guard, WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard))
         self._tape = Tape(directory, lambda: guard(self._yield_to_program))
+        workers, sites = WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard)
+        self.signals = StepSignals(self, guard, workers, sites, FeedingWatch(lambda: self._tape.running is None))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.opening)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,10 @@ from profkit.collect.faults import count_switches
 from profkit.run import LoadSample
 
 _INTERVAL_S = 0.2
+_MOST_CPUS = 64
+"""Of each the system writes a line, and psutil reads it: 10 us, of which 64 are three thousandths of the interval."""
+_TIMES = 8
+"""From user to steal: what guests had is a part of user's."""
 _MAX_SAMPLES = 2000
 _SOON = 0.25
 """Of the interval: in less the load is not known well."""
@@ -34,6 +39,7 @@ class Sampler:
         self.on_tick: Callable[[], None] = lambda: None
         self._cpus, self._interval_s, self._is_eager = cpus, interval_s, is_eager
         self._process = psutil.Process()
+        self._others = _Others(cpus, self._process)
         self._gpu: _Gpu | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -96,11 +102,39 @@ class Sampler:
                 gpu_share=gpu_share,
                 gpu_memory_bytes=gpu_memory,
                 switches=count_switches(),
+                others_cpus=self._others.read(),
             )
         )
         if len(self.samples) >= _MAX_SAMPLES:
             del self.samples[::2]
             self._interval_s *= 2
+
+
+class _Others:
+    """What the CPUs that the process may use do for other processes; nothing is told where a quota takes some of them
+    away, or where there are so many that reading takes long."""
+
+    def __init__(self, cpus: int, process: psutil.Process) -> None:
+        allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        is_told = len(allowed) == cpus and (os.cpu_count() or 0) <= _MOST_CPUS
+        self._allowed, self._process = allowed if is_told else [], process
+        self._before: tuple[float, float] | None = None
+
+    def read(self) -> float | None:
+        """CPUs since the last reading."""
+        if not self._allowed:
+            return None
+        before, self._before = self._before, (time.monotonic(), self._busy_s())
+        if before is None or self._before[0] <= before[0]:
+            return None
+        return max(0.0, (self._before[1] - before[1]) / (self._before[0] - before[0]))
+
+    def _busy_s(self) -> float:
+        own = self._process.cpu_times()
+        every = psutil.cpu_times(percpu=True)
+        idle = [getattr(every[cpu], name, 0.0) for cpu in self._allowed for name in ("idle", "iowait")]
+        spent = [time_s for cpu in self._allowed for time_s in every[cpu][:_TIMES]]
+        return float(sum(spent) - sum(idle) - own.user - own.system)
 
 
 class _Gpu:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from profkit.collect.accumulation import Accumulation, living_optimizers
 from profkit.collect.batches import LoaderBatches
 from profkit.collect.engine import in_backward_pass
+from profkit.collect.feeding import FeedingWatch
 from profkit.collect.forwards import ForwardCalls
 from profkit.collect.guard import Guard
 from profkit.collect.loader_sites import LoaderSites
 from profkit.collect.optimizer_steps import OptimizerSteps
 from profkit.collect.plan import EXPLICIT
 from profkit.collect.workers import WorkerWatch
-from profkit.run import LoaderUse, OptimizerUse
+from profkit.run import Feeding, LoaderUse, OptimizerUse
 
 _STRENGTH = {None: 0, "forward": 1, "dataloader": 2, "optimizer": 3, EXPLICIT: 4}
 """A pass over the DataLoader is not among them: where there is one there are batches, which say more."""
@@ -58,11 +61,12 @@ class StepSignals:
         guard: Guard,
         workers: WorkerWatch | None = None,
         sites: LoaderSites | None = None,
+        feeding: FeedingWatch | None = None,
     ) -> None:
         self.name: str | None = None
-        self._listener, self._workers = listener, workers
+        self._listener, self._workers, self._feeding = listener, workers, feeding
         self._optimizer = OptimizerSteps(lambda: self.give("optimizer"), guard)
-        self._loader = LoaderBatches(self._on_batch, lambda: self.give("epoch"), guard, sites)
+        self._loader = LoaderBatches(self._on_batch, lambda: self.give("epoch"), guard, sites, feeding)
         self._forwards = ForwardCalls(self._on_forward, guard)
         self._accumulation = Accumulation()
         self._batches_count: bool | None = None
@@ -100,7 +104,12 @@ class StepSignals:
     @property
     def loaders(self) -> tuple[LoaderUse, ...]:
         """The DataLoaders asked for a batch since `forget_uses`."""
-        return tuple(self._loader.uses)
+        return tuple(replace(use, asked_ns=asked_ns) for use, asked_ns in self._loader.uses.items())
+
+    @property
+    def feeding(self) -> Feeding | None:
+        """How many CPUs loading and computing kept busy, where that was counted."""
+        return None if self._feeding is None else self._feeding.feeding
 
     @property
     def optimizers(self) -> tuple[OptimizerUse, ...]:

@@ -27,6 +27,7 @@ from profkit.health.program import check_children, check_failure, check_operator
 from profkit.health.window import (
     check_cut_off,
     check_inherited_work,
+    check_later,
     check_located,
     check_nesting,
     check_steps,
@@ -38,6 +39,7 @@ CHECKS = (
     check_children,
     check_steps,
     check_located,
+    check_later,
     describe_left_out,
     check_leading_kernels,
     check_missing_kernels,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from profkit.derive.facts import Facts
+from profkit.run import unprofiled_steps
+from profkit.trace.values import median
 from profkit.units import format_count, format_time
 
 _NOTABLE = 0.01
+_LONGER, _LAST = 2.0, 30
+"""Times as long, by the median of so many: more than machines vary, and steps of one kind."""
 _LONG_WAIT_NS = 100_000
 """A wait on an idle device takes some 10 us."""
 _COVERED = 0.1
@@ -28,6 +32,20 @@ def check_located(facts: Facts) -> str | None:
     if not facts.steps.located.all():
         return None
     return "every recorded step was traced line by line, which slows Python down: times are too long, shares less so"
+
+
+def check_later(facts: Facts) -> str | None:
+    """The last steps that were timed take much longer than those around the recorded ones."""
+    usual, later = unprofiled_steps(facts.run, None)
+    if not usual or len(later) < _LAST:
+        return None
+    recorded_ns, last_ns = median(usual), median(later[-_LAST:])
+    if last_ns <= _LONGER * recorded_ns:
+        return None
+    return (
+        f"later steps take {format_time(last_ns)}, those around the recorded ones {format_time(recorded_ns)}: what the "
+        "program does by then was not recorded (begin later with --at-step, or choose the moment with SIGUSR1)"
+    )
 
 
 def check_inherited_work(facts: Facts) -> str | None:

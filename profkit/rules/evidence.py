@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -9,6 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
+from profkit.derive.operators import parse_dims
 from profkit.derive.places import call_site, enclosing_function
 from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.findings import Location
@@ -59,10 +61,14 @@ class LoaderPlaces(Struct, frozen=True):
     also: tuple[Location, ...]
 
 
+_NEARLY_ALL = 0.9
+"""Of the time of all requests for batches: the rest is no matter, as of an evaluation that came once."""
+
+
 def loader_places(facts: Facts, requests: Rows) -> LoaderPlaces:
     """Of the loader that these requests for batches are made to."""
     made = remarked(facts, LOADER_MADE)
-    sites = {use.site for use in facts.run.loaders}
+    sites = _loader_sites(facts)
     line = None
     if len(sites) == 1:
         (site,) = sites
@@ -70,6 +76,15 @@ def loader_places(facts: Facts, requests: Rows) -> LoaderPlaces:
     loop = locations_of(facts, [busiest_site(facts, requests)]) if line is not None and requests.size else ()
     others = made if len(made) <= _FEW_LOADERS else ()  # among more nobody knows which
     return LoaderPlaces(line, tuple(place for place in dict.fromkeys((*loop, *others)) if place != line))
+
+
+def _loader_sites(facts: Facts) -> set[CallSite | None]:
+    """Of the loaders that were asked; of one alone, where that took nearly all of the time."""
+    asked_ns: dict[CallSite | None, int] = {}
+    for use in facts.run.loaders:
+        asked_ns[use.site] = asked_ns.get(use.site, 0) + use.asked_ns
+    nearly_all_ns = _NEARLY_ALL * sum(asked_ns.values())
+    return {site for site, ns in asked_ns.items() if ns > nearly_all_ns} or set(asked_ns)
 
 
 def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
@@ -98,7 +113,7 @@ def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
 
 PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
 """Operators by which a dataset picks a sample out of a tensor."""
-_MIN_PICKS = 64
+LEAST_PICKS = 64
 """Fewer calls, at some microseconds each, take less than most steps can tell."""
 _LEAST_PICKING = 0.25
 """Of the time of a dataset that only picks, operators take half and more; the rest is Python's call of each."""
@@ -106,18 +121,48 @@ _LEAST_PICKING = 0.25
 
 def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
-    little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python."""
+    little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python.
+    Where shapes are known, the picks are of tensors that hold as many samples, and they get at least half of what
+    becomes a tensor out of Python's objects (``lift_fresh``): where a sample is made in Python of what was picked, an
+    index or a seed, that is less. (Half, as two tensors may hold one text and what follows each of its words.)
+    """
     events, tree = facts.trace.events, facts.tree
     wanted = facts.trace.mask_of(requests)
     request = tree.nearest_ancestor(wanted)
     # What an operator calls itself is no pick of the program's.
     called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
-    picks = np.bincount(request[called[named_operators(facts, *PICKS)[called]]], minlength=len(events))[requests]
+    picks, fresh = (called[named_operators(facts, *names)[called]] for names in (PICKS, ("aten::lift_fresh",)))
+    picks, held = _picked_of_many(facts, picks)
+
+    def of_request(rows: Rows, weights: Floats | Int64s | None = None) -> Floats:
+        return np.bincount(request[rows], weights, len(events))[requests].astype(np.float64)
+
     # As recorded: of operators this short nobody knows what is left without what recording them took.
     taken_ns = tree.end_ns - events.start_ns
-    operating = np.bincount(request[called], taken_ns[called], len(events))[requests]
-    chosen: Bools = (picks >= _MIN_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests])
+    operating, made = of_request(called, taken_ns[called]), of_request(fresh, _elements(facts, fresh)[1])
+    is_much = 2 * of_request(picks, held) >= made
+    chosen: Bools = (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
     return chosen
+
+
+def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Floats]:
+    """The picks out of tensors that may hold a data set, and how many elements each gets: without bound for a stretch,
+    and where no shape is known."""
+    first, every = _elements(facts, picks)
+    known, stretches = first > 0, named_operators(facts, "aten::slice", "aten::narrow")[picks]
+    many = ~known | (first >= LEAST_PICKS)
+    held = np.where(known & ~stretches, every / np.maximum(first, 1), np.inf)
+    return picks[many], held[many]
+
+
+def _elements(facts: Facts, rows: Rows) -> tuple[Floats, Floats]:
+    """Of the inputs of each event: the length of the first dimension of the first one, and how many elements they have
+    together; 0 where no shape is known."""
+    codes, kind = np.unique(facts.trace.events.dims_code[rows], return_inverse=True)
+    shapes = [parse_dims(facts.trace.text_of(code)) if code >= 0 else [] for code in codes.tolist()]
+    first = [float(inputs[0][0]) if inputs and inputs[0] else 0.0 for inputs in shapes]
+    every = [float(sum(math.prod(shape) for shape in inputs if shape)) for inputs in shapes]
+    return np.array(first)[kind], np.array(every)[kind]
 
 
 def works_under(facts: Facts, host: Bools) -> Rows:

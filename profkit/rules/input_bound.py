@@ -23,18 +23,23 @@ Use instead
         train_step(x, y)
 
 How the saving is estimated
-The recorded steps are replayed with the waits taken out. Workers do not make the work smaller: the step stays at least
-as long as a batch takes divided by the workers, and as all CPU time of a step divided by the CPUs that the program may
-use (affinity mask and cgroup). Workers that were there already kept an account of themselves: a batch takes the CPU
-time that they measured, and what they were blocked for (files, networks); what they waited for a CPU does not count.
-Without an account, workers that cannot keep up are taken to be busy all the time. Without a GPU the model needs the
-CPUs as well: where its threads keep all of them busy, workers share them with it, and of L ns of loading L / CPUs
-remain. A batch from a worker is not free either: PyTorch's queues take about as long as two of its tensors, of which
-each is asked for over a connection of its own, and it lies in shared memory, of which the main process is given, and
-frees, each page of 4 KiB. How many tensors and pages, is read off the stacking of the samples or the copies to the
-device; what they take is measured beside the recording (`profkit.collect.handing_over`), else 0.3 ms for a tensor and
-1.1 us for a page. Where there are as many workers as CPUs, only cheaper samples help, and the saving is that of a batch
-which is ready.
+The recorded steps are replayed with the waits taken out, but for what the machine cannot give. Workers do not make the
+work smaller: the step stays at least as long as a batch takes divided by the workers. And they need CPUs: those in the
+program's affinity mask and cgroup, less those that the model keeps busy while it computes (the CPU time of the process
+by the time that passed, counted in steps that nobody recorded; where that is not known, or others leave no CPU idle, one
+for each thread of an operator, or one beside a GPU), less those that other processes use. What fits into the CPUs that are left costs the step nothing. The rest waits
+until the model stands still, and is divided among all CPUs, which other processes share; or it holds the model up: an
+operator on several threads is as fast as the slowest of them, so that a worker which takes one of their CPUs for a
+while stops them all, and nothing is gained. Where the model fills all CPUs and a batch takes less than the rest of the
+step, more workers help nothing, and nothing is reported: only less work would. Workers that were there already kept an
+account of themselves: a batch takes the CPU time that they measured, and what they were blocked for (files, networks);
+what they waited for a CPU does not count. What the main process was blocked for needs no CPU either. Without an
+account, workers that cannot keep up are taken to be busy all the time. A batch from a worker is not free either:
+PyTorch's queues take about as long as two of its tensors, of which each is asked for over a connection of its own, and
+it lies in shared memory, of which the main process is given, and frees, each page of 4 KiB. How many tensors and pages,
+is read off the stacking of the samples or the copies to the device; what they take is measured beside the recording
+(`profkit.collect.handing_over`), else 0.3 ms for a tensor and 1.1 us for a page. Where there are as many workers as
+CPUs, only cheaper samples help, and the saving is that of a batch which is ready.
 """
 
 from __future__ import annotations
@@ -58,15 +63,20 @@ from profkit.rules.evidence import (
     picked_one_by_one,
     share_of_steps,
 )
-from profkit.run import HandingOver
+from profkit.run import HandingOver, Host
 from profkit.savings.edits import remove, shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows
-from profkit.trace.values import among
+from profkit.trace.values import among, median
 from profkit.units import format_count, format_share, format_time
 
 _WORTH = 0.03
 """The least gain for which worker processes, with their memory and start-up time, are worth it: severity medium."""
+_UNCERTAINTY, _UNCERTAINTY_SHARED = 0.3, 1.0
+"""Where other programs have the CPUs it is the scheduler's matter how many of them workers get; groups of processes may
+be given as much as one."""
+_FEW_OTHERS = 0.25
+"""CPUs: a quarter of one, as what an idle machine does besides varies."""
 _HICCUP = 0.8
 """One wait that makes up so much of all is a hiccup, not the rate at which batches come."""
 _PAGE_BYTES = 4096
@@ -93,6 +103,8 @@ class _Loading(Struct, frozen=True):
     """What the workers themselves measured."""
     batches: float = 1.0
     """How many a step asks for."""
+    cpu_share: float = 1.0
+    """Of the time in which the main process prepares a batch, what it is not blocked for."""
 
     @property
     def batch_ns(self) -> float:
@@ -105,7 +117,43 @@ class _Loading(Struct, frozen=True):
     @property
     def batch_cpu_ns(self) -> float:
         """The CPU time in it."""
-        return self.batch_ns if self.account is None else self.account.per_batch("cpu_ns") * self.batches
+        if self.account is not None:
+            return self.account.per_batch("cpu_ns") * self.batches
+        return self.batch_ns * self.cpu_share
+
+
+class _Cpus(Struct, frozen=True):
+    """How many the program may use, and how many of these the model keeps busy while it computes, and others do."""
+
+    usable: float
+    computing: float
+    others: float
+
+    @property
+    def idle(self) -> float:
+        return max(0.0, self.usable - self.computing - self.others)
+
+    @property
+    def in_parallel(self) -> float:
+        """The share of the model's time in which all its threads compute at once, and wait for each other."""
+        return (self.computing - 1) / (self.usable - 1) if self.usable > 1 else 0.0
+
+    def given_to(self, processes: int) -> float:
+        """What so many that always want one get: the scheduler gives everybody the same."""
+        return processes * min(1.0, self.usable / (processes + self.others))
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether workers need nothing that other programs have now."""
+        return self.others < _FEW_OTHERS
+
+
+class _Plan(Struct, frozen=True):
+    """So many workers, None where nobody knows how many there are, and what a step then still waits for CPUs."""
+
+    workers: int | None
+    lacking_ns: float
+    cpus: _Cpus | None = None
 
 
 @rule(Kind.FAULT)
@@ -117,18 +165,18 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
     loading = _measure(facts, rows)
     if _is_hiccup(facts, rows) or _is_in_memory(facts, rows) or _has_no_cpu_left(facts, loading):
         return
-    needed, kept_ns = _plan_workers(facts, loading)
-    kept_ns += _handing_over_ns(facts, rows)
+    plan = _plan_workers(facts, loading)
+    kept_ns = plan.lacking_ns + _handing_over_ns(facts, rows)
     kept_share = min(1.0, kept_ns / max(loading.wait_ns, 1.0))
     kept = (facts.trace.events.duration_ns[rows] * kept_share).astype(np.int64)
-    edit = shrink(rows, kept, uncertainty=0.3)
+    edit = shrink(rows, kept, _UNCERTAINTY if plan.cpus is None or plan.cpus.are_enough else _UNCERTAINTY_SHARED)
     saved = replay(facts, edit).fraction
     if saved < _WORTH:
         return
     places = loader_places(facts, rows)
     yield Suspicion(
-        message=_describe(facts, loading, saved),
-        fix=_advise(facts, loading, needed),
+        message=_describe(facts, loading, plan, saved),
+        fix=_advise(facts, loading, plan.workers),
         rows=rows,
         edit=edit,
         confidence=0.9 if facts.device.present else 0.8,
@@ -138,7 +186,8 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
             "wait_ns_per_step": int(loading.wait_ns),
             "step_with_data_ready_ns": int(loading.rest_ns),
             **({} if loading.workers is None else {"workers": loading.workers}),
-            **({} if needed is None else {"workers_needed": needed}),
+            **({} if plan.workers is None else {"workers_needed": plan.workers}),
+            **_busy_cpus(facts, plan.cpus),
             **_measured_parts(loading),
         },
     )
@@ -165,9 +214,23 @@ def _measure(facts: Facts, rows: Rows) -> _Loading:
     rest = steps.per_step_ns(replay(facts, remove(rows)).edited_ns)
     code = int(np.bincount(facts.trace.events.name_code[rows]).argmax())
     if "MultiProcessing" not in facts.trace.names[code]:
-        return _Loading(rows, waited, rest, 0)
+        return _Loading(rows, waited, rest, 0, cpu_share=_cpu_share(facts))
     known = [loader.workers for loader in run.loaders if loader.workers]
     return _Loading(rows, waited, rest, max(known, default=None), busiest_loader(facts), per_step(facts, rows))
+
+
+def _cpu_share(facts: Facts) -> float:
+    """1 where it is not known, or where other processes leave no CPU idle: then a wait may be one for a CPU."""
+    run, others = facts.run, _others_cpus(facts)
+    if run.feeding is None or run.host is None or run.host.cpus < others + 1:
+        return 1.0
+    return min(1.0, run.feeding.loading_cpus)
+
+
+def _others_cpus(facts: Facts) -> float:
+    """How many CPUs other processes keep busy, the program's workers among them."""
+    read = [sample.others_cpus for sample in facts.samples if sample.others_cpus is not None]
+    return median(read) if read else 0.0
 
 
 def _is_hiccup(facts: Facts, rows: Rows) -> bool:
@@ -192,20 +255,37 @@ def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:
     return host is None or (loading.workers or 1) + host.torch_threads > host.cpus
 
 
-def _plan_workers(facts: Facts, loading: _Loading) -> tuple[int | None, float]:
-    """How many workers keep up with the step, as far as there are CPUs, and what a step then still waits."""
+def _plan_workers(facts: Facts, loading: _Loading) -> _Plan:
+    """As many workers as keep up with the step, as far as there are CPUs."""
     if loading.workers is None:
-        return None, 0.0
-    host, rest_ns, needed = facts.run.host, max(loading.rest_ns, 1.0), _needed(loading)
+        return _Plan(None, 0.0)
+    host, needed = facts.run.host, _needed(loading)
     if host is None:
-        return needed, 0.0
+        return _Plan(needed, 0.0)
     if loading.workers >= host.cpus:  # no more workers, then: cheaper samples, which would have the batch ready
-        return loading.workers, 0.0
-    possible = max(loading.workers, min(needed, host.cpus))
-    threads = 1 if facts.device.present else min(host.torch_threads, host.cpus)
-    by_workers = loading.batch_ns / min(possible, host.cpus)
-    by_cpus = (loading.batch_cpu_ns + rest_ns * threads) / host.cpus
-    return possible, max(0.0, by_workers - rest_ns, by_cpus - rest_ns)
+        return _Plan(loading.workers, 0.0)
+    workers, cpus = max(loading.workers, min(needed, host.cpus)), _cpus_of(facts, host, loading)
+    by_workers = loading.batch_ns / min(workers, host.cpus)
+    return _Plan(workers, max(by_workers - loading.rest_ns, _lacking_ns(loading, cpus, workers)), cpus)
+
+
+def _cpus_of(facts: Facts, host: Host, loading: _Loading) -> _Cpus:
+    feeding, threads = facts.run.feeding, 1 if facts.device.present else host.torch_threads
+    # Workers that are there already are among the other processes, and have their share in what they were measured by.
+    others = _others_cpus(facts) if loading.workers == 0 else 0.0
+    computing = float(threads) if feeding is None else feeding.computing_cpus
+    if computing + others > host.cpus - _FEW_OTHERS:  # what the model got; it may want a CPU for each of its threads
+        computing = max(computing, threads)
+    return _Cpus(float(host.cpus), min(max(computing, 1.0), float(host.cpus)), others)
+
+
+def _lacking_ns(loading: _Loading, cpus: _Cpus, workers: int) -> float:
+    """How much longer than the model's part a step is because the workers have to wait for CPUs."""
+    during_ns = min(workers, cpus.idle) * loading.rest_ns
+    over_ns = max(0.0, loading.batch_cpu_ns - during_ns)
+    # Recorded as the main process got a CPU for it: the same programs took their part of that.
+    shared_ns = over_ns * cpus.given_to(1) / cpus.given_to(workers)
+    return max(shared_ns, cpus.in_parallel * min(over_ns, loading.rest_ns))
 
 
 def _needed(loading: _Loading) -> int:
@@ -234,14 +314,25 @@ def _handing_over_ns(facts: Facts, rows: Rows) -> float:
     return tensors * price.tensor_ns * len(rows) / steps + size / steps / _PAGE_BYTES * price.page_ns
 
 
-def _describe(facts: Facts, loading: _Loading, saved: float) -> str:
+def _busy_cpus(facts: Facts, cpus: _Cpus | None) -> dict[str, float]:
+    """As far as they were counted."""
+    if cpus is None:
+        return {}
+    computing = {} if facts.run.feeding is None else {"cpus_computing": round(cpus.computing, 2)}
+    return computing if cpus.are_enough else {**computing, "cpus_others": round(cpus.others, 2)}
+
+
+def _describe(facts: Facts, loading: _Loading, plan: _Plan, saved: float) -> str:
     who = {0: "the main process prepares it", None: "the workers are not done with it"}.get(
         loading.workers, f"{format_count(loading.workers or 0, 'worker')} cannot keep up"
     )
     meanwhile = "the device idles" if facts.device.present else "the model stands still"
+    shared = plan.lacking_ns > 0 and plan.cpus is not None
+    others = " and other programs" if plan.cpus is not None and not plan.cpus.are_enough else ""
+    how = f"with workers, which share the CPUs with the model{others}," if shared else "with the batch ready"
     return (
         f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who} while {meanwhile}; "
-        f"with the batch ready the step would be {format_share(saved)} shorter."
+        f"{how} the step would be {format_share(saved)} shorter."
     )
 
 

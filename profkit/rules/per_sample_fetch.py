@@ -3,8 +3,10 @@
 What it detects
 Requests for a batch, in most steps, in which the main process picks 64 samples or more out of tensors one by one
 (`select`, `index`, `slice`) and stacks them, where operators take a quarter of the time or more: nothing is read,
-decoded or made in Python, so the samples could be picked all at once. Only where it would make the step at least 3 %
-shorter.
+decoded or made in Python, so the samples could be picked all at once. Where the tensors' shapes are known, at least
+half of what becomes a tensor must have been picked: an index out of a tensor, of which Python makes a sample, is none.
+Only where it would make the step at least 3 % shorter. Where each sample draws random numbers of its own, it is an
+opportunity: a batch draws others.
 
 Why is this bad?
 Each pick is a call of Python, a view of its own and an entry in a list, for a few hundred bytes. One indexing operator
@@ -22,7 +24,8 @@ Use instead
 
 How the saving is estimated
 A batch that is picked at once moves the bytes that the stacking moves: of each request the time of its copying (the
-`cat` inside `stack`) is kept.
+`cat` inside `stack`) is kept, and that of all other operators that work on each sample, less what calling an operator
+takes in this program: they then work on the batch.
 """
 
 from __future__ import annotations
@@ -35,7 +38,16 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import PICKS, loader_places, named_operators, picked_one_by_one, share_of_steps, spent_ns
+from profkit.rules.evidence import (
+    LEAST_PICKS,
+    PICKS,
+    loader_places,
+    named_operators,
+    picked_one_by_one,
+    share_of_steps,
+    spent_ns,
+)
+from profkit.rules.pricing import call_ns
 from profkit.savings.edits import shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -45,6 +57,13 @@ from profkit.units import format_count, format_time
 _WORTH = 0.03
 """Severity medium: the loop has to be written anew for it."""
 _MOST_STEPS = 0.5
+_MOST_NAMED = 3
+_FREE = (
+    "aten::item", "aten::lift_fresh", "aten::detach", "aten::detach_", "aten::empty", "aten::view", "aten::permute",
+    "aten::unsqueeze", "aten::resolve_conj", "aten::resolve_neg",
+)  # fmt: skip
+"""What only makes a view, or a number of Python's: nothing of it is left in a batch."""
+_DRAWING = ("rand", "bernoulli", "normal", "uniform", "multinomial")
 _UNCERTAINTY = 0.3
 """The bytes are read in one call instead of many small ones; the indices have to be made, too."""
 
@@ -63,12 +82,29 @@ class _Fetches(Struct, frozen=True):
                         self.stacks[chosen])  # fmt: skip
 
 
+class _Transforms(Struct, frozen=True):
+    """What is done to each sample besides: the time in each request, the operators' names, the costliest first, and
+    whether some ``draw`` random numbers."""
+
+    spent_ns: Int64s
+    names: tuple[str, ...]
+    draw: bool
+
+    @property
+    def advice(self) -> str:
+        if not self.names:
+            return ""
+        named = ", ".join(f"`{name}`" for name in self.names[:_MOST_NAMED])
+        return f" What is done to each sample ({named}) moves along: do it to the whole batch, or once to all data."
+
+
 @rule(Kind.FAULT)
 def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     fetches = _fetches(facts)
     fetches = fetches.where(picked_one_by_one(facts, fetches.rows) & (fetches.stacks > 0))
-    edit = shrink(fetches.rows, fetches.stacking_ns, _UNCERTAINTY)
+    others = _transforms(facts, fetches.rows)
+    edit = shrink(fetches.rows, fetches.stacking_ns + others.spent_ns, _UNCERTAINTY)
     if share_of_steps(facts, fetches.rows) < _MOST_STEPS or replay(facts, edit).fraction < _WORTH:
         return
     picks, places = round(median(fetches.picks)), loader_places(facts, fetches.rows)
@@ -77,7 +113,9 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
         f"{format_time(median(fetches.spent_ns))}, of which copying them together takes "
         f"{format_time(median(fetches.stacking_ns))}.",
         fix="Pick each batch at once: loop over `torch.randperm(n).split(batch_size)` and index the tensors with it, "
-        "or give the dataset a `__getitems__(indices)` that does so.",
+        "or give the dataset a `__getitems__(indices)` that does so and the loader a `collate_fn` that keeps it."
+        + others.advice,
+        kind=Kind.OPPORTUNITY if others.draw else None,
         rows=fetches.rows,
         edit=edit,
         confidence=0.9,
@@ -89,6 +127,22 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
             "stacking_ns_per_batch": int(median(fetches.stacking_ns)),
         },
     )
+
+
+def _transforms(facts: Facts, requests: Rows) -> _Transforms:
+    """The operators that a request calls for each sample, neither to pick it nor to stack it."""
+    events, tree = facts.trace.events, facts.tree
+    request = tree.nearest_ancestor(facts.trace.mask_of(requests))
+    called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
+    called = called[~named_operators(facts, *PICKS, "aten::stack", *_FREE)[called]]
+    codes, of_code = np.unique(events.name_code[called], return_inverse=True)
+    often = np.bincount(of_code, minlength=len(codes)) >= LEAST_PICKS * len(requests)
+    called, of_code = called[often[of_code]], of_code[often[of_code]]
+    spent = np.maximum(spent_ns(facts, called) - call_ns(facts), 0)
+    cost = np.bincount(of_code, spent, len(codes))
+    names = tuple(facts.trace.names[codes[i]].removeprefix("aten::") for i in np.argsort(-cost) if often[i])
+    kept = np.bincount(request[called], spent, len(events))[requests].astype(np.int64)
+    return _Transforms(kept, names, any(name.startswith(_DRAWING) for name in names))
 
 
 def _fetches(facts: Facts) -> _Fetches:

@@ -57,11 +57,32 @@ def test_the_line_that_makes_a_loader_is_known_by_its_dataset(sites: LoaderSites
     assert [len(batch[0]) for batch in loader] == [2, 2, 2]
 
 
-def test_of_two_loaders_of_one_dataset_the_latest_counts(sites: LoaderSites) -> None:
+def site_of_iterator(sites: LoaderSites, loader: DataLoader[Any]) -> CallSite | None:
+    iterator: Any = iter(loader)
+    return sites.find(iterator._dataset, iterator._index_sampler)
+
+
+def test_of_two_loaders_of_one_dataset_the_one_that_is_asked_counts(sites: LoaderSites) -> None:
+    data = made_data()
+    learn: DataLoader[Any] = DataLoader(data, batch_size=2)
+    evaluate: DataLoader[Any] = DataLoader(data, batch_size=3)
+    assert source_of(site_of_iterator(sites, learn)).startswith("learn:")
+    assert source_of(site_of_iterator(sites, evaluate)).startswith("evaluate:")
+    assert source_of(site_of_iterator(sites, DataLoader(data, batch_size=None))).startswith("assert source_of(site_of_")
+
+
+def test_of_two_loaders_of_one_dataset_nobody_knows_which_a_library_made_anew(sites: LoaderSites) -> None:
     data = made_data()
     DataLoader(data)
     DataLoader(data, batch_size=3)
-    assert source_of(sites.find(data)) == "DataLoader(data, batch_size=3)"
+    assert sites.find(data) is None
+
+
+def test_loaders_that_one_line_makes_are_of_that_line(sites: LoaderSites) -> None:
+    data = made_data()
+    for size in (2, 3):
+        DataLoader(data, batch_size=size)
+    assert source_of(sites.find(data)) == "DataLoader(data, batch_size=size)"
 
 
 def test_a_class_derived_from_the_loader_is_made_where_the_program_calls_it(sites: LoaderSites) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
-from profkit.collect.sampler import Sampler
+from profkit.collect.sampler import Sampler, _Others
 
 LONG_S = 30.0
 SHORT_S = 0.01
@@ -49,3 +51,57 @@ def test_at_first_it_ticks_more_often_than_it_reads_if_it_is_eager(is_eager: boo
     sampler.stop()
     assert ticks[0] == (0 if is_eager else 1)
     assert ticks[8] <= most_readings
+
+
+class Machine:
+    """Two CPUs whose times are set by hand, in seconds, and one process."""
+
+    def __init__(self) -> None:
+        self.now_s = self.own_s = 0.0
+        self.busy_s, self.iowait_s = [0.0, 0.0], 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def cpu_times(self, percpu: bool = False) -> Any:
+        if not percpu:
+            return SimpleNamespace(user=self.own_s, system=0.0)
+        return [_Times(busy, 0.0, 0.0, self.now_s - busy - self.iowait_s, self.iowait_s) for busy in self.busy_s]
+
+
+class _Times(NamedTuple):
+    user: float
+    nice: float
+    system: float
+    idle: float
+    iowait: float
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr("profkit.collect.sampler.time", machine)
+    monkeypatch.setattr("profkit.collect.sampler.psutil", machine)
+    monkeypatch.setattr("profkit.collect.sampler.os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    return machine
+
+
+def read_others(machine: Machine, cpus: int = 2) -> list[float | None]:
+    """In two seconds the first CPU is busy all the time, 1.5 s of it with this process; the second for 0.5 s."""
+    others = _Others(cpus, machine)  # of a process it asks the times alone
+    first = others.read()
+    machine.now_s, machine.own_s, machine.busy_s, machine.iowait_s = 2.0, 1.5, [2.0, 0.5], 0.0
+    return [first, others.read()]
+
+
+def test_what_cpus_do_for_other_processes_is_told_from_the_second_reading_on(machine: Machine) -> None:
+    assert read_others(machine) == [None, 0.5]
+
+
+def test_under_a_quota_nobody_knows_whose_the_cpus_are(machine: Machine) -> None:
+    assert read_others(machine, cpus=1) == [None, None]
+
+
+def test_of_very_many_cpus_none_is_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profkit.collect.sampler.os.cpu_count", lambda: 65)
+    assert read_others(machine) == [None, None]

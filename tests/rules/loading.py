@@ -7,7 +7,7 @@ from typing import Any
 
 from profkit.rules.base import Suspicion
 from profkit.rules.input_bound import input_bound
-from profkit.run import HandingOver, Host, LoaderUse, Run
+from profkit.run import Feeding, HandingOver, Host, LoaderUse, Run
 from tests import traces
 from tests.traces import annotation, kernel, op, runtime, step
 
@@ -37,9 +37,9 @@ def batches(waits_us: list[float], name: str = SINGLE, work_us: float = 60,
     return events
 
 
-def run_on(cpus: int, threads: int = 1, workers: int | None = None) -> Run:
+def run_on(cpus: int, threads: int = 1, workers: int | None = None, feeding: Feeding | None = None) -> Run:
     loaders = () if workers is None else (LoaderUse(workers, 8, pin_memory=False, persistent_workers=False),)
-    return Run(host=Host(cpus, threads, 8 << 30), loaders=loaders)
+    return Run(host=Host(cpus, threads, 8 << 30), loaders=loaders, feeding=feeding)
 
 
 def on_device(waits_us: list[float], busy_us: float, name: str = SINGLE) -> list[Json]:

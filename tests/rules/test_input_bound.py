@@ -7,6 +7,7 @@ import pytest
 from profkit.comparing.step_times import compare_step_times
 from profkit.diagnosing import read_facts
 from profkit.rules.base import Suspicion
+from profkit.run import Feeding, LoadSample
 from profkit.savings.simulate import predict_saving
 from tests import traces
 from tests.rules.loading import SINGLE, batches, facts_of, find, on_device, run_on
@@ -45,11 +46,72 @@ def test_workers_are_as_many_as_keep_up_with_the_step():
     assert found.evidence["workers_needed"] == 4  # 200 us for a batch, 60 for the rest: 3.3
 
 
-def test_without_a_gpu_a_model_that_uses_all_cpus_shares_them_with_the_workers():
-    """Of 40 us of loading, 40 / 2 stay: there is only so much CPU time."""
-    facts = facts_of(batches([40] * 4), run=run_on(cpus=2, threads=2))
+def test_a_worker_gives_nothing_back_where_the_model_fills_all_cpus():
+    """Its 40 us on one of the two CPUs are 40 us in which the model's threads wait for the one that had it."""
+    assert find(facts_of(batches([40] * 4), run=run_on(cpus=2, threads=2))) == []
+    assert len(find(facts_of(batches([40] * 4), run=run_on(cpus=3, threads=2)))) == 1
+
+
+@pytest.mark.parametrize(("computing", "saved"), [(1.0, 0.4), (1.5, 0.3), (2.0, 0.0)])
+def test_the_cpus_that_the_model_fills_are_those_that_were_counted(computing, saved):
+    """Whatever the number of threads. With 1.5, half a CPU does 30 of the 40 us; the rest comes on both CPUs."""
+    facts = facts_of(batches([40] * 4), run=run_on(cpus=2, threads=2, feeding=Feeding(1.0, computing)))
+    assert [predict_saving(facts, found.edit).fraction for found in find(facts)] == [saved] * (saved > 0)
+
+
+def test_what_a_batch_is_blocked_for_needs_no_cpu():
+    """Three quarters of the 40 us are spent on files: 10 us of the CPUs that the model fills remain."""
+    facts = facts_of(batches([40] * 4), run=run_on(cpus=2, threads=2, feeding=Feeding(0.25, 2.0)))
     (found,) = find(facts)
-    assert predict_saving(facts, found.edit).fraction == 0.2
+    assert predict_saving(facts, found.edit).fraction == 0.3
+
+
+def test_more_loading_than_computing_is_divided_among_the_cpus_even_where_the_model_fills_them():
+    """A batch of 200 us and two workers: 100 us while the model stands still."""
+    facts = facts_of(batches([200] * 4), run=run_on(cpus=2, threads=2, feeding=Feeding(1.0, 2.0)))
+    (found,) = find(facts)
+    assert found.evidence["wait_ns_per_step"] == 200_000
+    assert predict_saving(facts, found.edit).time_ns_per_step == 100_000
+    assert found.evidence["cpus_computing"] == 2.0
+    assert "share the CPUs with the model" in found.message
+
+
+def others(cpus: float) -> tuple[LoadSample, ...]:
+    return tuple(LoadSample(i, 1 << 30, 0.5, others_cpus=cpus if i else None) for i in range(5))
+
+
+@pytest.mark.parametrize(("busy", "saved"), [(0.0, 0.4), (1.0, 0.4), (14.0, 0.4), (15.0, 0.0), (16.0, 0.0)])
+def test_cpus_that_other_programs_keep_busy_are_not_promised(busy, saved):
+    """Of 16, of which the model takes one."""
+    run = run_on(cpus=16, feeding=Feeding(1.0, 1.0))
+    facts = facts_of(batches([40] * 4), run=run, samples=others(busy))
+    assert [predict_saving(facts, found.edit).fraction for found in find(facts)] == [saved] * (saved > 0)
+
+
+def test_what_workers_would_take_from_other_programs_may_be_nothing():
+    """Of two CPUs another program has one: two workers get four thirds of one, if each process gets the same."""
+    facts = facts_of(batches([240] * 4, work_us=6), run=run_on(cpus=2, feeding=Feeding(1.0, 1.0)), samples=others(1.0))
+    (found,) = find(facts)
+    saving = predict_saving(facts, found.edit)
+    assert saving.time_ns_per_step == 60_000
+    assert saving.low == 0.0
+    assert found.evidence["cpus_others"] == 1.0
+    assert "other programs" in found.message
+
+
+@pytest.mark.parametrize(("threads", "reported"), [(1, 1), (2, 0)])
+def test_where_other_programs_leave_no_cpu_idle_the_model_may_want_one_for_each_thread(threads, reported):
+    """It got a quarter of one. A batch of 61 us and 60 of the rest: two workers."""
+    run = run_on(cpus=2, threads=threads, feeding=Feeding(0.25, 0.25))
+    facts = facts_of(batches([61] * 4), run=run, samples=others(1.75))
+    assert len(find(facts)) == reported
+
+
+def test_beside_a_gpu_the_host_is_idle_as_before():
+    idle = run_on(cpus=2, threads=2, feeding=Feeding(1.0, 1.0))
+    facts = facts_of(on_device([40] * 4, busy_us=30), run=idle)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.4, abs=0.005)
 
 
 def test_one_cpu_alone_gives_nothing_to_gain():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profkit.findings import Kind
 from profkit.remarks import LOADER_MADE
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.input_bound import input_bound
@@ -55,9 +56,9 @@ def test_the_lines_that_make_the_loaders_are_told_as_well(made: int, told: list[
     assert [place.line for place in found.also] == told
 
 
-def of(*sites: CallSite | None, made: int = 0) -> Run:
+def of(*sites: CallSite | None, made: int = 0, asked_ns: tuple[int, ...] = (0, 0)) -> Run:
     """A run whose recorded steps asked one loader for each of these lines, and whose source makes so many."""
-    uses = tuple(LoaderUse(0, 8 + i, False, False, site) for i, site in enumerate(sites))
+    uses = tuple(LoaderUse(0, 8 + i, False, False, site, asked_ns[i]) for i, site in enumerate(sites))
     return Run(loaders=uses, remarks=tuple(Remark(LOADER_MADE, CallSite("t.py", 20 + i, "main")) for i in range(made)))
 
 
@@ -67,6 +68,8 @@ def of(*sites: CallSite | None, made: int = 0) -> Run:
         (of(CallSite("t.py", 7, "main"), made=9), 7),  # the one that was asked
         (of(CallSite("t.py", 7, "main"), CallSite("t.py", 7, "main")), 7),  # two that one line makes
         (of(CallSite("t.py", 7, "main"), CallSite("t.py", 8, "main")), None),
+        (of(CallSite("t.py", 7, "main"), CallSite("t.py", 8, "main"), asked_ns=(91, 9)), 7),  # nearly all of the time
+        (of(CallSite("t.py", 7, "main"), CallSite("t.py", 8, "main"), asked_ns=(90, 10)), None),
         (of(CallSite("t.py", 7, "main"), None), None),
         (of(None, made=1), 20),  # made before the recording: the only one that the source shows
         (of(None, made=2), None),
@@ -87,6 +90,56 @@ def test_other_ways_to_pick_count(name):
 @pytest.mark.parametrize(("picks", "reported"), [(64, 1), (63, 0)])
 def test_64_picks_are_the_least(picks, reported):
     assert len(find(facts_about(*[request(picks)] * 4))) == reported
+
+
+def made(picked: list[int], *others: Json, name: str = "aten::select") -> list[Json]:
+    """A request of 600 us for 64 samples, each from a pick out of a tensor of the shape ``picked``, after which come
+    ``others``."""
+    events = [annotation(SINGLE, 0, 600)]
+    for i in range(64):
+        events += [op(name, 8 * i, 1, dims=[picked, [], []])]
+        events += [{**other, "ts": 8 * i + 1 + 2 * j} for j, other in enumerate(others)]
+    return [*events, op("aten::stack", 540, 40), op("aten::cat", 540, 10)]
+
+
+def fresh(*shapes: list[int]) -> list[Json]:
+    """Tensors that are made of Python's objects."""
+    return [op("aten::lift_fresh", 0, 2, dims=[shape]) for shape in shapes]
+
+
+def test_samples_that_python_makes_of_a_picked_number_are_left_to_input_bound():
+    """A task and its solution, of six digits each: one number of each sample was picked, and twelve were made."""
+    run = Run(handing_over=HandingOver(tensor_ns=0, page_ns=0))
+    digits = facts_about(*[made([9500], *fresh([6], [6]))] * 4, length=2000, run=run)
+    assert find(digits) == []
+    assert len(list(input_bound.check(digits))) == 1
+    rows = facts_about(*[made([9500, 6], *fresh([6], [6]))] * 4, length=2000, run=run)
+    assert len(find(rows)) == 1
+    assert list(input_bound.check(rows)) == []
+
+
+@pytest.mark.parametrize(("length", "reported"), [(7, 0), (63, 0), (64, 1), (100_000, 1)])
+def test_stretches_of_a_sample_that_was_made_are_none_of_a_data_set(length, reported):
+    stretch = made([length], op("aten::clone", 0, 3), name="aten::slice")
+    assert len(find(facts_about(*[stretch] * 4, length=2000))) == reported
+
+
+def test_what_is_done_to_each_sample_moves_along_and_keeps_its_time():
+    """600 us less 64 divisions and subtractions of 1 us beyond a call, which is 1 us here, less the copying of 10."""
+    work = [op("aten::div", 0, 2), op("aten::sub", 0, 2), op("aten::view", 0, 1)]
+    facts = facts_about(*[made([9500, 6], *work)] * 4, length=2000)
+    (found,) = find(facts)
+    assert "each sample (`div`, `sub`) moves along" in found.fix
+    assert found.kind is None
+    (plain,) = find(facts_about(*[made([9500, 6], *fresh([6]))] * 4, length=2000))
+    assert "moves along" not in plain.fix
+    kept = 600_000 - predict_saving(facts, found.edit).time_ns_per_step
+    assert kept == 10_000 + 64 * 2 * 1000
+
+
+def test_samples_that_draw_numbers_of_their_own_are_an_opportunity():
+    (found,) = find(facts_about(*[made([9500, 6], op("aten::rand", 0, 3), op("aten::mul", 0, 3))] * 4, length=2000))
+    assert found.kind is Kind.OPPORTUNITY
 
 
 def test_what_an_operator_does_inside_is_no_pick():
