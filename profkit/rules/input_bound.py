@@ -26,20 +26,21 @@ How the saving is estimated
 The recorded steps are replayed with the waits taken out, but for what the machine cannot give. Workers do not make the
 work smaller: the step stays at least as long as a batch takes divided by the workers. And they need CPUs: those in the
 program's affinity mask and cgroup, less those that the model keeps busy while it computes (the CPU time of the process
-by the time that passed, counted in steps that nobody recorded; where that is not known, or others leave no CPU idle, one
-for each thread of an operator, or one beside a GPU), less those that other processes use. What fits into the CPUs that are left costs the step nothing. The rest waits
-until the model stands still, and is divided among all CPUs, which other processes share; or it holds the model up: an
-operator on several threads is as fast as the slowest of them, so that a worker which takes one of their CPUs for a
-while stops them all, and nothing is gained. Where the model fills all CPUs and a batch takes less than the rest of the
-step, more workers help nothing, and nothing is reported: only less work would. Workers that were there already kept an
-account of themselves: a batch takes the CPU time that they measured, and what they were blocked for (files, networks);
-what they waited for a CPU does not count. What the main process was blocked for needs no CPU either. Without an
-account, workers that cannot keep up are taken to be busy all the time. A batch from a worker is not free either:
-PyTorch's queues take about as long as two of its tensors, of which each is asked for over a connection of its own, and
-it lies in shared memory, of which the main process is given, and frees, each page of 4 KiB. How many tensors and pages,
-is read off the stacking of the samples or the copies to the device; what they take is measured beside the recording
-(`profkit.collect.handing_over`), else 0.3 ms for a tensor and 1.1 us for a page. Where there are as many workers as
-CPUs, only cheaper samples help, and the saving is that of a batch which is ready.
+by the time that passed, counted in steps that nobody recorded; where that is not known, or others leave no CPU idle,
+one for each thread of an operator, or one beside a GPU), less those that other processes use. What fits into the CPUs
+that are left costs the step nothing. The rest waits until the model stands still, and is divided among all CPUs, which
+other processes share; or it holds the model up: an operator on several threads is as fast as the slowest of them, so
+that a worker which takes one of their CPUs for a while stops them all, and nothing is gained. Where the model fills all
+CPUs and a batch takes less than the rest of the step, more workers help nothing, and nothing is reported: only less
+work would. Workers that were there already kept an account of themselves: a batch takes the CPU time that they
+measured, and what they were blocked for (files, networks); what they waited for a CPU does not count. What the main
+process was blocked for needs no CPU either. Without an account, workers that cannot keep up are taken to be busy all
+the time. A batch from a worker is not free either: PyTorch's queues take about as long as two of its tensors, of which
+each is asked for over a connection of its own, and it lies in shared memory, of which the main process is given, and
+frees, each page of 4 KiB. How many tensors and pages, is read off the stacking of the samples or the copies to the
+device; what they take is measured beside the recording (`profkit.collect.handing_over`), else 0.3 ms for a tensor and
+1.1 us for a page. Where there are as many workers as CPUs, only cheaper samples help, and the saving is that of a batch
+which is ready.
 """
 
 from __future__ import annotations
