@@ -188,7 +188,8 @@ class Run:
     recordings of one run of the program, from 1; the first names the directories of the others, beside its own.
     ``signals_per_step`` says how often ``step_signal`` comes in a step: an epoch may be one, of many steps of the
     optimizer. ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that
-    the optimizer stepped for the first time after it, too late for its own steps to be recorded instead."""
+    the optimizer stepped for the first time after it, too late for its own steps to be recorded instead, or would have
+    done so in a program that was stopped."""
 
     command: tuple[str, ...] = ()
     python: str | None = None

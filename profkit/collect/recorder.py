@@ -118,7 +118,8 @@ class Recorder:
         if not self.over:
             self._end()
         self._archive.conclude(self._is_user)
-        self._files.set(exit_status=exit_status, was_stopped=was_stopped)
+        was_outdone = was_stopped and self.signals.awaits_optimizer
+        self._files.set(exit_status=exit_status, was_stopped=was_stopped, was_outdone=was_outdone)
         self.write()
 
     def abandon(self) -> None:
