@@ -205,9 +205,10 @@ class Run:
     recordings of one run of the program, from 1; the first names the directories of the others, beside its own.
     ``signals_per_step`` says how often ``step_signal`` comes in a step: an epoch may be one, of many steps of the
     optimizer. ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that
-    the optimizer stepped for the first time after it, too late for its own steps to be recorded instead.
-    ``own_cpu_ns`` and ``children_cpu_ns`` are how long the processor worked from the beginning of the recording to the
-    program's end for the program, and for the processes that it started, of which nothing is recorded."""
+    the optimizer stepped for the first time after it, too late for its own steps to be recorded instead, or would have
+    done so in a program that was stopped. ``own_cpu_ns`` and ``children_cpu_ns`` are how long the processor worked from
+    the beginning of the recording to the program's end for the program, and for the processes that it started, of which
+    nothing is recorded."""
 
     command: tuple[str, ...] = ()
     python: str | None = None

@@ -122,8 +122,13 @@ class Recorder:
             self._end()
         self._archive.conclude(self._is_user)
         own_ns, childrens_ns = self._processor_time.measure()
-        times = {"own_cpu_ns": own_ns, "children_cpu_ns": childrens_ns}
-        self._files.set(exit_status=exit_status, was_stopped=was_stopped, **times)
+        self._files.set(
+            exit_status=exit_status,
+            was_stopped=was_stopped,
+            was_outdone=was_stopped and self.signals.awaits_optimizer,
+            own_cpu_ns=own_ns,
+            children_cpu_ns=childrens_ns,
+        )
         self.write()
 
     def abandon(self) -> None:

@@ -86,6 +86,11 @@ class StepSignals:
         return self._chosen is None and self.name in ("forward", "dataloader")
 
     @property
+    def awaits_optimizer(self) -> bool:
+        """Whether that optimizer is there."""
+        return self.may_be_outdone and bool(living_optimizers())
+
+    @property
     def gives_way(self) -> bool:
         """Whether the steps are none that the program announces, and nobody chose them: if it does announce one, that
         is what its steps are."""

@@ -115,6 +115,7 @@ def rule(kind: Kind, *needs: Need) -> Callable[[Check], Rule]:
 
 _NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"
 _OUTDONE = "the optimizer stepped for the first time after the recording: what grows from call to call may end there"
+_STOPPED = "the program was ended before its optimizer stepped: what grows from call to call may end there"
 _NEVER_IN_OTHER_KINDS = {
     Need.SHAPES: "tensor shapes and types",
     Need.MEMORY: "memory events of PyTorch's allocator",
@@ -130,7 +131,7 @@ def reason_for(facts: Facts, need: Need) -> str:
     if need is Need.COMPUTE and facts.accelerator is not None:
         return f"the program used {facts.accelerator.label} whose work was not recorded"
     if need is Need.LIVE and facts.run.torch is not None:
-        return _OUTDONE if facts.run.was_outdone else _NO_STEPS
+        return (_STOPPED if facts.run.was_stopped else _OUTDONE) if facts.run.was_outdone else _NO_STEPS
     return need.value
 
 

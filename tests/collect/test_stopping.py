@@ -107,6 +107,35 @@ def test_profkit_ends_the_program_and_says_so(tmp_path: Path, forks: Forks) -> N
     assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5, 6, 7]
 
 
+ROLLOUT = """\
+import torch
+policy = torch.nn.Linear(4, 2)
+{optimizer}
+kept = []
+for _ in range(100_000):
+    kept.append(policy(torch.ones(4)).log_softmax(0)[0])
+torch.stack(kept).sum().backward()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("optimizer", "found"),
+    [("optimizer = torch.optim.Adam(policy.parameters())", False), ("", True)],
+    ids=["of a policy that is going to learn", "where nothing learns"],
+)
+def test_graphs_kept_until_the_optimizer_steps_are_no_leak(
+    tmp_path: Path, forks: Forks, optimizer: str, found: bool
+) -> None:
+    (tmp_path / "program.py").write_text(ROLLOUT.format(optimizer=optimizer))
+    outcome = diagnose_forked(forks, OPTION, "program.py", directory=tmp_path)
+    assert outcome.status == 0, outcome.stderr
+    run = load_run(tmp_path / "run")
+    assert (run.was_stopped, run.step_signal, run.was_outdone) == (True, "forward", not found)
+    assert ("retained-graph at program.py" in outcome.stdout) is found
+    assert ("before its optimizer stepped" in outcome.stdout) is not found
+
+
 @pytest.mark.slow
 def test_without_the_option_the_program_runs_to_its_end(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(steps=60, end=""))
