@@ -38,10 +38,10 @@ def pitfall(state: State) -> Iterator[Tensor]:
     for x, y in state.batches:
         h = c = torch.zeros(x.shape[0], 64, device=x.device)
         outputs = []
-        for t in range(x.shape[1]):
-            h, c = state.cell(x[:, t], (h, c))  # expect: unrolled-recurrence
-            outputs.append(h)
-        loss = nn.functional.mse_loss(state.head(torch.stack(outputs, dim=1).mean(1)), y)
+        for x_t in x.unbind(1):
+            h, c = state.cell(x_t, (h, c))  # expect: unrolled-recurrence
+            outputs.append(state.head(h))
+        loss = nn.functional.mse_loss(torch.stack(outputs, dim=1).mean(1), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -51,8 +51,8 @@ def pitfall(state: State) -> Iterator[Tensor]:
 def fix(state: State) -> Iterator[Tensor]:
     optimizer = torch.optim.SGD([*state.lstm.parameters(), *state.head.parameters()], lr=0.01)
     for x, y in state.batches:
-        outputs, _ = state.lstm(x)
-        loss = nn.functional.mse_loss(state.head(outputs.mean(1)), y)
+        states, _ = state.lstm(x)
+        loss = nn.functional.mse_loss(state.head(states).mean(1), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -51,29 +51,34 @@ def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Line
 
 
 def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
-    """For backward operators the row of the forward operator with the same sequence number in the same step."""
+    """For backward operators the row of the forward operator with the same sequence number in the same step, or in the
+    one before: where calls of the model tell the steps, as with L-BFGS, a step begins with the backward pass of the
+    last call."""
     events = trace.events
     nodes = np.flatnonzero(backward_nodes(trace) & (events.sequence >= 0))
     forward = np.flatnonzero(~backward & (events.sequence >= 0) & (events.category == Category.OPERATOR))
     if not nodes.size or not forward.size:
         return constant(NONE, np.int32, len(events))
     origin = np.full(len(events), NONE, dtype=np.int32)
-    forward_keys, node_keys = _keys(trace, steps, forward), _keys(trace, steps, nodes)
+    forward_keys = _keys(trace, steps, forward)
     order = np.argsort(forward_keys, kind="stable")
     keys = forward_keys[order]
-    at = np.searchsorted(keys, node_keys, side="right") - 1
-    match = (at >= 0) & (keys[at.clip(min=0)] == node_keys)
-    origin[nodes[match]] = forward[order[at[match]]]
+    for steps_back in (0, 1):
+        node_keys = _keys(trace, steps, nodes, steps_back)
+        at = np.searchsorted(keys, node_keys, side="right") - 1
+        match = (at >= 0) & (keys[at.clip(min=0)] == node_keys)
+        origin[nodes[match]] = forward[order[at[match]]]
+        nodes = nodes[~match]
     carrier = tree.nearest_ancestor(origin >= 0, include_self=True)
     return np.where(carrier >= 0, origin[carrier], np.int32(NONE))
 
 
-def _keys(trace: Trace, steps: Steps, rows: Rows) -> Int64s:
-    """One number for the step and the sequence number of each row."""
+def _keys(trace: Trace, steps: Steps, rows: Rows, steps_back: int = 0) -> Int64s:
+    """One number for the step of each row, or one so many before, and its sequence number."""
     events = trace.events
-    step, sequence = steps.index_of(events.start_ns[rows]), events.sequence
+    step, sequence = steps.index_of(events.start_ns[rows]) - steps_back, events.sequence
     span = int(sequence.max()) + 1
-    if (len(steps) + 1) * span >= 2**63:
+    if (len(steps) + 2) * span >= 2**63:
         known, sequence = np.unique(sequence, return_inverse=True)
         span = len(known)
-    return (step + 1) * np.int64(span) + sequence[rows]
+    return (step + 2) * np.int64(span) + sequence[rows]

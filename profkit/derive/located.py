@@ -7,6 +7,7 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
 from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.values import distinct
 
 _CALLED_BY_MODULES = ("forward", "__call__")
 
@@ -27,6 +28,26 @@ def marks_before(facts: Facts, row: int) -> Rows:
     marks = marks[start_ns[marks] <= start_ns[row]]
     latest_first: Rows = marks[np.argsort(-start_ns[marks], kind="stable")]
     return latest_first
+
+
+def lines_between(facts: Facts, first: int, last: int) -> list[str]:
+    """The source of the distinct lines that ran from one mark to another of the same level, their own included: of a
+    loop's first and last round, its lines."""
+    events = facts.trace.events
+    marks = events.category == Category.LINE_MARK
+    level = marks_around(facts)
+    during = (events.start_ns >= events.start_ns[first]) & (events.start_ns <= events.start_ns[last])
+    body = distinct(events.site[marks & during & (level == level[first]) & (events.lane == events.lane[first])])
+    return [place.source for site in body if (place := call_site(facts, int(site)))]
+
+
+def marks_around(facts: Facts) -> Rows:
+    """Column over all events: the innermost line's mark around each, or `NONE`."""
+    return facts.once(_marks_around)
+
+
+def _marks_around(facts: Facts) -> Rows:
+    return facts.tree.nearest_ancestor(facts.trace.events.category == Category.LINE_MARK)
 
 
 def model_call(facts: Facts, row: int) -> int:

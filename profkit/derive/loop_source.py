@@ -1,4 +1,5 @@
-"""What the source text of a loop's lines says: whether it calls a different module each time, on the same input.
+"""What the source text of a loop's lines says: whether it calls a different module each time, on the same input, and
+whether a recurrent cell's input needs the loop.
 
 The lines are those that a located step ran, each by itself; a statement over several lines is read piece by piece.
 """
@@ -7,6 +8,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
 
 from profkit.derive.families import ELEMENTWISE, VIEW
 
@@ -28,6 +31,109 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
     calls = [call for call in _calls(statement) if _callee_names(call) & varying]
     derived = _derived_from(_targets(statement), [line for line in lines if not isinstance(line, ast.For)])
     return any(not (_argument_names(call) & (derived | varying)) for call in calls)
+
+
+class CellCall(Struct, frozen=True):
+    """What the source shows of a call of a recurrent cell, `h = cell(x, h)`, in a loop: whether its input is made of
+    what it gave in an earlier round (None: it does not say), and whether nothing but the call assigns the state."""
+
+    feeds_back: bool | None = None
+    keeps_state: bool = False
+
+
+class _Flow(Struct, frozen=True):
+    """One line: the names that it changes, those that it reads for that, and whether it gives the former new values."""
+
+    text: str
+    to: set[str]
+    read: set[str]
+    renews: bool
+    is_loop: bool
+
+
+def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
+    """Follow the names of a loop's lines from the result of ``call_line`` to its input.
+
+    Where one line cannot be read, nothing is known. A branch hides the lines that did not run: what any line of such a
+    loop assigns may be assigned elsewhere too.
+    """
+    statement = _parse(call_line)
+    parsed = [_parse(line) for line in body_lines]
+    body = [line for line in parsed if line is not None]
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call) or len(body) < len(parsed):
+        return CellCall()
+    results, arguments = _assigned(*statement.targets), statement.value.args
+    state = _assigned(arguments[1]) if len(arguments) > 1 else set()
+    if not state or not state <= results:
+        return CellCall()
+    flows = [_flow_of(line) for line in body]
+    branches = any(isinstance(line, (ast.If, ast.Try, ast.Match)) for line in body)
+    given, made = _names(arguments[0]), _union(flow.to for flow in flows if not flow.is_loop)
+    if given & _closure(results, flows) or (branches and given & made):
+        return CellCall(True if _surely_derived(given, results, flows) else None)
+    elsewhere = _union(flow.to for flow in flows if flow.text != ast.dump(statement))
+    return CellCall(False, not branches and not state & elsewhere)
+
+
+def _surely_derived(given: set[str], results: set[str], flows: list[_Flow]) -> bool:
+    """Whether one of the given names has no value but what is computed from the results."""
+    derived = _closure(results, [flow for flow in flows if flow.renews])
+    return any(all(flow.renews and flow.read & derived for flow in flows if name in flow.to)
+               for name in given & derived)  # fmt: skip
+
+
+def _flow_of(line: ast.stmt) -> _Flow:
+    targets = _written(line)
+    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    renews = isinstance(line, ast.Assign) and all(isinstance(part, ast.Name) for part in parts)
+    return _Flow(ast.dump(line), _assigned(*targets), _read_names(line), renews, isinstance(line, ast.For))
+
+
+def _assigned(*targets: ast.expr) -> set[str]:
+    """The names whose values an assignment to these changes: `h` of `h[i]`, `self` of `self.h`, not the index."""
+    names: set[str] = set()
+    for target in targets:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            names |= _assigned(*target.elts)
+        elif isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
+            names |= _assigned(target.value)
+        elif isinstance(target, ast.Name):
+            names.add(target.id)
+    return names
+
+
+def _written(line: ast.stmt) -> list[ast.expr]:
+    """What a statement changes: what it assigns to, and the object whose method it calls for no result."""
+    if isinstance(line, ast.Assign):
+        return line.targets
+    if isinstance(line, (ast.AugAssign, ast.AnnAssign, ast.For)):
+        return [line.target]
+    called = line.value.func if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call) else None
+    while isinstance(called, ast.Attribute) and isinstance(called.value, ast.Call):
+        called = called.value.func  # `x[t].view(-1).copy_(y)`
+    return [called.value] if isinstance(called, ast.Attribute) else []
+
+
+def _read_names(line: ast.stmt) -> set[str]:
+    """The names that what a line changes may come from."""
+    if isinstance(line, ast.For):
+        return _names(line.iter)
+    return _names(line.value) if isinstance(line, (ast.Assign, ast.AugAssign, ast.Expr)) else _reads(line)
+
+
+def _closure(names: set[str], flows: list[_Flow]) -> set[str]:
+    """``names`` and all that is computed from them, directly or through one another."""
+    derived = set(names)
+    for _ in flows:
+        grown = derived | _union(flow.to for flow in flows if flow.read & derived)
+        if grown == derived:
+            break
+        derived = grown
+    return derived
+
+
+def _union(sets: Iterable[set[str]]) -> set[str]:
+    return set[str]().union(*sets)
 
 
 def _parse(line: str) -> ast.stmt | None:
@@ -109,13 +215,7 @@ _COLLECTING = ("append", "extend", "add", "insert", "update")
 
 def _derived_from(names: set[str], lines: list[ast.stmt]) -> set[str]:
     """``names`` and all that the lines compute from them, directly or through one another."""
-    derived = set(names)
-    for _ in lines:
-        grown = derived.union(*(_targets(line) for line in lines if _reads(line) & derived))
-        if grown == derived:
-            break
-        derived = grown
-    return derived
+    return _closure(names, [_Flow("", _targets(line), _reads(line), True, False) for line in lines])
 
 
 def _reads(statement: ast.stmt) -> set[str]:

@@ -33,7 +33,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
-from profkit.derive.located import in_located_step
+from profkit.derive.located import in_located_step, lines_between
 from profkit.derive.loop_source import calls_independent_modules
 from profkit.derive.operators import parse_dims
 from profkit.derive.places import call_site
@@ -162,13 +162,7 @@ def _is_joined(facts: Facts, run: Rows, calls: Rows) -> bool:
 
 def _shown_independent(facts: Facts, loop: _Loop) -> bool:
     """Whether the source of the loop's lines shows a call of what varies that takes no earlier call's result."""
-    events, tree = facts.trace.events, facts.tree
-    marks = events.category == Category.LINE_MARK
-    level = tree.nearest_ancestor(marks)
-    first, last = loop.calls[0], loop.calls[-1]
-    during = (events.start_ns >= events.start_ns[first]) & (events.start_ns <= events.start_ns[last])
-    body = distinct(events.site[marks & during & (level == level[first]) & (events.lane == events.lane[first])])
-    sources = [place.source for site in body if (place := call_site(facts, int(site)))]
+    sources = lines_between(facts, int(loop.calls[0]), int(loop.calls[-1]))
     called = call_site(facts, loop.site)
     return called is not None and calls_independent_modules(called.source, sources)
 

@@ -33,7 +33,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, base_name, operators_of
 from profkit.derive.intervals import stretches
-from profkit.derive.operators import parse_dims
+from profkit.derive.operators import has_type, parse_dims
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
@@ -73,6 +73,16 @@ _ITERATING = frozenset(("unbind",))
 _BY_NUMBER = frozenset(("select", "slice", "narrow"))
 _BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
 """These take an element where the tensor of indices holds a few; with many they are the vectorised way."""
+_READS = frozenset(("item", "_local_scalar_dense"))
+_VECTORISED = (
+    "Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
+    "and `amax` take the place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops."
+)
+_AS_NUMBERS = (
+    "The loop goes over whole numbers in a tensor and reads each of them: where Python needs them, iterate over "
+    "`ix.tolist()`, one call for all; where they are indices, take everything at once: `x[ix]`, and for stretches of "
+    "one length `x[ix[:, None] + torch.arange(length)]`."
+)
 _UNCERTAINTY = 0.1
 """Of n times round all but one vanish; what is uncertain is whether the rest is one pass or three."""
 
@@ -107,8 +117,7 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
             f"{format_time(spent_ns)}.",
-            fix="Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
-            "and `amax` take the place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops.",
+            fix=_AS_NUMBERS if _reads_numbers(facts, loops) else _VECTORISED,
             rows=rows,
             edit=_vectorise(facts, loops),
             confidence=0.9,
@@ -118,6 +127,16 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
             also=places[1:],
             evidence={"accesses_per_step": accesses, "operators_per_step": round(len(rows) / steps)},
         )
+
+
+def _reads_numbers(facts: Facts, loops: list[_Loop]) -> bool:
+    """Whether the loops iterate over integers in a tensor, and read a number in most rounds."""
+    takers = np.concatenate([loop.takers for loop in loops])
+    rows = np.concatenate([loop.rows for loop in loops])
+    iterated = takers[operators_of(facts.trace, _ITERATING)[takers]]
+    over = iterated[has_type(facts.trace, "long int", "int")[iterated]]
+    rounds = int(_count_accesses(facts, over).sum())
+    return bool(rounds) and int(operators_of(facts.trace, _READS)[rows].sum()) >= rounds / 2
 
 
 def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> tuple[Location, ...]:

@@ -2,28 +2,32 @@
 
 What it detects
 `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell` called eight times or more in a row with the same shapes, where between one
-call and the next nothing replaces the hidden state and the next input does not come from the last output. So a decoder
-that feeds its own prediction back, a state that is masked or normalised on the way, and steps that begin with a new
-state are left alone: they need the loop.
+call and the next nothing replaces the hidden state and the next input does not come from the last output: the source
+of the loop's lines shows it, or the operators do. So a decoder that feeds its own prediction back, a state that is
+masked or normalised on the way, and steps that begin with a new state are left alone: they need the loop.
 
 Why is this bad?
 Each time step pays Python and the dispatcher for a dozen operators on a handful of numbers, and the product of the
-input with its weights, which needs no earlier step, runs in as many small pieces. The backward pass pays the same.
+input with its weights, which needs no earlier step, runs in as many small pieces, as does what is computed of each
+output. The backward pass pays the same.
 
 Example
     for t in range(x.shape[1]):
         h, c = cell(x[:, t], (h, c))
-        outputs.append(h)
+        outputs.append(head(h))
 
 Use instead
     lstm = nn.LSTM(features, hidden, batch_first=True)
-    outputs, (h, c) = lstm(x)
+    states, (h, c) = lstm(x)
+    outputs = head(states)
 
 How the saving is estimated
 On a GPU, and on a CPU for an LSTM that is not in double precision, the whole sequence is one call of cuDNN or oneDNN:
 the arithmetic of the products stays, that is their recorded time without what a call costs, and the time of all other
 operators of the cell and of Python vanishes, in the backward pass too. Otherwise PyTorch itself runs the cell for each
-time step, in C++: then only Python's time and the calls for the input's products vanish.
+time step, in C++: then only Python's time and the calls for the input's products vanish, these in the backward pass
+too. What else the loop computes keeps its time; where the source shows that no input needs it, what its calls cost
+vanishes too.
 """
 
 from __future__ import annotations
@@ -36,7 +40,10 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
+from profkit.derive.located import in_located_step, lines_between, marks_around
+from profkit.derive.loop_source import CellCall, read_cell_call
 from profkit.derive.operators import has_type, parse_dims
+from profkit.derive.places import call_site
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
@@ -50,7 +57,7 @@ from profkit.rules.evidence import (
     spent_ns,
     works_under,
 )
-from profkit.rules.pricing import scale_operators
+from profkit.rules.pricing import call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
@@ -60,11 +67,16 @@ _MIN_CALLS = 8
 _CELLS = frozenset(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"))
 _PRODUCTS = frozenset(("addmm", "mm"))
 """What a cell's `linear` runs, and its backward."""
+_LAYERS = _PRODUCTS | {"linear", "matmul"}
+"""What is called for each output of a cell, as a head is."""
 _PASSING = frozenset(("_to_copy", "clone", "copy", "empty", "index_put", "to"))
 """Operators that copy a state, to keep it or in another type: besides views they leave the state as it is."""
 _NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
 """A cell that is given no state makes one of zeros."""
 _PICKING = frozenset(("narrow", "select", "slice"))
+_STACKED = (" Cells that feed one another are its layers (`num_layers`) where they are of one size, else one after "
+            "the other.")  # fmt: skip
+_ONCE = " What else the loop computes of the outputs is then called once, on all of them."
 _CALL_NS = 5_000
 """What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
 _UNCERTAINTY = 0.4
@@ -72,11 +84,20 @@ _UNCERTAINTY = 0.4
 
 
 class _Loop(Struct, frozen=True):
-    """One run of time steps: the cells' calls, what else is computed, and whether a library has it as one call."""
+    """One run of time steps: the cells' calls, what else is computed, and which of them can be one call."""
 
     cells: Rows
     others: Rows
     in_one_call: bool
+    others_in_one_call: bool
+
+
+class _Shown(Struct, frozen=True):
+    """Masks over the call sites, and a last one for none: what the source of its loop shows of a line with a cell."""
+
+    fed_back: Bools
+    independent: Bools
+    kept: Bools
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
@@ -92,11 +113,14 @@ def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
         kind = base_name(facts.trace.names[names[0]]).removesuffix("_cell").partition("_")[0].upper()
         places = locations_of(facts, sites_by_time(facts, cells))
         longest = max(len(loop.cells) for loop in loops)
+        once = any(loop.others_in_one_call and len(loop.others) for loop in loops)
         yield Suspicion(
-            message=f"`nn.{kind}Cell` is called {round(per_step(facts, cells)):,} times a step, once a time step, on a "
-            "sequence that is there from the start.",
+            message=f"`nn.{kind}Cell` is called {round(per_step(facts, cells)):,} times a step, once a time step"
+            f"{' at each of these lines' * (len(places) > 1)}, on a sequence that is there from the start.",
             fix=f"Use `nn.{kind}`, which takes the whole sequence in one call; its `weight_ih_l0`, `weight_hh_l0`, "
-            "`bias_ih_l0` and `bias_hh_l0` have the shapes of the cell's parameters and can be copied from them.",
+            "`bias_ih_l0` and `bias_hh_l0` have the shapes of the cell's parameters and can be copied from them."
+            + _STACKED * (len(places) > 1)
+            + _ONCE * once,
             rows=cells,
             edit=_call_once(facts, loops),
             confidence=0.85,
@@ -115,10 +139,14 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     replaces, computes = _between(facts, rows, at)
     total_replacing = np.concatenate([[0], np.cumsum(replaces)])
     total_computing = np.concatenate([[0], np.cumsum(computes)])
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    shown = _read_source(facts)
+    site = facts.lines.site[rows[at]]
+    step = facts.steps.index_of(facts.trace.events.start_ns[rows[at]])
     here, after = at[:-1], at[1:]
-    joined = (step[here] == step[after]) & (total_replacing[after] == total_replacing[here + 1])
-    joined &= (total_computing[after] == total_computing[here + 1]) | _takes_next_of_sequence(facts, rows, after)
+    keeps = (total_replacing[after] == total_replacing[here + 1]) | (shown.kept[site[:-1]] & shown.kept[site[1:]])
+    given = total_computing[after] == total_computing[here + 1]
+    given |= _takes_next_of_sequence(facts, rows, after) | shown.independent[site[1:]]
+    joined = (step[:-1] == step[1:]) & keeps & given & ~shown.fed_back[site[1:]]
     double = has_type(facts.trace, "double")
     lstm = operators_of(facts.trace, frozenset(("lstm_cell",)))
     for part in np.split(at, np.flatnonzero(~joined) + 1):
@@ -127,7 +155,31 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
         if repeats >= _MIN_CALLS:
             inside = slice(part[0], part[-1])
             library = facts.device.present or bool((lstm & ~double)[cells].all())
-            yield _Loop(cells, rows[inside][computes[inside]], library)
+            others = rows[inside][(computes | replaces)[inside]]
+            yield _Loop(cells, others, library, bool(shown.independent[facts.lines.site[cells]].all()))
+
+
+def _read_source(facts: Facts) -> _Shown:
+    """What the source shows of the lines with these calls: of each as often as it ran in one loop, all must agree."""
+    shown = _Shown(*(np.zeros(len(facts.callsites) + 1, dtype=bool) for _ in range(3)))
+    around, site = marks_around(facts), facts.trace.events.site
+    called = in_located_step(facts, facts.operators.rows)
+    marks = distinct(around[called[operators_of(facts.trace, _CELLS)[called]]])
+    marks = marks[marks >= 0]
+    if not marks.size:
+        return shown
+    first, which = distinct_rows(around[marks], site[marks])
+    found: dict[int, list[CellCall]] = {}
+    for loop in (marks[which == i] for i in range(len(first))):
+        line = call_site(facts, int(site[loop[0]]))
+        if line is not None and len(loop) >= _MIN_CALLS:
+            lines = lines_between(facts, int(loop[0]), int(loop[-1]))
+            found.setdefault(int(site[loop[0]]), []).append(read_cell_call(line.source, lines))
+    for code, calls in found.items():
+        shown.fed_back[code] = any(call.feeds_back for call in calls)
+        shown.independent[code] = all(call.feeds_back is False for call in calls)
+        shown.kept[code] = all(call.keeps_state for call in calls)
+    return shown
 
 
 def _between(facts: Facts, rows: Rows, cells: Rows) -> tuple[Bools, Bools]:
@@ -182,7 +234,7 @@ def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
     """Each loop takes the time of one call for the sequence, besides what else it computes; so does its backward."""
     start = np.array([facts.trace.events.start_ns[loop.cells[0]] for loop in loops])
     end = np.array([facts.tree.end_ns[loop.cells[-1]] for loop in loops])
-    kept = np.array([_kept_ns(facts, loop).sum() + spent_ns(facts, loop.others).sum() for loop in loops])
+    kept = np.array([_kept_ns(facts, loop).sum() + _kept_of_others_ns(facts, loop).sum() for loop in loops])
     parts = [shrink_spans(start, end, kept, _UNCERTAINTY)]
     cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if loop.in_one_call])
     nodes = backward_of(facts, cells)
@@ -191,8 +243,20 @@ def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
         parts += [scale_operators(facts, rows, np.full(len(rows), share), _UNCERTAINTY, launch_kept=1 / len(cells))
                   for rows in (cells, nodes)]  # fmt: skip
     else:
-        parts.append(shrink(nodes, _arithmetic_ns(facts, nodes), _UNCERTAINTY))
+        others = np.concatenate([loop.others for loop in loops if loop.others_in_one_call] or [cells[:0]])
+        layers = backward_of(facts, others[operators_of(facts.trace, _LAYERS)[others]])
+        parts += [shrink(rows, _arithmetic_ns(facts, rows), _UNCERTAINTY) for rows in (nodes, layers)]
+        parts.append(_join_input_products(facts, loops))
     return combine(parts)
+
+
+def _join_input_products(facts: Facts, loops: list[_Loop]) -> Edit:
+    """Where PyTorch itself runs the cell for each time step: of a cell's two products in the backward pass the input's,
+    one for the sequence, is only arithmetic."""
+    cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if not loop.in_one_call])
+    nodes = backward_of(facts, cells)
+    products = nodes[facts.tree.holding(operators_of(facts.trace, _PRODUCTS))[nodes]]
+    return shrink(products, (spent_ns(facts, products) + _arithmetic_ns(facts, products)) // 2, _UNCERTAINTY)
 
 
 def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
@@ -202,6 +266,18 @@ def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
     if facts.device.present:
         return spent // len(spent)
     return _arithmetic_ns(facts, loop.cells) if loop.in_one_call else (spent - _CALL_NS).clip(min=0)
+
+
+def _kept_of_others_ns(facts: Facts, loop: _Loop) -> Int64s:
+    """What stays on the host of what else a loop computes: all, or what one call for the sequence would take."""
+    spent = spent_ns(facts, loop.others)
+    if not loop.others_in_one_call:
+        return spent
+    if facts.device.present:
+        return spent // int(np.unique(facts.lines.site[loop.cells], return_counts=True)[1].max())
+    products = operators_of(facts.trace, _LAYERS)[loop.others]
+    once = (spent - round(call_ns(facts))).clip(min=0)
+    return np.where(products, _arithmetic_ns(facts, loop.others), once)
 
 
 def _arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site, enclosing_function
 from profkit.run import CallSite
@@ -194,10 +196,13 @@ def test_a_users_range_named_backward_is_not_the_autograd_engine():
     assert not facts.lines.backward.any()
 
 
-def test_a_forward_operator_of_another_step_is_not_matched():
-    facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5, sequence=3), step(1, 100, 90),
-                      op("MulBackward0", 110, 5, sequence=3)])  # fmt: skip
-    assert facts.lines.forward[rows_named(facts.trace, "MulBackward0")].tolist() == [NONE]
+@pytest.mark.parametrize(("later", "matched"), [(0, 1), (1, 1), (2, 0)])
+def test_a_backward_pass_belongs_to_the_forward_pass_of_its_step_or_the_one_before(later, matched):
+    """Steps that are calls of the model begin, with L-BFGS, with the backward pass of the last call."""
+    facts = facts_of([step(0, 0, 90), op("aten::mul", 10, 5, sequence=3), step(1, 100, 90), step(2, 200, 90),
+                      op("MulBackward0", 100 * later + 20, 5, sequence=3)])  # fmt: skip
+    row = rows_named(facts.trace, "aten::mul")[0] if matched else NONE
+    assert facts.lines.forward[rows_named(facts.trace, "MulBackward0")].tolist() == [row]
 
 
 def test_sequence_numbers_of_any_size_are_matched():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.loop_source import calls_independent_modules
+from profkit.derive.loop_source import CellCall, calls_independent_modules, read_cell_call
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,55 @@ def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> No
 )
 def test_a_loop_that_only_looks_like_it(call: str, body: list[str]) -> None:
     assert not calls_independent_modules(call, [*body, call])
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("h, c = self.cell(x[:, t], (h, c))", ["for t in range(x.size(1)):", "out.append(self.head(h))"]),
+        ("h = cell(part, h)", ["for part in x.unbind(1):", "y = head(h)", "total = total + y"]),
+        ("h, c = cell(embed(words[t]), (h, c))", ["for t in range(n):", "logits[:, t] = head(h)"]),
+        ("h2, c2 = second(h, (h2, c2))", ["for part in parts:", "h, c = first(part, (h, c))", "outs += [head(h2)]"]),
+        ("h[i] = cells[i](part, h[i])", ["for part in parts:", "outs.append(h[i])"]),
+    ],
+)
+def test_a_cell_whose_inputs_are_all_there(call: str, body: list[str]) -> None:
+    assert read_cell_call(call, [*body, call]) == CellCall(feeds_back=False, keeps_state=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("h, c = cell(y, (h, c))", ["for _ in range(future):", "y = head(h)", "outs += [y]"]),
+        ("h, c = cell(h, (h, c))", ["for _ in range(future):"]),
+        ("h, c = first(y, (h, c))", ["for _ in range(n):", "h2, c2 = second(h, (h2, c2))", "y = head(h2)"]),
+        ("h = cell(torch.cat([x[t], seen], 1), h)", ["for t in range(n):", "seen = attend(h, memory)"]),
+        ("h = cell(part, h)", ["for t in range(n):", "part = x[t] if teacher else y", "y = head(h)"]),
+    ],
+)
+def test_a_cell_that_is_given_what_it_gave(call: str, body: list[str]) -> None:
+    assert read_cell_call(call, [*body, call]).feeds_back
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        pytest.param("h = cell(x[:, t], h)", ["x[:, t + 1] = head(h)"], id="written into the sequence"),
+        pytest.param("h = cell(queue[-1], h)", ["queue.append(head(h))"], id="put where inputs come from"),
+        pytest.param("h = cell(x[t], h)", ["x[t + 1].copy_(head(h))"], id="copied into the sequence"),
+        pytest.param("h = cell(y, h)", ["if random() < ratio:", "y = x[t]"], id="a branch may have another side"),
+        pytest.param("h[l] = cells[l](y, h[l])", ["y = x[t]", "y = h[l]"], id="of two values one comes from outside"),
+        pytest.param("h = cell(x[t], h)", ["outs.append("], id="a line that cannot be read"),
+        pytest.param("h = cell(x[t])", [], id="a new state each time"),
+        pytest.param("new = cell(x[t], h)", ["h = mask * new"], id="a state that others assign"),
+        pytest.param("return cell(x, h)", [], id="the line of another function"),
+    ],
+)
+def test_of_some_loops_the_source_says_nothing_of_the_input(call: str, body: list[str]) -> None:
+    assert read_cell_call(call, [*body, call]) == CellCall()
+
+
+@pytest.mark.parametrize("line", ["h = h * mask", "h[done] = 0", "h *= mask", "h.zero_()", "if done: h = start"])
+def test_a_state_that_another_line_may_change(line: str) -> None:
+    call = "h = cell(x[t], h)"
+    assert read_cell_call(call, ["for t in range(n):", line, call]) == CellCall(feeds_back=False)

@@ -77,6 +77,20 @@ def test_iterating_over_a_tensor_takes_all_its_elements_at_once():
     assert find(facts_of(steps_of(part(20)))) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "read", "advice"),
+    [("long int", "item", "ix.tolist()"), ("float", "item", "whole tensor"), ("long int", "add", "whole tensor")],
+)
+def test_a_loop_that_reads_whole_numbers_out_of_a_tensor_is_told_to_read_them_at_once(kind, read, advice):
+    def part(at: float) -> list[Json]:
+        return [op("aten::unbind", at, 5, dims=[[100]], types=[kind]),
+                *(tensor_op(f"aten::{name}", at + 10 + 3 * i + k, 1, [], [])
+                  for i in range(100) for k, name in enumerate((read, "mul")))]  # fmt: skip
+
+    (found,) = find(facts_of(steps_of(part)))
+    assert advice in found.fix
+
+
 @pytest.mark.parametrize(("elements", "reported"), [(4096, 1), (4097, 0)])
 def test_rows_of_up_to_4096_elements_are_small(elements, reported):
     assert len(find(facts_of(steps_of(lambda at: summing(at + 10, size=[elements]))))) == reported

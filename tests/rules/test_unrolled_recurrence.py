@@ -126,6 +126,56 @@ def test_calls_of_different_shapes_are_silent():
     assert find(facts_of(events)) == []
 
 
+def marked(*lines: str, head_out: int = 3, between: tuple[Json, ...] = ()):
+    """Three steps, the first with marks, of a loop of 20 rounds of 40 us. The second line calls a cell, the third
+    a head; no operator takes the input from a sequence."""
+    sites = tuple(CallSite("tag.py", 6 + i, "encode", line) for i, line in enumerate(lines))
+    dims = [STATE, [head_out, HIDDEN], [head_out]]
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 1000 * i, 1000))
+        for k in range(20):
+            at = 1000.0 * i + 10 + 40 * k
+            rounds = [(0, at, 1), (1, at + 1, 31), (2, at + 32, 7)]
+            events += [mark(site, begin, length) for site, begin, length in rounds if i == 0]
+            events += [*cell(at + 1.5), op("aten::linear", at + 33, 4, dims=dims, types=["float"] * 3)]
+            events += [op("aten::addmm", at + 33.5, 3), *({**event, "ts": at + 37} for event in between)]
+    return facts_of(events, callsites=sites)
+
+
+LOOP, CELL, HEAD = "for part in x.unbind(1):", "h, c = self.cell(part, (h, c))", "out.append(self.head(h))"
+
+
+def test_where_the_source_shows_that_inputs_are_there_a_head_in_the_loop_is_called_once_after_it():
+    facts = marked(LOOP, CELL, HEAD)
+    (found,) = find(facts)
+    assert found.location is not None
+    assert (found.location.line, found.evidence["longest_run"]) == (7, 20)
+    assert "then called once, on all of them" in found.fix
+    kept = 20 * 7  # the head's product is shorter than its call
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((19 * 40 + 30 - kept) / 1000, abs=1e-4)
+
+
+def test_the_same_loop_whose_input_is_what_the_head_gave_is_silent():
+    assert find(marked("for _ in range(future):", "h, c = self.cell(y, (h, c))", "y = self.head(h)")) == []
+
+
+def test_a_loop_that_feeds_a_state_back_without_an_operator_in_between_is_silent():
+    """Without its source the state of the layer below would look the same."""
+    assert len(find(recording(picked=None))) == 1
+    sites = (CallSite("dream.py", 7, "dream", "h, c = self.cell(h, (h, c))"),)
+    events = [event for i in range(3) for event in (step(i, 600 * i, 600), *(
+        each for k in range(8) for each in (*([mark(0, 600 * i + 10 + 50 * k, 40)] if i == 0 else []),
+                                            *cell(600.0 * i + 12 + 50 * k))))]  # fmt: skip
+    assert find(facts_of(events, callsites=sites)) == []
+
+
+def test_an_activation_of_the_state_is_the_heads_where_no_line_but_the_cells_assigns_the_state():
+    relu = op("aten::relu", 0, 2, dims=[STATE], types=["float"])
+    assert len(find(marked(LOOP, CELL, HEAD, between=(relu,)))) == 1
+    assert find(marked(LOOP, CELL, "h = self.mix(h)", between=(relu,))) == []
+
+
 def test_the_loop_is_reported_at_the_line_of_the_call():
     sites = (CallSite("tag.py", 7, "encode", "h, c = self.cell(x[:, t], (h, c))"),)
     events: list[Json] = []

@@ -1,0 +1,169 @@
+"""A layer computes its output for all positions of a sequence, and only one of them is used.
+
+What it detects
+A linear layer over a sequence of eight positions or more, of whose result nothing is taken but one position, by a slice
+or a selection: the scores over the vocabulary of a language model while it generates (`model(tokens)[:, -1]`), the
+classifier behind a recurrent layer (`head(states)[:, -1]`). In training a language model all positions go into the
+loss.
+
+Why is this bad?
+The head is often the largest product of a language model, and its result the largest tensor: of n positions, n - 1 are
+computed and stored for nothing.
+
+Example
+    logits = self.head(hidden)
+    return logits[:, -1]
+
+Use instead
+    return self.head(hidden[:, -1])
+
+How the saving is estimated
+The layer and its backward nodes take the share of one position, but no less than the cheapest operators of the program
+take and than reading the weights from memory takes: at the measured bandwidth, else at that of half a channel of
+DDR4-2400.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import operators_of
+from profkit.derive.operators import parse_dims, parse_types
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import backward_of, group_by_site, per_step, share_of_steps
+from profkit.rules.pricing import call_ns, computing_ns, scale_operators
+from profkit.savings.devices import rates_of
+from profkit.savings.edits import Edit, combine
+from profkit.trace.events import Int64s, Rows
+from profkit.trace.values import among
+
+_MIN_POSITIONS = 8
+"""Of fewer a good part is used, and their product hardly costs more than that of one."""
+_BANDWIDTH = 9.6e9
+"""Bytes a second where the machine's was not measured (see `slow-tensor-construction`)."""
+_UNCERTAINTY = 0.3
+"""Whether the weights come from a cache or from memory."""
+_LAYER = frozenset(("linear",))
+_PICKS = frozenset(("narrow", "select", "slice"))
+
+
+class _Layer(Struct, frozen=True):
+    """A layer with known shapes, the positions that it computes, and the elements of its weights."""
+
+    row: int
+    positions: int
+    weights: int
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
+def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each line that calls a layer on a sequence."""
+    found = list(_find_layers(facts))
+    if not found:
+        return
+    at = np.array([layer.row for layer in found])
+    layers = facts.operators.rows[operators_of(facts.trace, _LAYER)[facts.operators.rows]]
+    layers = layers[facts.measured[layers]]
+    known = np.where(facts.repeats.row[layers] >= 0, facts.repeats.row[layers], layers)
+    layers, known = layers[among(known, at)], known[among(known, at)]
+    for _, rows in group_by_site(facts, layers):
+        if share_of_steps(facts, rows) < 0.5:
+            continue
+        of = [found[i] for i in np.searchsorted(at, known[among(layers, rows)])]
+        most = max(layer.positions for layer in of)
+        yield Suspicion(
+            message=f"A layer computes {most:,} positions of each sequence, and only one of them is used.",
+            fix="Take the position first and give the layer that alone: `head(hidden[:, -1])` instead of "
+            "`head(hidden)[:, -1]`.",
+            rows=rows,
+            edit=_compute_one(facts, rows, of),
+            confidence=0.85,
+            count=max(1, round(per_step(facts, rows))),
+            evidence={"positions": most},
+        )
+
+
+def _find_layers(facts: Facts) -> Iterator[_Layer]:
+    """Layers of which, until the next of their kind or the end of the step, nothing but one position is taken."""
+    events, trace = facts.trace.events, facts.trace
+    called = facts.operators.rows[~(facts.updates.inside | facts.lines.backward)[facts.operators.rows]]
+    step = facts.steps.index_of(events.start_ns[called])
+    looked_at = facts.steps.located if facts.steps.located.any() else facts.steps.measured
+    called, step = called[looked_at[step] & (step >= 0)], step[looked_at[step] & (step >= 0)]
+    layers = operators_of(trace, _LAYER)[called]
+    codes, kind = np.unique(events.dims_code[called], return_inverse=True)
+    shapes = [parse_dims(trace.text_of(int(code))) if code >= 0 else [] for code in codes]
+    for code in np.unique(kind[layers]):
+        result = _result_of(shapes[code])
+        if len(result) < 3 or result[-2] < _MIN_POSITIONS:
+            continue
+        takers = np.flatnonzero(np.array([_takes(of, result) for of in shapes])[kind])
+        position = [_position_of(facts, int(called[i]), result) for i in takers.tolist()]
+        at = np.flatnonzero(layers & (kind == code))
+        ends = np.append(at[1:], len(called))
+        for begin, end in zip(at.tolist(), ends.tolist(), strict=True):
+            first, last = np.searchsorted(takers, [begin + 1, end])
+            used = {position[i] for i in range(first, last) if step[takers[i]] == step[begin]}
+            if not used and (end == len(called) or step[end] != step[begin]):
+                used = _used_of_the_last(facts, called[:begin][step[:begin] == step[begin]], result)
+            if len(used - {"all"}) == 1 and "" not in used:
+                yield _Layer(int(called[begin]), result[-2], math.prod(shapes[code][1]))
+
+
+def _takes(shapes: Sequence[Sequence[int]], result: list[int]) -> bool:
+    return any(math.prod(shape) == math.prod(result) for shape in shapes if shape)
+
+
+def _used_of_the_last(facts: Facts, before: Rows, result: list[int]) -> set[str]:
+    """Where a step ends with the layer, as calls of a model do: what its beginning takes of the result of the call
+    before, which may be shorter or longer."""
+    used = set[str]()
+    for row in before[operators_of(facts.trace, _LAYER)[before].cumsum() == 0].tolist():
+        shapes = parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))
+        last = next((shape for shape in shapes if len(shape) > 1 and shape[-1] == result[-1]), None)
+        if last is not None and math.prod(last) > math.prod(result) // result[-2]:
+            used.add(_position_of(facts, row, list(last)) if len(last) == len(result) else "")
+    return used
+
+
+def _result_of(shapes: Sequence[Sequence[int]]) -> list[int]:
+    """The shape of what a linear layer gives."""
+    if len(shapes) < 2 or len(shapes[1]) != 2 or not shapes[0]:
+        return []
+    return [*shapes[0][:-1], shapes[1][0]]
+
+
+def _position_of(facts: Facts, row: int, result: list[int]) -> str:
+    """Which position of the layer's result an operator takes: ``all`` where it is a slice along another dimension,
+    nothing where it does something else."""
+    trace, events = facts.trace, facts.trace.events
+    shapes = parse_dims(trace.text_of(int(events.dims_code[row])))
+    given = parse_types(trace.text_of(int(events.concrete_code[row])))
+    if not operators_of(trace, _PICKS)[row] or list(shapes[0]) != result or len(given) < 3:
+        return ""
+    along = len(result) - 2
+    if given[1] not in (str(along), str(along - len(result))):
+        return "all" if trace.name_of(row) != "aten::select" else ""
+    if trace.name_of(row) == "aten::select":
+        return given[2]
+    return given[2] if trace.name_of(row) == "aten::slice" and given[2] in ("-1", str(result[-2] - 1)) else ""
+
+
+def _compute_one(facts: Facts, rows: Rows, of: list[_Layer]) -> Edit:
+    """Each layer takes the share of one position, or what its weights take, and so does its backward pass."""
+    rates = rates_of(facts)
+    bytes_per_ns = (rates.bandwidth if rates else _BANDWIDTH) / 1e9
+    positions = np.array([layer.positions for layer in of])
+    weights: Int64s = np.array([layer.weights for layer in of])
+    spent = computing_ns(facts, rows).clip(min=1)
+    least = np.maximum(4 * weights / bytes_per_ns, call_ns(facts))
+    kept = np.maximum(1 / positions, least / spent).clip(max=1)
+    nodes = backward_of(facts, rows)
+    behind = scale_operators(facts, nodes, np.full(len(nodes), float(kept.mean())), _UNCERTAINTY)
+    return combine([scale_operators(facts, rows, kept, _UNCERTAINTY), behind])

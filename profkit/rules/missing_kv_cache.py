@@ -1,0 +1,253 @@
+"""A language model reads the whole text again for each token that it adds.
+
+What it detects
+Look-ups of token embeddings whose sequence is one token longer from call to call, eight times in a row or from step to
+step, without a backward pass, each followed by causal attention over that whole length and by a draw (`argmax`,
+`multinomial`, `topk`, ...) from the scores of one position. A model that is given only the new token attends with a
+query of length one; training on texts of many lengths draws nothing; attention without a causal mask gives other values
+for the old tokens each time. None of these is reported, nor is a window that slides at its full length, where learned
+positions change for every token.
+
+Why is this bad?
+With a causal mask the keys and values of the earlier tokens are the same each time. To compute them again makes the
+work for n tokens grow with n² where n would do.
+
+Example
+    for _ in range(length):
+        logits = model(tokens)[:, -1]
+        tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], dim=1)
+
+Use instead
+    cache, new = None, tokens
+    for _ in range(length):
+        logits, cache = model(new, cache)
+        new = logits[:, -1].argmax(-1, keepdim=True)
+        tokens = torch.cat([tokens, new], dim=1)
+
+How the saving is estimated
+Of each operator of the model that works on all n positions the dispatch stays, and one n-th of the rest, but no less
+than reading its weights from memory takes: at the measured bandwidth, else at that of half a channel of DDR4-2400. The
+dispatch is taken to be the time of the cheapest of its name in the recording, and at most 15 us. What keeping the keys
+and values costs is left out, and so is that later tokens, which were not recorded, would gain more.
+It is an opportunity: the model has to learn to go on from a cache, and its results differ by rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import VIEW, base_name, operators_of
+from profkit.derive.located import model_call
+from profkit.derive.operators import parse_dims, parse_types
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.evidence import backward_of, locations_of, named_operators, per_step
+from profkit.rules.pricing import computing_ns, scale_operators
+from profkit.savings.devices import rates_of
+from profkit.savings.edits import Edit
+from profkit.trace.events import Int64s, Rows
+from profkit.trace.values import among, distinct, distinct_rows
+
+_MIN_CALLS = 8
+"""Fewer tokens are a label or an answer, for which a cache is not worth its code."""
+_MIN_STEPS = 3
+"""Where each call is a step, a recording holds as many as it has measured steps."""
+_BANDWIDTH = 9.6e9
+"""Bytes a second where the machine's was not measured (see `slow-tensor-construction`)."""
+_UNCERTAINTY = 0.4
+"""Whether weights come from a cache or from memory changes what one token takes by as much."""
+_MAX_DISPATCH_NS = 15_000
+"""As in `looped-modules`: a product of tiny matrices, the dearest operator to start."""
+_DRAWS = frozenset(("argmax", "max", "multinomial", "sort", "topk"))
+_MASKING = frozenset(("add", "masked_fill", "where"))
+_WITH_WEIGHTS = frozenset(("addmm", "linear", "matmul", "mm"))
+_CAUSAL_ARGUMENT = 5
+"""``is_causal`` of ``scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, ...)``."""
+
+
+class _Pass(Struct, frozen=True):
+    """One pass of the model: its operators from the look-up on, the like of them whose shapes are known, with the batch
+    and length of that look-up, and its own length."""
+
+    rows: Rows
+    known: Rows
+    batch: int
+    known_length: int
+    length: int
+
+
+@rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
+def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
+    """Look at the look-ups of each table, and report those that lead to one call of a model once."""
+    told: set[int] = set()
+    for passes in _growing_passes(facts):
+        rows = np.concatenate([each.rows for each in passes])
+        lookups = np.array([each.rows[0] for each in passes])
+        if backward_of(facts, rows).size or not _draws_from_causal_attention(facts, passes):
+            continue
+        site = model_call(facts, int(passes[0].known[0]))
+        if site in told:
+            continue
+        told.add(site)
+        lengths = [each.length for each in passes]
+        calls = max(1, round(per_step(facts, lookups)))
+        yield Suspicion(
+            message="A model with causal attention reads all tokens again for each one that it adds: "
+            f"{calls:,} pass{'es' * (calls > 1)} a step, over {min(lengths):,} to {max(lengths):,} tokens, of which "
+            "one is new.",
+            fix="Keep the keys and values of each layer and give the model the new token alone: `use_cache=True` and "
+            "`past_key_values` in transformers; in your own model append the new token's key and value to those kept, "
+            "attend to all of them with its one query, and go on counting its position.",
+            rows=lookups,
+            edit=_read_once(facts, passes),
+            confidence=0.85,
+            count=calls,
+            location=next(iter(locations_of(facts, [site])), None),
+            evidence={"passes_per_step": calls, "longest": max(lengths)},
+        )
+
+
+def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
+    """Of each table of embeddings the measured passes of runs in which the sequence grows by one token each time."""
+    called = facts.operators.rows[~(facts.updates.inside | facts.lines.backward)[facts.operators.rows]]
+    lookups = called[named_operators(facts, "aten::embedding")[called]]
+    known = np.where(facts.trace.events.dims_code[lookups] >= 0, lookups, facts.repeats.row[lookups])
+    lookups, known = lookups[known >= 0], known[known >= 0]
+    shapes = [_table_and_ids(facts, int(row)) for row in known]
+    tables: dict[tuple[object, ...], list[int]] = {}
+    for i, (table, _, _) in enumerate(shapes):
+        tables.setdefault((int(facts.lines.site[lookups[i]]), table), []).append(i)
+    for mine in tables.values():
+        batch = np.array([shapes[i][1] for i in mine])
+        was = np.array([shapes[i][2] for i in mine])
+        length = _lengths(facts, lookups[mine], known[mine], was)
+        step = facts.steps.index_of(facts.trace.events.start_ns[lookups[mine]])
+        grows = (np.diff(length) == 1) & (np.diff(batch) == 0) & (length[:-1] > 0) & (np.diff(step) <= 1)
+        stops = np.append(np.searchsorted(called, lookups[mine])[1:], len(called))
+        passes: list[_Pass] = []
+        for run in np.split(np.arange(len(mine)), np.flatnonzero(~grows) + 1):
+            if len(run) >= _MIN_CALLS or len(distinct(step[run])) >= _MIN_STEPS:
+                passes += _cut(facts, called, [(int(lookups[mine[i]]), int(stops[i]), int(batch[i]), int(was[i]),
+                                                int(length[i])) for i in run])  # fmt: skip
+        if passes:
+            yield passes
+
+
+def _table_and_ids(facts: Facts, row: int) -> tuple[tuple[int, ...], int, int]:
+    """The shape of the table, the sequences and the tokens in each, of a look-up."""
+    shapes = parse_dims(facts.trace.text_of(facts.trace.events.dims_code[row]))
+    if len(shapes) < 2 or not shapes[1]:
+        return (), 0, 0
+    return tuple(shapes[0]), math.prod(shapes[1][:-1]), shapes[1][-1]
+
+
+def _lengths(facts: Facts, lookups: Rows, known: Rows, known_length: Int64s) -> Int64s:
+    """How long the sequence of each look-up is: by what it allocates, compared with the like whose length is known; 0
+    where that is no whole number of tokens."""
+    here, there = facts.allocated_bytes[lookups], facts.allocated_bytes[known]
+    times = here * known_length
+    whole = np.where(there > 0, times // there.clip(min=1), 0)
+    return np.where(lookups == known, known_length, np.where(whole * there == times, whole, 0))
+
+
+def _cut(facts: Facts, called: Rows, run: list[tuple[int, int, int, int, int]]) -> list[_Pass]:
+    """The measured passes of a run; each ends at the next look-up or with its step, and is no longer than the first."""
+    passes: list[_Pass] = []
+    longest = len(called)
+    for lookup, stop, batch, known_length, length in run:
+        begin = int(np.searchsorted(called, lookup))
+        step = facts.steps.index_of(facts.trace.events.start_ns[called[begin : begin + 1]])
+        rows = called[begin : min(stop, begin + longest)]
+        rows = rows[facts.steps.index_of(facts.trace.events.start_ns[rows]) == step]
+        longest = min(longest, len(rows))
+        known = np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
+        if facts.measured[lookup]:
+            passes.append(_Pass(rows, known, batch, known_length, length))
+    return passes
+
+
+def _draws_from_causal_attention(facts: Facts, passes: list[_Pass]) -> bool:
+    """Whether these passes mask attention over the whole length, and their steps draw from scores of one position."""
+    trace, masked, attended = facts.trace, False, set[int]()
+    for each in passes[:_MIN_STEPS]:
+        known = each.known[each.known >= 0]
+        first, _ = distinct_rows(trace.events.name_code[known], trace.events.dims_code[known])
+        for row in known[first].tolist():
+            name, shapes = base_name(trace.name_of(row)), _shapes_of(facts, row)
+            square = [shape[-2:] == [each.known_length] * 2 for shape in shapes]
+            if name == "scaled_dot_product_attention" and _is_causal(facts, row, shapes, each.known_length):
+                masked = True
+                attended.add(shapes[0][0])
+            masked |= name in _MASKING and any(square[1:] if name != "where" else square[:1])
+            if name in ("softmax", "_softmax") and any(square[:1]):
+                attended.add(shapes[0][0])
+    return masked and any(_draws(facts, passes, batch) for batch in attended)
+
+
+def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
+    """Whether the steps of these passes draw one token for each sequence of a batch."""
+    called, start_ns = facts.operators.rows, facts.trace.events.start_ns
+    called = called[operators_of(facts.trace, _DRAWS)[called]]
+    step = facts.steps.index_of(start_ns[np.array([each.rows[0] for each in passes])])
+    inside = called[among(facts.steps.index_of(start_ns[called]), step)]
+    first, _ = distinct_rows(facts.trace.events.dims_code[inside])
+    shapes = [_shapes_of(facts, row) for row in inside[first].tolist() if facts.trace.events.dims_code[row] >= 0]
+    return any(len(of[0]) > 1 and math.prod(of[0][:-1]) == batch for of in shapes if of)
+
+
+def _is_causal(facts: Facts, row: int, shapes: Sequence[Sequence[int]], length: int) -> bool:
+    if len(shapes) < 3 or any(len(shape) < 2 or shape[-2] != length for shape in shapes[:2]):
+        return False
+    given = parse_types(facts.trace.text_of(facts.trace.events.concrete_code[row]))
+    is_causal = len(given) > _CAUSAL_ARGUMENT and given[_CAUSAL_ARGUMENT] == "True"
+    return is_causal or any(list(shape[-2:]) == [length, length] for shape in shapes[3:])
+
+
+def _shapes_of(facts: Facts, row: int) -> Sequence[Sequence[int]]:
+    return parse_dims(facts.trace.text_of(facts.trace.events.dims_code[row]))
+
+
+def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
+    """Operators on all positions take the time of one, or what reading their weights takes."""
+    rates = rates_of(facts)
+    bytes_per_ns = (rates.bandwidth if rates else _BANDWIDTH) / 1e9
+    rows = np.concatenate([each.rows for each in passes])
+    known = np.concatenate([each.known for each in passes])
+    sizes = np.array([len(each.rows) for each in passes])
+    batch, known_length, length = (
+        np.repeat([getattr(each, name) for each in passes], sizes) for name in ("batch", "known_length", "length")
+    )
+    first, kind = distinct_rows(facts.trace.events.name_code[known], facts.trace.events.dims_code[known], known_length)
+    growing, weights = np.zeros(len(first), dtype=bool), np.zeros(len(first))
+    for i, at in enumerate(first.tolist()):
+        shapes = _shapes_of(facts, int(known[at])) if known[at] >= 0 else []
+        growing[i] = _goes_by_length(shapes, int(batch[at]), int(known_length[at]))
+        if base_name(facts.trace.name_of(known[at])) in _WITH_WEIGHTS and len(shapes) > 1:
+            weights[i] = 4 * math.prod(shapes[1])
+    wanted = growing[kind] & ~operators_of(facts.trace, VIEW)[rows]
+    spent = computing_ns(facts, rows[wanted]).clip(min=1)
+    fixed = np.zeros(1) if facts.device.present else _dispatch_ns(facts, rows[wanted], spent)
+    once = np.maximum(fixed + (spent - fixed) / length[wanted], weights[kind][wanted] / bytes_per_ns)
+    kept = (once / spent).clip(max=1)
+    return scale_operators(facts, rows[wanted], kept, _UNCERTAINTY)
+
+
+def _goes_by_length(shapes: Sequence[Sequence[int]], batch: int, length: int) -> bool:
+    """Whether the first tensor of an operator has as many positions as there are tokens, of each sequence or in all."""
+    shape = next((shape for shape in shapes if shape), [])
+    if len(shape) == 2 and shape[0] == batch * length:
+        return True
+    return length in shape[1:-1] or (len(shape) == 2 and shape[-1] == length)
+
+
+def _dispatch_ns(facts: Facts, rows: Rows, spent: Int64s) -> Int64s:
+    """What calling each of the operators costs, whatever its size: the time of the cheapest of its name."""
+    names = facts.trace.events.name_code[rows]
+    cheapest = np.full(len(facts.trace.names), _MAX_DISPATCH_NS, dtype=np.int64)
+    np.minimum.at(cheapest, names, spent)
+    return cheapest[names]

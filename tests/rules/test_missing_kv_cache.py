@@ -1,0 +1,148 @@
+"""Models that read the whole text again for each new token, and what looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.missing_kv_cache import missing_kv_cache
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, mark, memory, op, step
+
+Json = dict[str, Any]
+BATCH, WIDTH, HEADS, WORDS = 2, 32, 4, 500
+PASS = 200
+"""Microseconds from one call of the model to the next."""
+SITES = (CallSite("write.py", 9, "write", "scores = model(tokens)"),
+         CallSite("model.py", 4, "Model.forward", "x = self.tokens(tokens)"))  # fmt: skip
+
+
+def find(facts) -> list[Suspicion]:
+    return list(missing_kv_cache.check(facts))
+
+
+def floats(name: str, at: float, duration: float, *shapes: list[int], **more: Any) -> Json:
+    return op(name, at, duration, dims=list(shapes), types=["float"] * len(shapes), **more)
+
+
+def sdpa(at: float, queries: int, keys: int, causal: bool = True) -> Json:
+    heads = [[BATCH, HEADS, queries, 8], [BATCH, HEADS, keys, 8], [BATCH, HEADS, keys, 8]]
+    return floats("aten::scaled_dot_product_attention", at, 20, *heads, [], [], [], [], [],
+                  concrete=["", "", "", "", "0.", str(causal), "", "False"])  # fmt: skip
+
+
+def by_hand(at: float, length: int, masked: bool = True) -> list[Json]:
+    scores = [BATCH, HEADS, length, length]
+    mask = [floats("aten::masked_fill", at, 5, scores, [1, 1, length, length], [])] if masked else []
+    return [*mask, floats("aten::softmax", at + 6, 5, scores, [], [])]
+
+
+def draw(at: float, name: str = "argmax") -> Json:
+    return floats(f"aten::{name}", at, 5, [BATCH, WORDS], [], [])
+
+
+def called(at: float, new: int, length: int, **more: Any) -> list[Json]:
+    """A pass over ``new`` tokens that attend to ``length``: the products take 60 us, the attention 20 us."""
+    return [
+        op("aten::embedding", at, 5, dims=[[WORDS, WIDTH], [BATCH, new]], types=["float", "long int"], **more),
+        floats("aten::linear", at + 10, 60, [BATCH, new, WIDTH], [3 * WIDTH, WIDTH], [3 * WIDTH]),
+        sdpa(at + 80, new, length),
+    ]
+
+
+def writing(lengths: list[int], cached: bool = False, drawn: bool = True, **more: Any):
+    """Three steps, each of which calls the model for texts of these lengths."""
+    size = PASS * len(lengths) + 100
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, size * i, size))
+        for k, length in enumerate(lengths):
+            at = size * i + 10.0 + PASS * k
+            events += [*called(at, 1 if cached else length, length, **more), *([draw(at + 110)] if drawn else [])]
+    return facts_of(events)
+
+
+def test_what_works_on_all_tokens_takes_the_share_of_the_new_one():
+    facts = writing(list(range(10, 20)))
+    (found,) = find(facts)
+    assert found.evidence == {"passes_per_step": 10, "longest": 19}
+    # of each product the 15 us of its call stay and one n-th of the others; of what are all alike nothing is known
+    saved = sum(45 * (1 - 1 / n) + (20 - 15) * (1 - 1 / n) for n in range(10, 20))
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(saved / (10 * PASS + 100), rel=0.01)
+
+
+@pytest.mark.parametrize(("calls", "reported"), [(8, 1), (7, 0)])
+def test_eight_tokens_in_a_row_are_the_least(calls, reported):
+    assert len(find(writing(list(range(10, 10 + calls))))) == reported
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param(lambda: writing(list(range(10, 20)), cached=True), id="a cache: one query, more and more keys"),
+        pytest.param(lambda: writing(list(range(10, 20)), drawn=False), id="scores of texts, nothing is drawn"),
+        pytest.param(lambda: writing([10, 14, 9, 12, 17, 11, 19, 10, 13, 15]), id="texts of many lengths"),
+        pytest.param(lambda: writing([64] * 10), id="a window that slides at its full length"),
+        pytest.param(lambda: writing(list(range(10, 30, 2))), id="two tokens more each time"),
+    ],
+)
+def test_other_passes_are_silent(facts):
+    assert find(facts()) == []
+
+
+def test_a_curriculum_in_training_is_silent():
+    events: list[Json] = []
+    for i in range(8):
+        at = 400.0 * i
+        node = op("autograd::engine::evaluate_function: EmbeddingBackward0", at + 200, 20, sequence=i)
+        events += [step(i, at, 400), *called(at + 10, 10 + i, 10 + i, sequence=i), draw(at + 120), node]
+    assert find(facts_of(events)) == []
+    without_backward = [event for event in events if "Backward" not in event["name"]]
+    assert len(find(facts_of(without_backward))) == 1
+
+
+@pytest.mark.parametrize(("masked", "reported"), [(True, 1), (False, 0)])
+def test_attention_written_by_hand_counts_with_a_mask_over_the_whole_length(masked, reported):
+    """Without one the old tokens would see the new, and each of their values would change."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 2000 * i, 2000))
+        for k in range(9):
+            at = 2000.0 * i + 10 + PASS * k
+            events += [*called(at, 10 + k, 10 + k)[:2], *by_hand(at + 80, 10 + k, masked), draw(at + 110)]
+    assert len(find(facts_of(events))) == reported
+
+
+def test_an_encoder_that_is_not_causal_is_silent():
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 2000 * i, 2000))
+        for k in range(9):
+            at = 2000.0 * i + 10 + PASS * k
+            events += [*called(at, 10 + k, 10 + k)[:2], sdpa(at + 80, 10 + k, 10 + k, causal=False), draw(at + 110)]
+    assert find(facts_of(events)) == []
+
+
+@pytest.mark.parametrize(("more", "reported"), [(1, 1), (0, 0)])
+def test_where_each_call_is_a_step_what_is_allocated_tells_the_length(more, reported):
+    """Only the first step has shapes and lines; the others have none, and allocate for one token more each."""
+    events: list[Json] = []
+    for i in range(5):
+        at, length = 400.0 * i, 10 + (i + 3) * more if i else 10
+        events.append(step(i, at, 400))
+        passed = [*called(at + 20, length, length), draw(at + 150)]
+        if i:
+            passed = [{**event, "args": {}} for event in passed]
+        else:
+            events += [mark(0, at + 15, 110), mark(1, at + 18, 20)]
+        events += [*passed, memory(at + 22, 4 * BATCH * WIDTH * length, 64)]
+    found = find(facts_of(events, callsites=SITES))
+    assert [(each.location.line, each.evidence["longest"]) for each in found if each.location] == [(9, 17)] * reported
+
+
+def test_without_shapes_it_cannot_look():
+    facts = facts_of([step(0, 0, 100), op("aten::embedding", 1, 9)])
+    assert Need.SHAPES in missing_needs(facts, missing_kv_cache.needs)
