@@ -115,8 +115,8 @@ def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
 _HELD = (
     "Name what this loss trains: `loss.backward(inputs=list(model.parameters()))`, with the parameters of the "
     "optimizer that steps next; autograd then computes no other gradient. Where the other model only hands its output "
-    "to the one that is trained, `detach()` that output; where it stands behind that one, `requires_grad_(False)` before "
-    "this forward pass through it does the same, with True again before its own."
+    "to the one that is trained, `detach()` that output; where it stands behind that one, `requires_grad_(False)` "
+    "before this forward pass through it does the same, with True again before its own."
 )
 _UNHELD = (
     "Call `requires_grad_(False)` on the part of the model that no optimizer holds, before the training. Where it is "
