@@ -151,6 +151,17 @@ class OptimizerUse(Struct, frozen=True):
     parameters: int
 
 
+class GradientUse(Struct, frozen=True):
+    """What became of the gradients of the located step. The numbers count the nodes of the trace that add to one
+    (``torch::autograd::AccumulateGrad``), in the order of their starts: of those ``taken`` an optimizer used the
+    result, those ``thrown_away`` were cleared before the optimizer that holds the parameter stepped, and those
+    ``unheld`` belong to parameters that no optimizer holds and nothing changes. Nobody read the latter two."""
+
+    taken: tuple[int, ...] = ()
+    thrown_away: tuple[int, ...] = ()
+    unheld: tuple[int, ...] = ()
+
+
 class GraphBreak(Struct, frozen=True):
     """Where PyTorch's compiler had to stop tracing: its reason, the lines that led there, the outermost first, of which
     the last ``library_frames`` are no code of the user's, and how often."""
@@ -222,6 +233,7 @@ class Run:
     flags: Mapping[str, str | int | bool | None] = field(default_factory=dict)
     loaders: tuple[LoaderUse, ...] = ()
     optimizers: tuple[OptimizerUse, ...] = ()
+    gradients: GradientUse | None = None
     step_signal: str | None = None
     signals_per_step: int = 1
     reference_step_ns: tuple[int, ...] = ()

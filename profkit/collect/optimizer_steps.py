@@ -23,7 +23,7 @@ class OptimizerSteps:
 
     With several optimizers (a GAN) a step of the program holds one step of each; with gradient accumulation it holds
     several batches. ``passes_by`` is asked first, if it is set: where it answers True that was all. About so many steps
-    as are to be ``skipped`` it is not even asked.
+    as are to be ``skipped`` it is not even asked. Else ``watch``, if it is set, is told of each optimizer's step.
     """
 
     def __init__(self, on_step: OnStep, guard: Guard) -> None:
@@ -33,6 +33,7 @@ class OptimizerSteps:
         self._first: weakref.ref[Optimizer] | None = None
         self._ends_steps = True
         self.passes_by: Callable[[], bool] | None = None
+        self.watch: Callable[[Optimizer], None] | None = None
         self.skipped = 0
         self._skips = 0
         self._handle: RemovableHandle | None = None
@@ -67,6 +68,8 @@ class OptimizerSteps:
                 return
         except Exception:  # noqa: S110  # the other way meets it again, and tells
             pass
+        if (watch := self.watch) is not None:
+            self._guard(lambda: watch(optimizer))
         if self._ends_steps or id(optimizer) not in self._described:
             self._guard(lambda: self._note_step(optimizer, kwargs))
 

@@ -22,6 +22,7 @@ from profkit.collect.engine import in_backward_pass
 from profkit.collect.faults import count_faults
 from profkit.collect.feeding import FeedingWatch
 from profkit.collect.forking import Forking
+from profkit.collect.gradients import GradientWatch
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
 from profkit.collect.interlude import Interlude
@@ -82,6 +83,7 @@ class Recorder:
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
         self._archive = Archive(self._files, *parts)
         self._archive.replaces, self.notes = replaces, self._archive.notes
+        self._gradients = GradientWatch()
         self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, MAX_EVENTS)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
         self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape)
@@ -200,6 +202,8 @@ class Recorder:
             self._stop_tracing()
         if is_first:
             self._drop_false_start(ended)
+        if ended is not Phase.LOCATED:
+            self._end_watch()
         schedule = self._schedule
         following = schedule.restart(self._tape.cut_operators_off) if is_first else schedule.advance(*at, moment)
         if ended is Phase.LOCATED and following is not Phase.LOCATED:
@@ -239,12 +243,24 @@ class Recorder:
     def _end_located(self) -> Phase:
         """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
         self._bounds.end()
-        self._tape.keep_located()
-        return self._schedule.let_settle(max(int(self._tape.cut_operators_off), self.signals.batches_ahead))
+        self._tape.keep_located(self._gradients.read)
+        following = self._schedule.let_settle(max(int(self._tape.cut_operators_off), self.signals.batches_ahead))
+        if following.recorded:
+            self._end_watch()
+        return following
+
+    def _end_watch(self) -> None:
+        """What became of the located step's gradients is known now."""
+        if self._gradients.is_on:
+            self._gradients.finish()
+            self.signals.watch_optimizers(None)
+            self._files.set(gradients=self._gradients.use)
 
     def _begin_recording(self) -> Recording:
         if self._tape.located is None:
             self.signals.forget_uses()
+            self._gradients.begin()
+            self.signals.watch_optimizers(self._gradients.look)
         self._bounds.begin(max(self._schedule.reference_step_ns, default=0), self._opening.was_filled_by_events)
         recording = self._tape.start()
         if recording.cuda:

@@ -7,9 +7,11 @@ while its own code runs, so that a traceback of the program shows no frame of pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec.structs import replace
+from torch.optim.optimizer import Optimizer
 
 from profkit.collect.accumulation import Accumulation, living_optimizers
 from profkit.collect.batches import LoaderBatches
@@ -147,6 +149,10 @@ class StepSignals:
             self._workers.install()
         if chosen == "forward":
             self._forwards.install()
+
+    def watch_optimizers(self, watch: Callable[[Optimizer], None] | None) -> None:
+        """Tell ``watch`` of each step of any optimizer, from here on."""
+        self._optimizer.watch = watch
 
     def begin_anew(self) -> None:
         """The steps so far were none: they ended on a thread that is recorded no more."""

@@ -98,11 +98,13 @@ class Tape:
             self.opening.close()
             self.opening = None
 
-    def keep_located(self) -> None:
-        """Stop what runs and keep it, to be exported with the measured steps."""
+    def keep_located(self, read: Callable[[Recording, int], None] = lambda *_: None) -> None:
+        """Stop what runs and keep it, to be exported with the measured steps. Before that ``read`` is given it, with
+        the number of its events."""
         stopped = self.stop()
         if stopped is not None:
             self.located_events = self._look_through(stopped)
+            read(stopped, self.located_events)
             self.located = write_plain(stopped, self._directory)
 
     def _look_through(self, stopped: Recording) -> int:

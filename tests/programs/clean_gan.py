@@ -24,7 +24,7 @@ for real in pictures:
 
     opt_g.zero_grad()
     loss_g = bce(critic(fake), real_label)
-    loss_g.backward()
+    loss_g.backward(inputs=list(generator.parameters()))
     opt_g.step()
 
 print(f"critic {loss_c.item():.4f} generator {loss_g.item():.4f}")

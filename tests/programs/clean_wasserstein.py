@@ -28,6 +28,6 @@ for it in range(12):
         od.step()
     g_loss = -D(G(torch.randn(256, 32))).mean()
     og.zero_grad(set_to_none=True)
-    g_loss.backward()
+    g_loss.backward(inputs=list(G.parameters()))
     og.step()
 print(d_loss.item(), g_loss.item())

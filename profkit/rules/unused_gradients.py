@@ -1,0 +1,251 @@
+"""The backward pass computes gradients of parameters that nobody uses.
+
+What it detects
+In the located step, nodes of a backward pass that add to the gradients of parameters which no optimizer then updates by
+them, while an optimizer does use others of the same pass. Either the gradient is cleared before the step of the
+optimizer that holds the parameter, as a discriminator's is after the generator's loss went through it, or no optimizer
+holds the parameter and nothing changes it, as with a pretrained part whose head alone is trained. Where an operator
+reads such a gradient, to log or to clip its norm, where hooks are given it, where it is kept, or where it waits for a
+later step, as in gradient accumulation, nothing is reported.
+
+Why is this bad?
+A layer's backward node makes up to two products: the gradient of its input, which the layers before it need, and that
+of its weight. Where the weight is not trained by this loss the second is for nothing: half of what the backward pass
+takes there. Where nothing before the layer is trained either, the whole backward pass through it is.
+
+Example
+    optimizer_g.zero_grad()
+    loss = criterion(discriminator(generator(noise)), real)
+    loss.backward()
+    optimizer_g.step()
+
+Use instead
+    optimizer_g.zero_grad()
+    loss = criterion(discriminator(generator(noise)), real)
+    loss.backward(inputs=list(generator.parameters()))
+    optimizer_g.step()
+
+How the saving is estimated
+What stores the gradients vanishes, and of the node before it what makes them: the product or the sum whose result has
+the gradient's shape, half of a convolution's backward, and all of an embedding's. Nodes that run after the last
+gradient of the pass that somebody needs vanish with all that is in them. What other nodes would save, such as those of
+normalisations, is not counted, nor is the work of clearing the gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.derive.located import in_located_step, marks_before
+from profkit.derive.operators import parse_dims
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import (
+    Floats,
+    group_by_site,
+    locations_of,
+    named_operators,
+    per_step,
+    share_of_steps,
+    spent_ns,
+)
+from profkit.rules.pricing import scale_operators
+from profkit.savings.edits import Edit, combine
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import among, distinct_rows
+from profkit.units import format_count
+
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+_PRODUCTS = ("aten::mm", "aten::bmm")
+_SUM = "aten::sum"
+_CONVOLUTION = "aten::convolution_backward"
+_EMBEDDING = "aten::embedding_dense_backward"
+_HALF = 0.5
+"""Of a convolution's backward: the gradients of input and weight take as many multiplications each."""
+_MOVES_NOTHING = frozenset(
+    f"autograd::engine::evaluate_function: {name}Backward0"
+    for name in ("Expand", "Permute", "ReshapeAlias", "Squeeze", "T", "Transpose", "UnsafeView", "Unsqueeze", "View")
+)
+"""Nodes between what makes a gradient and what stores it."""
+_UNCERTAINTY = 0.3
+"""The two gradients of a layer are seldom equally fast to compute, and a kernel that makes one may take another way."""
+
+
+class _Stores(Struct, frozen=True):
+    """Nodes that add to a gradient, in time order (``rows``), for each the outermost node around it, the number of its
+    backward pass, and whether its result is ``unused`` or ``taken`` by an optimizer, else nobody knows; of the unused
+    which are ``unheld`` by any optimizer."""
+
+    rows: Rows
+    nodes: Rows
+    backward_pass: Int64s
+    unused: Bools
+    taken: Bools
+    unheld: Bools
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
+def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each line that runs a backward pass of which a part is for nothing."""
+    stores = _find_stores(facts)
+    useless = stores.unused & among(stores.backward_pass, stores.backward_pass[stores.taken])
+    for site, rows in group_by_site(facts, stores.rows[useless & facts.measured[stores.rows]]):
+        if share_of_steps(facts, rows) < 0.5:
+            continue
+        mine = among(stores.rows, rows)
+        is_held = not stores.unheld[mine].mean() > 0.5
+        count = max(1, round(per_step(facts, rows)))
+        yield Suspicion(
+            message=_message(count, is_held),
+            fix=_HELD if is_held else _UNHELD,
+            rows=rows,
+            location=None if site >= 0 else _line_around(facts, stores.rows[useless]),
+            edit=_without(facts, stores, mine),
+            confidence=0.9,
+            count=count,
+            evidence={"gradients_per_step": count},
+        )
+
+
+_HELD = (
+    "Name what this loss trains: `loss.backward(inputs=list(model.parameters()))`, with the parameters of the "
+    "optimizer that steps next; autograd then computes no other gradient. Where the other model only hands its output "
+    "to the one that is trained, `detach()` that output; where it stands behind that one, `requires_grad_(False)` "
+    "before this forward pass through it does the same, with True again before its own."
+)
+_UNHELD = (
+    "Call `requires_grad_(False)` on the part of the model that no optimizer holds, before the training. Where it is "
+    "meant to be trained, give its parameters to the optimizer."
+)
+
+
+def _message(count: int, is_held: bool) -> str:
+    why = (
+        "are cleared before the optimizer that holds their parameters steps"
+        if is_held
+        else "belong to parameters that no optimizer holds"
+    )
+    return f"{format_count(count, 'gradient')} a step that this backward pass computes {why}; nothing reads them."
+
+
+def _find_stores(facts: Facts) -> _Stores:
+    """What the run says of the located step's, and the same of those that repeat them."""
+    use, events = facts.run.gradients, facts.trace.events
+    if use is None:
+        raise CannotLook("what becomes of gradients was not recorded (run a program that trains under profkit)")
+    rows = np.flatnonzero(facts.trace.named(_ACCUMULATES) & (events.category == Category.OPERATOR))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    nodes = facts.tree.nearest_ancestor(facts.tree.outermost(facts.lines.backward), include_self=True, of=rows)
+    repeated = np.where(facts.repeats.exact[rows], facts.repeats.row[rows], rows)
+
+    def are_among(numbers: tuple[int, ...]) -> Bools:
+        known = np.array([number for number in numbers if 0 <= number < len(rows)], dtype=np.int64)
+        return among(repeated, in_located_step(facts, rows[known]))
+
+    unheld, taken = are_among(use.unheld), are_among(use.taken)
+    unused = (unheld | are_among(use.thrown_away)) & ~taken
+    return _Stores(rows, nodes, _number_passes(facts, rows), unused, taken, unheld)
+
+
+def _number_passes(facts: Facts, rows: Rows) -> Int64s:
+    """How many operators the program called before each event, none of them in a backward pass: the same for all that
+    one pass runs."""
+    called = facts.operators.nodes
+    called = called[~facts.lines.backward[called]]
+    starts = facts.trace.events.start_ns
+    return np.searchsorted(np.sort(starts[called]), starts[rows])
+
+
+def _line_around(facts: Facts, rows: Rows) -> Location | None:
+    """The line that the main thread was at meanwhile, where the pass runs on a thread of the engine's own."""
+    for row in in_located_step(facts, rows)[:1].tolist():
+        marks = marks_before(facts, row)
+        marks = marks[facts.tree.end_ns[marks] > facts.trace.events.start_ns[row]]
+        return next(iter(locations_of(facts, facts.trace.events.site[marks[:1]])), None)
+    return None
+
+
+def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
+    """Without these stores, what makes their gradients, and what runs for nothing else."""
+    starts = facts.trace.events.start_ns
+    nodes = np.flatnonzero(facts.tree.outermost(facts.lines.backward) & facts.measured)
+    nodes = nodes[np.lexsort((starts[nodes], facts.trace.events.lane[nodes]))]
+    rest = _rest(facts, stores, mine, nodes)
+    single = mine & ~among(stores.nodes, rest)
+    made, kept = _makers(facts, stores, single, nodes)
+    before = nodes[:-1][among(nodes[1:], stores.nodes[single]) & facts.trace.where_name(_moves_nothing)[nodes[:-1]]]
+    gone = np.unique(np.concatenate([rest, stores.nodes[single], before]))
+    return combine([
+        scale_operators(facts, gone, np.zeros(len(gone)), _UNCERTAINTY, launch_kept=0.0),
+        scale_operators(facts, made, kept, _UNCERTAINTY, launch_kept=0.0),
+    ])  # fmt: skip
+
+
+def _moves_nothing(name: str) -> bool:
+    return name in _MOVES_NOTHING
+
+
+def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
+    """The nodes between the last store of a pass that may be of use and the last of ``mine``: they lead to no other."""
+    starts, passes = facts.trace.events.start_ns, _number_passes(facts, nodes)
+    most = int(max(passes.max(initial=0), stores.backward_pass.max(initial=0))) + 1
+    last_used, last_mine = np.zeros(most, dtype=np.int64), np.zeros(most, dtype=np.int64)
+    for last, chosen in ((last_used, ~mine), (last_mine, mine)):
+        np.maximum.at(last, stores.backward_pass[chosen], starts[stores.rows[chosen]])
+    rest: Rows = nodes[(starts[nodes] > last_used[passes]) & (starts[nodes] <= last_mine[passes])]
+    return rest
+
+
+def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[Rows, Floats]:
+    """The operator that makes each gradient, in the last node before its store that computes anything, and which share
+    of its time is left; nothing of gradients whose making is not told by their shape. Of several it is the shortest."""
+    trace, events = facts.trace, facts.trace.events
+    computes = ~(among(nodes, stores.nodes) | trace.where_name(_moves_nothing)[nodes])
+    place = np.maximum.accumulate(np.where(computes, np.arange(len(nodes)), -1))
+    order = np.argsort(nodes, kind="stable")
+    at = order[np.searchsorted(nodes[order], stores.nodes[single])]
+    rows, maker = stores.rows[single], nodes[place[at]]
+    known = (place[at] >= 0) & (_number_passes(facts, maker) == stores.backward_pass[single])
+    rows, maker = rows[known], maker[known]
+    kinds = trace.mask_of(np.flatnonzero(named_operators(facts, *_PRODUCTS, _SUM, _CONVOLUTION, _EMBEDDING)))
+    candidates = np.flatnonzero(facts.tree.outermost(kinds & facts.tree.under(trace.mask_of(maker))))
+    owner = facts.tree.nearest_ancestor(trace.mask_of(maker), of=candidates)
+    row, candidate = _join(rows, maker, candidates, owner)
+    codes = events.name_code[candidate], events.dims_code[candidate], events.dims_code[row]
+    first, inverse = distinct_rows(*codes)
+    kept = np.array([_kept(trace.name_of(int(candidate[i])), *(trace.text_of(int(code[i])) for code in codes[1:]))
+                     for i in first.tolist()])[inverse]  # fmt: skip
+    found = np.flatnonzero(kept < 1)
+    found = found[np.lexsort((spent_ns(facts, candidate[found]), row[found]))]
+    _, shortest = np.unique(row[found], return_index=True)
+    made, index = np.unique(candidate[found[shortest]], return_index=True)
+    return made, kept[found[shortest]][index]
+
+
+def _join(left: Rows, left_key: Rows, right: Rows, right_key: Rows) -> tuple[Rows, Rows]:
+    """All pairs with one key."""
+    order = np.argsort(right_key, kind="stable")
+    first, behind = (np.searchsorted(right_key[order], left_key, side=side) for side in ("left", "right"))
+    count = behind - first
+    place = np.arange(count.sum()) + np.repeat(first - (np.cumsum(count) - count), count)
+    return np.repeat(left, count), right[order[place]]
+
+
+def _kept(name: str, dims: str, of_gradient: str) -> float:
+    """Which share of an operator is left without a gradient of that shape: 1 where it does not make it."""
+    shapes, gradient = parse_dims(dims), next(iter(parse_dims(of_gradient)), ())
+    if name == _EMBEDDING:
+        return 0.0
+    if name == _CONVOLUTION:
+        return _HALF if len(gradient) > 2 else 1.0  # a bias's is hardly any work
+    if name == _SUM:
+        return float(not (shapes and shapes[0] and shapes[0][-1] == math.prod(gradient)))
+    if len(shapes) < 2 or len(shapes[0]) < 2 or len(shapes[1]) < 2:
+        return 1.0
+    made = [*shapes[0][:-1], shapes[1][-1]]
+    return float(list(gradient) not in (made, [*made[:-2], made[-1], made[-2]]))

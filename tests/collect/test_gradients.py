@@ -1,0 +1,213 @@
+"""What becomes of gradients: which are taken by an optimizer, which are thrown away unread, and which wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from profkit.collect.profiler import profile
+from profkit.run import GradientUse, load_run
+
+NOTHING = GradientUse()
+STEPS = 12
+
+
+class Pair:
+    """Two models, each with an optimizer of its own; the second judges what the first makes."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.maker = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 32))
+        self.judge = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.of_maker = torch.optim.SGD(self.maker.parameters(), lr=0.01)
+        self.of_judge = torch.optim.SGD(self.judge.parameters(), lr=0.01)
+
+    def made(self) -> Tensor:
+        return self.maker(torch.randn(4, 8))
+
+    def train_maker(self, **options: list[Tensor]) -> None:
+        self.of_maker.zero_grad()
+        self.judge(self.made()).mean().backward(**options)
+        self.of_maker.step()
+
+    def train_judge(self, cleared: bool = True) -> None:
+        if cleared:
+            self.of_judge.zero_grad()
+        (self.judge(torch.randn(4, 32)) - self.judge(self.made().detach())).mean().backward()
+        self.of_judge.step()
+
+
+def watch(directory: Path, train: Callable[[], None], steps: int = STEPS) -> GradientUse | None:
+    with profile(directory, warmup=1, active=2) as recording:
+        for _ in range(steps):
+            train()
+            recording.step()
+    return load_run(directory).gradients
+
+
+def in_turns(*parts: Callable[[], object]) -> Callable[[], None]:
+    def train() -> None:
+        for part in parts:
+            part()
+
+    return train
+
+
+def test_what_a_loss_adds_to_a_model_that_it_does_not_train_is_thrown_away(tmp_path):
+    pair = Pair()
+    use = watch(tmp_path, in_turns(pair.train_maker, pair.train_judge))
+    assert use == GradientUse(taken=(4, 5, 6, 7, 8, 9, 10, 11), thrown_away=(0, 1, 2, 3))
+
+
+def test_it_is_thrown_away_too_where_that_happens_in_the_next_step(tmp_path):
+    pair = Pair()
+    use = watch(tmp_path, in_turns(pair.train_judge, pair.train_maker))
+    assert use == GradientUse(taken=(0, 1, 2, 3, 8, 9, 10, 11), thrown_away=(4, 5, 6, 7))
+
+
+def test_a_loss_that_names_what_it_trains_throws_nothing_away(tmp_path):
+    pair = Pair()
+
+    def train_maker() -> None:
+        pair.train_maker(inputs=list(pair.maker.parameters()))
+
+    assert watch(tmp_path, in_turns(train_maker, pair.train_judge)) == NOTHING
+
+
+def test_gradients_that_are_not_cleared_are_taken_by_the_next_step(tmp_path):
+    pair = Pair()
+
+    def train() -> None:
+        pair.train_maker()
+        pair.train_judge(cleared=False)
+        pair.of_judge.zero_grad()
+
+    use = watch(tmp_path, train)
+    assert use is not None
+    assert use.thrown_away == use.unheld == ()
+
+
+def test_gradients_of_which_the_norm_is_read_are_used(tmp_path):
+    pair, norms = Pair(), []
+
+    def read() -> None:
+        norms.append([parameter.grad.norm() for parameter in pair.judge.parameters() if parameter.grad is not None])
+
+    orders = [(pair.train_maker, read, pair.train_judge), (pair.train_judge, pair.train_maker, read)]
+    for number, parts in enumerate(orders):
+        use = watch(tmp_path / str(number), in_turns(*parts))
+        assert use is not None
+        assert use.thrown_away == ()
+
+
+def test_gradients_that_are_read_through_data_are_used(tmp_path):
+    pair = Pair()
+
+    def read() -> None:
+        for parameter in pair.judge.parameters():
+            if parameter.grad is not None:
+                parameter.grad.data.abs().max()
+
+    use = watch(tmp_path, in_turns(pair.train_maker, read, pair.train_judge))
+    assert use is not None
+    assert use.thrown_away == ()
+
+
+def test_clipping_the_gradients_that_are_trained_with_uses_no_others(tmp_path):
+    pair = Pair()
+
+    def train_judge() -> None:
+        pair.of_judge.zero_grad()
+        pair.judge(torch.randn(4, 32)).mean().backward()
+        nn.utils.clip_grad_norm_(pair.judge.parameters(), 1.0)
+        pair.of_judge.step()
+
+    use = watch(tmp_path, in_turns(train_judge, pair.train_maker))
+    assert use is not None
+    assert use.thrown_away == (4, 5, 6, 7)
+
+
+def test_a_gradient_that_a_hook_is_given_is_used(tmp_path):
+    pair, seen = Pair(), []
+    for parameter in pair.judge.parameters():
+        parameter.register_hook(lambda gradient: seen.append(gradient.shape))
+    use = watch(tmp_path, in_turns(pair.train_maker, pair.train_judge))
+    assert use is not None
+    assert use.thrown_away == ()
+
+
+def test_an_ordinary_training_throws_nothing_away(tmp_path):
+    pair = Pair()
+    both = torch.optim.SGD([*pair.maker.parameters(), *pair.judge.parameters()], lr=0.01)
+
+    def train() -> None:
+        both.zero_grad()
+        pair.judge(pair.made()).mean().backward()
+        both.step()
+
+    assert watch(tmp_path, train) == NOTHING
+
+
+def test_gradients_that_wait_for_a_step_in_four_are_not_thrown_away(tmp_path):
+    pair, turns = Pair(), iter(range(100))
+
+    def train() -> None:
+        pair.judge(pair.made()).mean().backward()
+        pair.of_maker.step()
+        pair.of_maker.zero_grad()
+        if next(turns) % 4 == 3:
+            pair.of_judge.step()
+            pair.of_judge.zero_grad()
+
+    use = watch(tmp_path, train, steps=24)
+    assert use is not None
+    assert use.thrown_away == use.unheld == ()
+
+
+def test_a_part_that_no_optimizer_holds_is_told_cleared_or_not(tmp_path):
+    for number, clears_all in enumerate([False, True]):
+        pair = Pair()
+        del pair.of_maker
+
+        def train(pair: Pair = pair, clears_all: bool = clears_all) -> None:
+            (pair.maker if clears_all else pair.judge).zero_grad()
+            pair.of_judge.zero_grad()
+            pair.judge(pair.made()).mean().backward()
+            pair.of_judge.step()
+
+        use = watch(tmp_path / str(number), train)
+        assert use == GradientUse(taken=(0, 1, 2, 3), unheld=(4, 5, 6, 7))
+
+
+def test_a_part_that_the_program_updates_by_hand_is_not_told(tmp_path):
+    pair = Pair()
+    del pair.of_maker
+
+    def train() -> None:
+        pair.of_judge.zero_grad()
+        pair.judge(pair.made()).mean().backward()
+        pair.of_judge.step()
+        with torch.no_grad():
+            for parameter in pair.maker.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad, alpha=0.01)
+                    parameter.grad = None
+
+    use = watch(tmp_path, train)
+    assert use is not None
+    assert use.unheld == ()
+
+
+def test_nothing_of_the_program_is_kept_and_nothing_watches_on(tmp_path):
+    pair = Pair()
+    with profile(tmp_path, warmup=1, active=2) as recording:
+        for _ in range(STEPS):
+            pair.train_maker()
+            pair.train_judge()
+            recording.step()
+        assert recording._recorder is not None
+        assert not recording._recorder._gradients.is_on
+        assert recording._recorder.signals._optimizer.watch is None

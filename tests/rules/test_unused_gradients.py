@@ -1,0 +1,134 @@
+"""Gradients that nobody uses, and those of which an optimizer or the program makes something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import CannotLook
+from profkit.rules.unused_gradients import unused_gradients
+from profkit.run import CallSite, GradientUse, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, mark, op, step
+
+Json = dict[str, Any]
+SITES = (CallSite("gan.py", 7, "train", "loss.backward()"),)
+LENGTH = 200
+"""Of a step, in microseconds."""
+
+
+def node(name: str, at: float, duration: float) -> Json:
+    return op(f"autograd::engine::evaluate_function: {name}", at, duration)
+
+
+def store(at: float, shape: list[int]) -> list[Json]:
+    return [
+        node("torch::autograd::AccumulateGrad", at, 4),
+        op("torch::autograd::AccumulateGrad", at + 1, 2, dims=[shape], types=["float"]),
+    ]
+
+
+def layer(at: float) -> list[Json]:
+    """54 us: a product for the input (12), one for the weight (16), the bias's sum (5), and what stores both (4, 4)."""
+    return [
+        node("AddmmBackward0", at, 40),
+        op("aten::mm", at + 2, 12, dims=[[8, 16], [16, 4]], types=["float"] * 2),
+        op("aten::mm", at + 16, 16, dims=[[16, 8], [8, 4]], types=["float"] * 2),
+        op("aten::sum", at + 34, 5, dims=[[8, 16], [], []], types=["float"]),
+        *store(at + 41, [1, 16]),
+        node("TBackward0", at + 46, 3),
+        *store(at + 50, [16, 4]),
+    ]
+
+
+def two_layers(at: float) -> list[Json]:
+    """The discriminator's layer, then the generator's."""
+    return [op("aten::linear", at, 20), *layer(at + 40), *layer(at + 110)]
+
+
+def facts_with(use: GradientUse | None, part: Any = two_layers, steps: int = 4):
+    events = [mark(0, 30, 160)]
+    for i in range(steps):
+        events += [step(i, LENGTH * i, LENGTH), *part(LENGTH * i)]
+    return facts_of(events, run=Run(gradients=use), callsites=SITES)
+
+
+def find(facts) -> list[Any]:
+    return list(unused_gradients.check(facts))
+
+
+def test_gradients_that_are_thrown_away_are_reported_at_the_backward_pass():
+    (found,) = find(facts_with(GradientUse(thrown_away=(0, 1), taken=(2, 3))))
+    assert found.evidence == {"gradients_per_step": 2}
+    assert "before the optimizer" in found.message
+    assert "inputs=" in found.fix
+
+
+def test_gradients_of_parameters_that_no_optimizer_holds_are_reported():
+    (found,) = find(facts_with(GradientUse(unheld=(2, 3), taken=(0, 1))))
+    assert "no optimizer holds" in found.message
+    assert "requires_grad_(False)" in found.fix
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(GradientUse(), id="nothing is known to be unused"),
+        pytest.param(GradientUse(taken=(0, 1, 2, 3)), id="all is used"),
+        pytest.param(GradientUse(thrown_away=(0, 1, 2, 3)), id="the whole pass is given up, as of a loss that is NaN"),
+        pytest.param(GradientUse(thrown_away=(90,), taken=(0,)), id="a number that the trace does not have"),
+    ],
+)
+def test_it_is_silent_where_nothing_is_for_nothing(use):
+    assert find(facts_with(use)) == []
+
+
+def test_another_pass_that_an_optimizer_uses_does_not_make_this_one_useless():
+    def two_passes(at: float) -> list[Json]:
+        return [op("aten::linear", at, 20), *layer(at + 40), op("aten::linear", at + 96, 8), *layer(at + 110)]
+
+    assert find(facts_with(GradientUse(thrown_away=(0, 1), taken=(2, 3)), two_passes)) == []
+
+
+def test_what_was_not_watched_it_cannot_judge():
+    with pytest.raises(CannotLook):
+        find(facts_with(None))
+
+
+def test_before_others_that_are_used_the_weights_product_and_the_stores_vanish():
+    """16 for the product, 5 for the sum, 4 and 4 for the stores, 3 for the node that turns the weight's gradient."""
+    facts = facts_with(GradientUse(thrown_away=(0, 1), taken=(2, 3)))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((16 + 5 + 4 + 4 + 3) / LENGTH, abs=1e-4)
+
+
+def test_behind_the_last_gradient_that_is_used_all_vanishes():
+    """40 for the layer's node, 3 and 4 and 4 for those behind it."""
+    facts = facts_with(GradientUse(unheld=(2, 3), taken=(0, 1)))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((40 + 3 + 4 + 4) / LENGTH, abs=1e-4)
+
+
+def test_half_of_a_convolutions_backward_vanishes():
+    def part(at: float) -> list[Json]:
+        convolution = [
+            node("ConvolutionBackward0", at + 40, 60),
+            op("aten::convolution_backward", at + 42, 50, dims=[[2, 8, 6, 6], [2, 4, 8, 8], [8, 4, 3, 3]],
+               types=["float"] * 3),
+            *store(at + 101, [8, 4, 3, 3]),
+        ]  # fmt: skip
+        return [op("aten::conv2d", at, 20), *convolution, *layer(at + 110)]
+
+    facts = facts_with(GradientUse(thrown_away=(0,), taken=(1, 2)), part)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((50 / 2 + 4) / LENGTH, abs=1e-4)
+
+
+@pytest.mark.parametrize(("steps_with_it", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_measured_steps_are_the_least(steps_with_it, reported):
+    def part(at: float) -> list[Json]:
+        return two_layers(at) if at < LENGTH * (1 + steps_with_it) else [op("aten::linear", at, 20)]
+
+    found = find(facts_with(GradientUse(thrown_away=(0, 1), taken=(2, 3)), part, steps=5))
+    assert len(found) == reported
