@@ -9,6 +9,8 @@ import torch
 
 from profkit.collect import bounds, opening
 from profkit.collect.profiler import profile
+from profkit.collect.tape import Tape
+from profkit.diagnosing import diagnose_path
 from profkit.run import load_callsites, load_run
 from tests.collect.reading import marks_around, read_events, steps_of
 from tests.collect.training import compute_until, train
@@ -100,7 +102,6 @@ def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "GROWTH_BYTES", -1)
-    monkeypatch.setattr(bounds, "_GRACE_S", 0.0)
     with profile(tmp_path, wait=0) as recording:
         spend_lines_of(recording, 1000)
         recording.step()
@@ -132,6 +133,27 @@ def test_a_full_opening_foretells_large_steps_of_which_fewer_are_recorded(
         train(8, recording)
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
     assert load_run(tmp_path).notes == ("fewer steps were recorded than planned, because they are long",)
+
+
+def test_after_a_located_step_that_takes_all_that_may_be_recorded_none_is_measured_but_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 0)
+    with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
+        train(12, recording)
+    assert sorted(steps_of(read_events(tmp_path))) == [0]
+    assert load_run(tmp_path).notes == ("fewer steps were recorded than planned, because they are long",)
+    assert diagnose_path(tmp_path).timing.steps == 1
+
+
+def test_so_many_steps_are_measured_as_the_located_one_says_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tape, "located_events", property(lambda _: 100, lambda _tape, _events: None), raising=False)
+    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 299)
+    with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
+        train(12, recording)
+    assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
 def test_long_steps_are_fewer_and_that_is_noted(tmp_path: Path) -> None:
