@@ -8,6 +8,7 @@ events can be recorded are the program's own tensors, as those of an evaluation 
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,8 @@ _SHARE = 15
 _EVENT_BYTES = 460
 _LEAST_BYTES = 8 << 20
 """What a process gains now and then for other reasons; 18,000 to 30,000 events are half a second's work."""
+_MANY_MODULES = 100
+"""The first optimizer that a program makes has PyTorch import 800, which take 80 MB."""
 _NEVER = float("inf")
 
 
@@ -51,8 +54,9 @@ class Bounds:
         self._deadline = now + min(2 * self._limit_s, foreseen_s)
         if are_large:
             give_memory_back()
-        held = self._measure()
+        held = self._begun_bytes = self._measure()
         self._last_look, self._last_held, self._tensors, self._are_large = now, held, 0, are_large
+        self._imports = Imports()
         self._full_bytes = held + min(GROWTH_BYTES, bytes_of(events))
         most = GROWTH_BYTES if are_large else _MOST_BYTES
         most = min(most, bytes_of(events), psutil.virtual_memory().available // _SHARE)
@@ -65,7 +69,7 @@ class Bounds:
 
     def end(self) -> None:
         """Nothing is recorded any more."""
-        self._begun, self._events = 0.0, 0
+        self._begun, self._events, self._begun_bytes, self._imports = 0.0, 0, 0, Imports()
         self._deadline = self._full_bytes = self._most_bytes = _NEVER
         self._last_look, self._last_held, self._tensors, self._are_large = 0.0, 0, 0, False
 
@@ -76,7 +80,12 @@ class Bounds:
         if now > self._deadline:
             return True
         held = self._held_by_events(now) if self._most_bytes < _NEVER else 0
-        return held > self._most_bytes or (has_ended and held > self._full_bytes)
+        is_large = held > self._most_bytes or (has_ended and held > self._full_bytes)
+        if is_large and self._imports.are_many:
+            self._imports, self._begun_bytes, more = Imports(), held, held - self._begun_bytes
+            self._full_bytes, self._most_bytes = self._full_bytes + more, self._most_bytes + more
+            return False
+        return is_large
 
     def _held_by_events(self, now: float) -> int:
         """What the process holds, without what it gained since the beginning in too short a time; all of it where the
@@ -89,6 +98,17 @@ class Bounds:
         self._tensors += max(0, at_once) + max(-self._tensors, min(0, gained))
         self._last_look, self._last_held = now, held
         return held - self._tensors
+
+
+class Imports:
+    """The modules that are imported from here on. What they take is no recording's; there are only so many."""
+
+    def __init__(self) -> None:
+        self._before = len(sys.modules)
+
+    @property
+    def are_many(self) -> bool:
+        return len(sys.modules) > self._before + _MANY_MODULES
 
 
 def bytes_of(events: int) -> int:

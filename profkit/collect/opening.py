@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable
 
 from profkit.collect.allowance import Allowance
-from profkit.collect.bounds import bytes_of
+from profkit.collect.bounds import Imports, bytes_of
 from profkit.collect.lines import LineTracer
 from profkit.collect.marks import free_cycles
 from profkit.collect.tape import Tape
 
-GROWTH_BYTES = 24 << 20
-"""By which the process may grow in one part: 50,000 to 90,000 events. A program whose steps turn out later needs none
+GROWTH_BYTES = 16 << 20
+"""By which the process may grow in one part: 36,000 to 64,000 events. A program whose steps turn out later needs none
 of these, and more would leave too little for its steps."""
 _LINES = 10_000
 """Lines marked at first; a line of arithmetic leaves a dozen events, a line without PyTorch none."""
@@ -31,10 +31,7 @@ _AGAIN = (2.0, 4.0, 8.0)
 costs a second or two in which every line is marked."""
 _LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
 """No sooner after the opening, and no longer."""
-_MANY_MODULES = 100
-"""The first optimizer that a program makes has PyTorch import 800, which take 80 MB. There are only so many, so this comes
-a few times at most."""
-_MANY_EVENTS = 25_000
+_MANY_EVENTS = 18_000
 """Half of what it takes to make the process grow so much, at 460 bytes each."""
 
 
@@ -57,7 +54,7 @@ class Opening:
         self._allowance = allowance or Allowance()
         self._is_on = False
         self._begun = self._end = 0.0
-        self._full_bytes = self._modules = 0
+        self._full_bytes, self._imports = 0, Imports()
         self._again_at: list[float] = []
 
     def begin(self) -> None:
@@ -151,7 +148,7 @@ class Opening:
         self._tracer.start(sys._getframe())
 
     def _may_grow_from_here(self) -> None:
-        self._modules = len(sys.modules)
+        self._imports = Imports()
         self._full_bytes = self._measure() + min(GROWTH_BYTES, bytes_of(self._allowance.events_left))
 
     @property
@@ -159,7 +156,7 @@ class Opening:
         """By its events or the program's tensors: what modules take that are imported meanwhile does not count."""
         if self._measure() <= self._full_bytes:
             return False
-        if len(sys.modules) > self._modules + _MANY_MODULES:
+        if self._imports.are_many:
             self._may_grow_from_here()
             return False
         return True

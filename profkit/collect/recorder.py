@@ -239,6 +239,7 @@ class Recorder:
         self._schedule.limit_recorded(self._schedule.recorded + more)
         following = self._schedule.let_settle(max(int(self._tape.cut_operators_off), self.signals.batches_ahead))
         if not (following.recorded or self._schedule.is_settling):  # none of these can be afforded
+            self._tape.drop_opening()
             self._keep()
         return following
 

@@ -2,10 +2,11 @@
 
     python tests/benchmarks/bench_budget.py [PROGRAM …] [--rounds N] [--repeats 1]
 
-The programs lie in ``long_steps``. Each runs bare and under profkit by turns, in processes of their own with one thread,
-for about a minute with the rounds that it has by default. Printed are the times on the wall and of the processors, and
-whether the difference is within the budget: a tenth of the program's time or 5 s, whichever is more. On a machine that
-others use only the processors' time says anything. With ``--rounds`` a program ends sooner: the budget is 5 s then.
+The programs lie in ``long_steps``. Each runs bare and under profkit by turns, in processes of their own with one
+thread, for about a minute with the rounds that it has by default. Printed are the times on the wall and of the
+processors, and whether the difference is within the budget: a tenth of the program's time or 5 s, whichever is more. On
+a machine that others use only the processors' time says anything. With ``--rounds`` a program ends sooner: the budget
+is 5 s then.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -111,6 +112,18 @@ def test_of_steps_that_did_not_fit_into_the_opening_everything_counts(monkeypatc
     process = Process(monkeypatch)
     process.bounds.begin(MANY, are_large=True)
     assert process.is_full_at(300 + 60, after_s=0.1)
+
+
+@pytest.mark.parametrize(("modules", "is_full"), [(800, False), (0, True)])
+def test_what_modules_take_that_are_imported_meanwhile_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, modules: int, is_full: bool
+) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(60_000, are_large=True)
+    for number in range(modules):
+        monkeypatch.setitem(sys.modules, f"module_{number}", sys)
+    assert process.is_full_at(380) == is_full
+    assert [process.is_full_at(mb) for mb in (380 + 26, 380 + 27)] == [is_full, True]
 
 
 def test_memory_that_was_given_back_hides_no_events_later(monkeypatch: pytest.MonkeyPatch) -> None:
