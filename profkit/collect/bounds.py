@@ -44,10 +44,11 @@ class Bounds:
         self._full_bytes = self._most_bytes = _NEVER
         self.end()
 
-    def begin(self, events: int, are_large: bool = False, events_per_s: float = 0.0) -> None:
+    def begin(self, events: int, are_large: bool = False, events_per_s: float = 0.0, is_first: bool = True) -> None:
         """A recording begins that may hold so many ``events``; the steps ``are_large`` where the first did not even fit
         into the opening: a million small operators took 299 MB, and then 26 s and 3.6 GB to stop. What comes in the
-        place of an earlier recording, which held ``events_per_s``, has twice as long as these would take."""
+        place of an earlier recording, which held ``events_per_s``, has twice as long as these would take. Only in the first
+        do lines run out."""
         now = time.monotonic()
         foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
         self._begun, self._events = now, events
@@ -57,7 +58,7 @@ class Bounds:
         held = self._begun_bytes = self._measure()
         self._last_look, self._last_held, self._tensors, self._are_large = now, held, 0, are_large
         self._imports = Imports()
-        self._full_bytes = held + min(GROWTH_BYTES, bytes_of(events))
+        self._full_bytes = held + min(GROWTH_BYTES, bytes_of(events)) if is_first else _NEVER
         most = GROWTH_BYTES if are_large else _MOST_BYTES
         most = min(most, bytes_of(events), psutil.virtual_memory().available // _SHARE)
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most

@@ -249,7 +249,8 @@ class Recorder:
         is_unknown = self._tape.located is None
         is_in_place = is_unknown and self._archive.replaces is not None
         per_s = self._allowance.events_per_s if is_in_place else 0.0
-        self._bounds.begin(self._events_left(), is_unknown and self._opening.was_filled_by_events, per_s)
+        are_large = is_unknown and self._opening.was_filled_by_events
+        self._bounds.begin(self._events_left(), are_large, per_s, is_first=is_unknown)
         recording = self._tape.start()
         if recording.cuda:
             self._sampler.watch_gpu(environment.device_uuid())

@@ -75,6 +75,15 @@ def test_of_a_step_whose_lines_ran_out_everything_counts(monkeypatch: pytest.Mon
     assert not process.bounds.are_exceeded(has_ended=False)
 
 
+def test_lines_that_ran_out_in_the_located_step_say_nothing_of_the_measured_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(MANY, is_first=False)
+    process.held_mb, process.now = 300 + 49, process.now + 10
+    assert not process.bounds.are_exceeded(has_ended=True)
+
+
 @pytest.mark.parametrize(
     ("events", "are_large", "most_mb"), [(60_000, False, 526), (60_000, True, 326), (0, True, 308)]
 )

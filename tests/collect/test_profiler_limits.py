@@ -23,6 +23,12 @@ def spend_lines_of(recording: profile, count: int) -> None:
     tracer.max_lines = tracer._lines_left = count
 
 
+def hold(monkeypatch: pytest.MonkeyPatch, events: int) -> None:
+    """Have the located step hold so many events."""
+    told = property(lambda _: events, lambda _tape, _counted: None)
+    monkeypatch.setattr(Tape, "located_events", told, raising=False)
+
+
 def is_off() -> bool:
     return not torch.autograd._profiler_enabled()
 
@@ -125,8 +131,10 @@ def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_p
 def test_a_full_opening_foretells_large_steps_of_which_fewer_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They are, until the located one tells how large they are: of three planned there is one."""
+    hold(monkeypatch, 200)
     monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 300)
-    with profile(tmp_path, wait=0, warmup=1, active=50) as recording:
+    with profile(tmp_path, wait=0, warmup=3, active=50) as recording:
         for _ in range(100):
             torch.rand(8) * 2
         recording.step()
@@ -149,7 +157,7 @@ def test_after_a_located_step_that_takes_all_that_may_be_recorded_none_is_measur
 def test_so_many_steps_are_measured_as_the_located_one_says_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Tape, "located_events", property(lambda _: 100, lambda _tape, _events: None), raising=False)
+    hold(monkeypatch, 100)
     monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 299)
     with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
         train(12, recording)
