@@ -31,8 +31,8 @@ _SHARE = 15
 _EVENT_BYTES = 460
 _LEAST_BYTES = 8 << 20
 """What a process gains now and then for other reasons; 18,000 to 30,000 events are half a second's work."""
-_MANY_MODULES = 100
-"""The first optimizer that a program makes has PyTorch import 800, which take 80 MB."""
+_MANY_MODULES = 20
+"""The first optimizer that a program makes has PyTorch import 800, which take 80 MB: so many take 2."""
 _NEVER = float("inf")
 
 
@@ -47,8 +47,8 @@ class Bounds:
     def begin(self, events: int, are_large: bool = False, events_per_s: float = 0.0, is_first: bool = True) -> None:
         """A recording begins that may hold so many ``events``; the steps ``are_large`` where the first did not even fit
         into the opening: a million small operators took 299 MB, and then 26 s and 3.6 GB to stop. What comes in the
-        place of an earlier recording, which held ``events_per_s``, has twice as long as these would take. Only in the first
-        do lines run out."""
+        place of an earlier recording, which held ``events_per_s``, has twice as long as these would take. Lines run out
+        in the first alone."""
         now = time.monotonic()
         foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
         self._begun, self._events = now, events
