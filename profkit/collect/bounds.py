@@ -53,7 +53,7 @@ class Bounds:
         foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
         self._begun, self._events = now, events
         self._deadline = now + min(2 * self._limit_s, foreseen_s)
-        if are_large:
+        if is_first:
             give_memory_back()
         held = self._begun_bytes = self._measure()
         self._last_look, self._last_held, self._tensors, self._are_large = now, held, 0, are_large

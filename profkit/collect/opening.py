@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from profkit.collect.allowance import Allowance
-from profkit.collect.bounds import Imports, bytes_of
+from profkit.collect.bounds import Imports, bytes_of, give_memory_back
 from profkit.collect.lines import LineTracer
 from profkit.collect.marks import free_cycles
 from profkit.collect.tape import Tape
@@ -137,6 +137,7 @@ class Opening:
         self._again_at.pop(0)
         if self._tape.running is None and self._allowance.events_left >= _MANY_EVENTS:
             self._end = time.monotonic() + min(self._limit_s, _AGAIN_S)
+            give_memory_back()  # in what the last stop left a million events found room, unseen
             self._begin_part()
             self._is_on = True
 
