@@ -8,6 +8,7 @@ events can be recorded are the program's own tensors, as those of an evaluation 
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,10 +28,12 @@ _BYTES_PER_S = 220e6
 it counts; tensors in new pages came at 500 to 1300."""
 _SHARE = 15
 """Stopping takes up to so many times the bytes of the recording, of the memory that is free."""
+_EVENT_BYTES = 460
+_LEAST_BYTES = 8 << 20
+"""What a process gains now and then for other reasons; 18,000 to 30,000 events are half a second's work."""
+_MANY_MODULES = 20
+"""The first optimizer that a program makes has PyTorch import 800, which take 80 MB: so many take 2."""
 _NEVER = float("inf")
-_GRACE_S = 1.0
-_USUAL_STEPS = 2
-"""A step with line marks takes longer than usual: this many times, and the grace."""
 
 
 class Bounds:
@@ -41,33 +44,49 @@ class Bounds:
         self._full_bytes = self._most_bytes = _NEVER
         self.end()
 
-    def begin(self, usual_step_ns: int, are_large: bool = False) -> None:
-        """A recording begins; the program's steps took ``usual_step_ns`` before, 0 where that is not known, and
-        ``are_large`` where the first did not even fit into the opening: a million small operators took 299 MB, and then
-        26 s and 3.6 GB to stop."""
+    def begin(self, events: int, are_large: bool = False, events_per_s: float = 0.0, is_first: bool = True) -> None:
+        """A recording begins that may hold so many ``events``; the steps ``are_large`` where the first did not even fit
+        into the opening: a million small operators took 299 MB, and then 26 s and 3.6 GB to stop. What comes in the
+        place of an earlier recording, which held ``events_per_s``, has twice as long as these would take. Lines run out
+        in the first alone."""
         now = time.monotonic()
-        self._deadline = now + 2 * self._limit_s
-        self._patience = now + _USUAL_STEPS * usual_step_ns / 1e9 + _GRACE_S
-        if are_large:
+        foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
+        self._begun, self._events = now, events
+        self._deadline = now + min(2 * self._limit_s, foreseen_s)
+        if is_first:
             give_memory_back()
-        held = self._measure()
+        held = self._begun_bytes = self._measure()
         self._last_look, self._last_held, self._tensors, self._are_large = now, held, 0, are_large
-        self._full_bytes = held + GROWTH_BYTES
-        most = min(GROWTH_BYTES if are_large else _MOST_BYTES, psutil.virtual_memory().available // _SHARE)
+        self._imports = Imports()
+        self._full_bytes = held + min(GROWTH_BYTES, bytes_of(events)) if is_first else _NEVER
+        most = GROWTH_BYTES if are_large else _MOST_BYTES
+        most = min(most, bytes_of(events), psutil.virtual_memory().available // _SHARE)
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most
+
+    @property
+    def pace(self) -> tuple[int, float]:
+        """What a recording that is exceeded held at least, and how long it took for that."""
+        return self._events, time.monotonic() - self._begun
 
     def end(self) -> None:
         """Nothing is recorded any more."""
-        self._deadline = self._patience = self._full_bytes = self._most_bytes = _NEVER
+        self._begun, self._events, self._begun_bytes, self._imports = 0.0, 0, 0, Imports()
+        self._deadline = self._full_bytes = self._most_bytes = _NEVER
         self._last_look, self._last_held, self._tensors, self._are_large = 0.0, 0, 0, False
 
     def are_exceeded(self, has_ended: bool) -> bool:
-        """``has_ended`` says that the line marks of the step reached their own limit, so that it is no usual one."""
+        """``has_ended`` says that the line marks of the step reached their own limit: so many lines leave so many
+        events that what the process gains is taken for these."""
         now = time.monotonic()
         if now > self._deadline:
             return True
         held = self._held_by_events(now) if self._most_bytes < _NEVER else 0
-        return held > self._most_bytes or (has_ended and now > self._patience and held > self._full_bytes)
+        is_large = held > self._most_bytes or (has_ended and held > self._full_bytes)
+        if is_large and self._imports.are_many:
+            self._imports, self._begun_bytes, more = Imports(), held, held - self._begun_bytes
+            self._full_bytes, self._most_bytes = self._full_bytes + more, self._most_bytes + more
+            return False
+        return is_large
 
     def _held_by_events(self, now: float) -> int:
         """What the process holds, without what it gained since the beginning in too short a time; all of it where the
@@ -80,6 +99,22 @@ class Bounds:
         self._tensors += max(0, at_once) + max(-self._tensors, min(0, gained))
         self._last_look, self._last_held = now, held
         return held - self._tensors
+
+
+class Imports:
+    """The modules that are imported from here on. What they take is no recording's; there are only so many."""
+
+    def __init__(self) -> None:
+        self._before = len(sys.modules)
+
+    @property
+    def are_many(self) -> bool:
+        return len(sys.modules) > self._before + _MANY_MODULES
+
+
+def bytes_of(events: int) -> int:
+    """By which a process grows at most that records so many."""
+    return max(_LEAST_BYTES, events * _EVENT_BYTES)
 
 
 def give_memory_back() -> None:

@@ -70,9 +70,11 @@ class Cycle:
 class CycleWatch:
     """``plan`` is what was recorded so far, ``found`` is the cycle of the steps, once it is known, unless steps were
     recorded anew so often that they stand whatever comes. ``events`` are those of one recorded step. Nothing is timed
-    for longer where another recording ``is_awaited``."""
+    for longer where another recording ``is_awaited``. No more than ``most_events`` are recorded."""
 
-    def __init__(self, plan: Plan, schedule: Schedule, events: Callable[[], int], most_events: int) -> None:
+    def __init__(
+        self, plan: Plan, schedule: Schedule, events: Callable[[], int], most_events: Callable[[], int]
+    ) -> None:
         self.plan = plan
         self.found: Cycle | None = None
         self.is_awaited: Callable[[], bool] = lambda: False
@@ -128,7 +130,7 @@ class CycleWatch:
 
     def _fits(self, cycle_ns: int, every: int) -> bool:
         cycles = MEASURED + 1
-        return cycle_ns * cycles <= self.plan.limit_s * 1e9 and self._events() * every * cycles <= self._most_events
+        return cycle_ns * cycles <= self.plan.limit_s * 1e9 and self._events() * every * cycles <= self._most_events()
 
     def _may_go_on(self) -> bool:
         is_cheap = self._usual_ns >= _LEAST_STEP_NS and not self.is_awaited()

@@ -15,11 +15,15 @@ import sys
 import time
 from collections.abc import Callable
 
-from profkit.collect.bounds import GROWTH_BYTES
+from profkit.collect.allowance import Allowance
+from profkit.collect.bounds import Imports, bytes_of, give_memory_back
 from profkit.collect.lines import LineTracer
 from profkit.collect.marks import free_cycles
 from profkit.collect.tape import Tape
 
+GROWTH_BYTES = 16 << 20
+"""By which the process may grow in one part: 36,000 to 64,000 events. A program whose steps turn out later needs none
+of these, and more would leave too little for its steps."""
 _LINES = 10_000
 """Lines marked at first; a line of arithmetic leaves a dozen events, a line without PyTorch none."""
 _AGAIN = (2.0, 4.0, 8.0)
@@ -27,7 +31,7 @@ _AGAIN = (2.0, 4.0, 8.0)
 costs a second or two in which every line is marked."""
 _LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
 """No sooner after the opening, and no longer."""
-_MANY_EVENTS = 50_000
+_MANY_EVENTS = 18_000
 """Half of what it takes to make the process grow so much, at 460 bytes each."""
 
 
@@ -36,13 +40,21 @@ class Opening:
     ``was_full`` says that the recording ended before the first step did, and ``was_renewed`` that what is kept is of a
     later time."""
 
-    def __init__(self, tape: Tape, tracer: LineTracer, limit_s: float, measure_rss_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        tracer: LineTracer,
+        limit_s: float,
+        measure_rss_bytes: Callable[[], int],
+        allowance: Allowance | None = None,
+    ) -> None:
         self.events = 0
         self.was_full = self.was_renewed = False
         self._tape, self._tracer, self._limit_s, self._measure = tape, tracer, limit_s, measure_rss_bytes
+        self._allowance = allowance or Allowance()
         self._is_on = False
         self._begun = self._end = 0.0
-        self._full_bytes = 0
+        self._full_bytes, self._imports = 0, Imports()
         self._again_at: list[float] = []
 
     def begin(self) -> None:
@@ -63,7 +75,7 @@ class Opening:
         """Whether the opening must be looked at; called on another thread."""
         if not self._is_on:
             return bool(self._again_at) and time.monotonic() > self._again_at[0]
-        return self._is_over or self._tracer.has_ended or self._measure() > self._full_bytes
+        return self._is_over or self._tracer.has_ended or self._has_grown
 
     def look_at(self) -> bool:
         """Locate lines for longer, or be done, which is said, or begin again. A call at no time for it does nothing.
@@ -76,7 +88,7 @@ class Opening:
                 self._begin_again()
             return self.was_full
         self._tracer.stop(sys._getframe())
-        if self._is_over or self._measure() > self._full_bytes:
+        if self._is_over or self._has_grown:
             self._finish()
         else:
             self._tracer.notes.clear()
@@ -94,8 +106,8 @@ class Opening:
         if self._is_on and self._tape.cut_operators_off:
             self._finish()
         elif self._is_on:
-            self._full_bytes = self._measure() + GROWTH_BYTES
             self._tape.start(cuda)
+            self._may_grow_from_here()
             self._tracer.resume(sys._getframe())
 
     def record_cuda(self) -> None:
@@ -123,17 +135,32 @@ class Opening:
     def _begin_again(self) -> None:
         """Where the program is now; what is open was open before, and nobody recorded it."""
         self._again_at.pop(0)
-        if self._tape.running is None:
+        if self._tape.running is None and self._allowance.events_left >= _MANY_EVENTS:
             self._end = time.monotonic() + min(self._limit_s, _AGAIN_S)
+            give_memory_back()  # in what the last stop left a million events found room, unseen
             self._begin_part()
             self._is_on = True
 
     def _begin_part(self) -> None:
         self._tracer.notes.clear()
         self._tracer.max_lines = _LINES
-        self._full_bytes = self._measure() + GROWTH_BYTES
         self._tape.start()
+        self._may_grow_from_here()
         self._tracer.start(sys._getframe())
+
+    def _may_grow_from_here(self) -> None:
+        self._imports = Imports()
+        self._full_bytes = self._measure() + min(GROWTH_BYTES, bytes_of(self._allowance.events_left))
+
+    @property
+    def _has_grown(self) -> bool:
+        """By its events or the program's tensors: what modules take that are imported meanwhile does not count."""
+        if self._measure() <= self._full_bytes:
+            return False
+        if self._imports.are_many:
+            self._may_grow_from_here()
+            return False
+        return True
 
     @property
     def was_filled_by_events(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
+from profkit.collect.allowance import Allowance
 from profkit.collect.forking import Forking, follow_forks
 from profkit.collect.guard import Guard, describe, say, uncompiled
 from profkit.collect.plan import EXPLICIT, Plan
@@ -89,6 +90,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._directories: list[Path] = []
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
+        self._allowance = Allowance()
         self._requests = WindowRequests(self._guard, lambda: not self.is_over, self._begin_window)
         self._second = SecondRecording(self._guard, lambda: not self.is_over, self._begin_anew)
         self._stopper = Stopper()
@@ -205,7 +207,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             create_directory(directory)
             self._directories.append(directory)
         for_it = directory, plan, self._subject, self._guard, self._on_progress, self._when_over, replaces
-        self._recorder = recorder = Recorder(*for_it)
+        self._recorder = recorder = Recorder(*for_it, self._allowance)
         recorder.cycles.is_awaited, recorder.thread.wake = lambda: self._requests.is_wanted, self._requests.wake
         self._termination.install()
         return recorder
@@ -232,6 +234,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             recorder.finish()
         window = len(self._directories) + 1
         directory = window_directory(self._directory, window)
+        self._allowance = Allowance()  # who asks for a window pays for it
         recorder = self._make_recorder(directory, self._plan.for_window(window, signal))
         note_window(self._directory, directory)
         recorder.start()

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 
 from profkit.collect import environment
+from profkit.collect.allowance import Allowance
 from profkit.collect.archive import Archive
 from profkit.collect.bounds import MAX_EVENTS, Bounds
 from profkit.collect.children import ProcessorTime
@@ -52,7 +53,8 @@ class Recorder:
     """`start`, then `step` for each step that the program ends itself, then `finish`: all on one thread.
 
     ``over`` says that nothing is left to do but to `finish`, and ``on_over`` is called then; ``notes`` say what went
-    wrong. ``replaces`` is the trace of an earlier recording, which stands until enough of this one was measured.
+    wrong. ``replaces`` is the trace of an earlier recording, which stands until enough of this one was measured; both
+    live on one ``allowance``.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Recorder:
         on_progress: Progress | None = None,
         on_over: Callable[[], None] = lambda: None,
         replaces: Path | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self.over = self._busy = False
         self._plan, self._on_progress, self._on_over = plan, on_progress, on_over
@@ -74,17 +77,18 @@ class Recorder:
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
         self._looks = Looks(self._census, self._schedule, self._files, plan)
-        self._tape = Tape(directory, lambda: guard(self._yield_to_program))
+        self._allowance = allowance = allowance or Allowance()
+        self._tape = Tape(directory, lambda: guard(self._yield_to_program), allowance)
         workers, sites = WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard)
         self.signals = StepSignals(self, guard, workers, sites, FeedingWatch(lambda: self._tape.running is None))
         self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.opening)
-        self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes)
+        self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes, allowance)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
         self._archive = Archive(self._files, *parts)
         self._archive.replaces, self.notes = replaces, self._archive.notes
         self._gradients = GradientWatch()
-        self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, MAX_EVENTS)
+        self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, self._events_left)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
         self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape)
         self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self._leave_thread))
@@ -220,7 +224,7 @@ class Recorder:
         if ended is Phase.OPENING:
             self._opening.close()
             self._tracer.notes.clear()
-            self._schedule.limit_recorded(MAX_EVENTS // max(self._opening.events, 1))
+            self._schedule.limit_recorded(self._events_left() // max(self._opening.events, 1))
         else:
             self._tape.drop()
             self._census.forget()
@@ -244,9 +248,15 @@ class Recorder:
         """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
         self._bounds.end()
         self._tape.keep_located(self._gradients.read)
+        self._allowance.note_pace(self._tape.located_events, self._schedule.recorded_s)
+        more = self._events_left() // max(self._tape.located_events, 1)
+        self._schedule.limit_recorded(self._schedule.recorded + more)
         following = self._schedule.let_settle(max(int(self._tape.cut_operators_off), self.signals.batches_ahead))
-        if following.recorded:
+        if not self._schedule.is_settling:
             self._end_watch()
+            if not following.recorded:  # no measured step can be afforded
+                self._tape.drop_opening()
+                self._keep()
         return following
 
     def _end_watch(self) -> None:
@@ -261,11 +271,18 @@ class Recorder:
             self.signals.forget_uses()
             self._gradients.begin()
             self.signals.watch_optimizers(self._gradients.look)
-        self._bounds.begin(max(self._schedule.reference_step_ns, default=0), self._opening.was_filled_by_events)
+        is_unknown = self._tape.located is None
+        is_in_place = is_unknown and self._archive.replaces is not None
+        per_s = self._allowance.events_per_s if is_in_place else 0.0
+        are_large = is_unknown and self._opening.was_filled_by_events
+        self._bounds.begin(self._events_left(), are_large, per_s, is_first=is_unknown)
         recording = self._tape.start()
         if recording.cuda:
             self._sampler.watch_gpu(environment.device_uuid())
         return recording
+
+    def _events_left(self) -> int:
+        return min(MAX_EVENTS, self._allowance.events_left)
 
     def _keep(self, unfinished_step: int | None = None) -> None:
         self._bounds.end()
@@ -314,6 +331,7 @@ class Recorder:
             if self._opening.look_at():
                 self.signals.listen_to_forwards()
         elif self._bounds.are_exceeded(self._tracer.has_ended):
+            self._allowance.note_pace(*self._bounds.pace)
             self.notes.append("a step was so long that the recording was ended in the middle of it")
             self._tape.drop_opening()
             self._end()

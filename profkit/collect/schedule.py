@@ -85,6 +85,11 @@ class Schedule:
         return self._located + self._active
 
     @property
+    def recorded_s(self) -> float:
+        """How long they took."""
+        return self._recorded_ns / 1e9
+
+    @property
     def measured(self) -> int:
         """Complete steps of the recording so far that carry no line marks."""
         return self._active
@@ -92,7 +97,8 @@ class Schedule:
     @property
     def has_enough(self) -> bool:
         """Whether so much was measured that an earlier recording may go: growth is told from all cycles only."""
-        return self._active >= (1 if self._plan.every == 1 else self._plan.active)
+        wanted = 1 if self._plan.every == 1 else min(self._plan.active, self._most - self._located)
+        return self._active >= max(1, wanted)
 
     @property
     def is_settling(self) -> bool:
@@ -141,7 +147,7 @@ class Schedule:
         return min(self.step, planned), planned
 
     def limit_recorded(self, steps: int) -> None:
-        """Record no more than that many steps, if one of each kind could be."""
+        """Record no more than that many steps, the located ones among them, but one."""
         self._most = steps
 
     def await_device(self) -> None:
@@ -280,9 +286,10 @@ class Schedule:
             return Phase.REFERENCE
         if self._located < plan.warmup and not (self._located and (self._took_long or self._located + 1 >= self._most)):
             return Phase.LOCATED
-        if self._located and self._settled < self._between:
+        is_enough = (self._active and self._took_long) or (self.recorded and self.recorded >= self._most)
+        if not is_enough and self._located and self._settled < self._between:
             return Phase.REFERENCE
-        if self._active < plan.active and not (self._active and (self._took_long or self.recorded >= self._most)):
+        if self._active < plan.active and not is_enough:
             return Phase.ACTIVE
         return Phase.AFTER if self._after < plan.after else Phase.DONE
 

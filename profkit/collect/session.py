@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -22,6 +24,9 @@ from profkit.marks import PAUSE_MARK, STEP_MARK
 
 _OWN = "profkit."
 _STOP = f"{PAUSE_MARK}.stop"
+_INDUCTOR = "_inductor"
+_THREADS = "profkit-"
+"""How the names of profkit's own threads begin."""
 
 
 class Recording:
@@ -49,7 +54,7 @@ class Recording:
     def start(self) -> None:
         let_forked_children_exit()
         self._allocator.begin()
-        with quiet_log(), detachable() if self.cuda else nullcontext():
+        with quiet_log(), without_inductor(), detachable() if self.cuda else nullcontext():
             self._profiler.start()
         # Versions 2.10 to 2.12 warn each program that a profiler keeps no events of earlier cycles, unless it is told
         # to (PyTorch 180387). Nothing but the start may see that: the stop would spend 40 us on each event.
@@ -103,6 +108,27 @@ class Recording:
         """Write the trace as plain JSON, and let go of what was recorded, which is much memory."""
         self._profiler.export_chrome_trace(str(path))
         self._profiler.profiler = None
+
+
+@contextmanager
+def without_inductor() -> Iterator[None]:
+    """Where nothing has imported ``torch._inductor`` yet, nothing does meanwhile because it asks whether there is one.
+
+    ``torch.profiler`` does, to look up a setting that a program can only have changed by importing it: 800 modules,
+    80 MB and a second or two, in a program that would otherwise do without. The set of what is imported when asked for
+    is private; another thread of the program might ask at the same time, so with several all is left as it is.
+    """
+    lazy = getattr(torch, "_lazy_modules", None)
+    threads = [thread for thread in threading.enumerate() if not thread.name.startswith(_THREADS)]
+    is_free = isinstance(lazy, set) and _INDUCTOR in lazy and f"torch.{_INDUCTOR}" not in sys.modules
+    if lazy is None or not is_free or len(threads) > 1:
+        yield
+        return
+    lazy.discard(_INDUCTOR)
+    try:
+        yield
+    finally:
+        lazy.add(_INDUCTOR)
 
 
 @contextmanager

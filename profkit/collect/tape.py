@@ -9,6 +9,7 @@ from typing import IO
 
 import torch
 
+from profkit.collect.allowance import Allowance
 from profkit.collect.exporting import export, write_plain
 from profkit.collect.marks import CollectorMarks, SaveMarks
 from profkit.collect.ranges import OpenRanges
@@ -26,13 +27,15 @@ class Tape:
     begins (see `profkit.collect.ranges`).
     """
 
-    def __init__(self, directory: Path, yield_to_program: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance | None = None
+    ) -> None:
         self.opening: IO[bytes] | None = None
         self.located: IO[bytes] | None = None
         self.running: Recording | None = None
         self.cut_operators_off = False
         self.located_events = self._opening_events = 0
-        self._directory = directory
+        self._directory, self._allowance = directory, allowance or Allowance()
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
         self._saves = SaveMarks()
@@ -77,20 +80,22 @@ class Tape:
 
     def drop(self) -> int:
         """Stop what runs; the number of events in it."""
-        stopped = self.stop()
-        return 0 if stopped is None else self._look_through(stopped)
+        with self._allowance.spending():
+            stopped = self.stop()
+            return 0 if stopped is None else self._look_through(stopped)
 
     def keep_opening(self) -> int:
         """Stop what runs and keep it as the opening, unless one is kept that holds far more; the number of events."""
-        stopped = self.stop()
-        if stopped is None:
-            return 0
-        events = self._look_through(stopped)
-        if self.opening is None or events >= _ABOUT_AS_MUCH * self._opening_events:
-            written = write_plain(stopped, self._directory)
-            self.drop_opening()
-            self.opening, self._opening_events = written, events
-        return events
+        with self._allowance.spending():
+            stopped = self.stop()
+            if stopped is None:
+                return 0
+            events = self._look_through(stopped)
+            if self.opening is None or events >= _ABOUT_AS_MUCH * self._opening_events:
+                written = write_plain(stopped, self._directory)
+                self.drop_opening()
+                self.opening, self._opening_events = written, events
+            return events
 
     def drop_opening(self) -> None:
         """What was recorded first is no longer needed."""
@@ -101,15 +106,17 @@ class Tape:
     def keep_located(self, read: Callable[[Recording, int], None] = lambda *_: None) -> None:
         """Stop what runs and keep it, to be exported with the measured steps. Before that ``read`` is given it, with
         the number of its events."""
-        stopped = self.stop()
-        if stopped is not None:
-            self.located_events = self._look_through(stopped)
-            read(stopped, self.located_events)
-            self.located = write_plain(stopped, self._directory)
+        with self._allowance.spending():
+            stopped = self.stop()
+            if stopped is not None:
+                self.located_events = self._look_through(stopped)
+                read(stopped, self.located_events)
+                self.located = write_plain(stopped, self._directory)
 
     def _look_through(self, stopped: Recording) -> int:
         events, cut_off = stopped.count_events()
         self.cut_operators_off = cut_off > 0
+        self._allowance.count(events)
         return events
 
     def disown(self) -> None:
@@ -136,16 +143,17 @@ class Tape:
 
     def export(self, unfinished_step: int | None = None) -> str | None:
         """Write the opening, where it is still kept, else the steps; None where there is neither."""
-        running = self.stop()
-        last = None if running is None or self.opening else write_plain(running, self._directory)
-        steps = [trace for trace in (self.located, last) if trace is not None]
-        chosen = [self.opening] if self.opening else steps
-        try:
-            return export(chosen, self._directory, unfinished_step) if chosen else None
-        finally:
-            self._let_go_of_files()
-            if last is not None:
-                last.close()
+        with self._allowance.spending():
+            running = self.stop()
+            last = None if running is None or self.opening else write_plain(running, self._directory)
+            steps = [trace for trace in (self.located, last) if trace is not None]
+            chosen = [self.opening] if self.opening else steps
+            try:
+                return export(chosen, self._directory, unfinished_step) if chosen else None
+            finally:
+                self._let_go_of_files()
+                if last is not None:
+                    last.close()
 
     def _let_go_of_files(self) -> None:
         self.drop_opening()

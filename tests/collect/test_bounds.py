@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,8 @@ from profkit.collect import bounds
 from profkit.collect.bounds import Bounds
 
 MB = 1 << 20
+MANY = 10**7
+"""Events: so many that only the other bounds count."""
 
 
 class Process:
@@ -30,25 +33,25 @@ class Process:
 
 def test_a_recording_may_hold_so_much_beyond_the_most_that_the_program_held(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(0)
+    process.bounds.begin(MANY)
     assert [process.is_full_at(mb) for mb in (300, 500 + 256, 500 + 257)] == [False, False, True]
 
 
 def test_one_of_steps_that_did_not_fit_into_the_opening_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(0, are_large=True)
+    process.bounds.begin(MANY, are_large=True)
     assert [process.is_full_at(mb) for mb in (300 + 48, 300 + 49)] == [False, True]
 
 
 def test_where_little_memory_is_free_it_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch, available_mb=1500)
-    process.bounds.begin(0)
+    process.bounds.begin(MANY)
     assert [process.is_full_at(mb) for mb in (500 + 100, 500 + 101)] == [False, True]
 
 
 def test_time_ends_it_however_little_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(0)
+    process.bounds.begin(MANY)
     now = bounds.time.monotonic()
     monkeypatch.setattr(bounds.time, "monotonic", lambda: now + 61)
     assert process.is_full_at(300)
@@ -57,25 +60,55 @@ def test_time_ends_it_however_little_it_holds(monkeypatch: pytest.MonkeyPatch) -
 def test_where_nothing_is_recorded_nothing_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     assert not process.is_full_at(10**6)
-    process.bounds.begin(0)
+    process.bounds.begin(MANY)
     process.bounds.end()
     assert not process.is_full_at(10**6)
 
 
-def test_a_step_whose_lines_ran_out_is_given_time_before_its_size_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_step_whose_lines_ran_out_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(2_000_000_000)
-    process.held_mb, process.now = 300 + 49, process.now + 1
+    process.bounds.begin(MANY)
+    process.held_mb, process.now = 300 + 48, process.now + 10
     assert not process.bounds.are_exceeded(has_ended=True)
-    process.now += 6
+    process.held_mb, process.now = process.held_mb + 1, process.now + 1
     assert process.bounds.are_exceeded(has_ended=True)
     assert not process.bounds.are_exceeded(has_ended=False)
+
+
+def test_lines_that_ran_out_in_the_located_step_say_nothing_of_the_measured_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(MANY, is_first=False)
+    process.held_mb, process.now = 300 + 49, process.now + 10
+    assert not process.bounds.are_exceeded(has_ended=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "are_large", "most_mb"), [(60_000, False, 526), (60_000, True, 326), (0, True, 308)]
+)
+def test_it_may_hold_no_more_than_the_events_that_are_left_would_take(
+    monkeypatch: pytest.MonkeyPatch, events: int, are_large: bool, most_mb: int
+) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(events, are_large)
+    assert [process.is_full_at(mb) for mb in (most_mb, most_mb + 1)] == [False, True]
+
+
+def test_what_comes_in_the_place_of_a_dense_recording_has_the_time_that_its_events_foretell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(60_000, events_per_s=20_000)
+    assert [process.is_full_at(300, after_s) for after_s in (6.0, 0.1)] == [False, True]
+    process.bounds.begin(60_000)
+    assert not process.is_full_at(300, 59.0)
 
 
 def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation that keeps its graph takes 2 GB in a tenth of a second, again and again; then events follow."""
     process = Process(monkeypatch)
-    process.bounds.begin(0)
+    process.bounds.begin(MANY)
     for _ in range(5):
         assert not process.is_full_at(2300, after_s=0.1)
         assert not process.is_full_at(360, after_s=0.1)
@@ -86,13 +119,25 @@ def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monk
 
 def test_of_steps_that_did_not_fit_into_the_opening_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(0, are_large=True)
+    process.bounds.begin(MANY, are_large=True)
     assert process.is_full_at(300 + 60, after_s=0.1)
+
+
+@pytest.mark.parametrize(("modules", "is_full"), [(800, False), (0, True)])
+def test_what_modules_take_that_are_imported_meanwhile_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, modules: int, is_full: bool
+) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(60_000, are_large=True)
+    for number in range(modules):
+        monkeypatch.setitem(sys.modules, f"module_{number}", sys)
+    assert process.is_full_at(380) == is_full
+    assert [process.is_full_at(mb) for mb in (380 + 26, 380 + 27)] == [is_full, True]
 
 
 def test_memory_that_was_given_back_hides_no_events_later(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(0)
+    process.bounds.begin(MANY)
     assert not process.is_full_at(5000, after_s=0.1)
     assert not process.is_full_at(300, after_s=0.1)
     assert [process.is_full_at(mb, after_s=2.0) for mb in (500, 700, 900)] == [False, False, True]

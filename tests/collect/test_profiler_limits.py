@@ -9,6 +9,8 @@ import torch
 
 from profkit.collect import bounds, opening
 from profkit.collect.profiler import profile
+from profkit.collect.tape import Tape
+from profkit.diagnosing import diagnose_path
 from profkit.run import load_callsites, load_run
 from tests.collect.reading import marks_around, read_events, steps_of
 from tests.collect.training import compute_until, train
@@ -19,6 +21,12 @@ def spend_lines_of(recording: profile, count: int) -> None:
     assert recording._recorder is not None
     tracer = recording._recorder._tracer
     tracer.max_lines = tracer._lines_left = count
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, events: int) -> None:
+    """Have the located step hold so many events."""
+    told = property(lambda _: events, lambda _tape, _counted: None)
+    monkeypatch.setattr(Tape, "located_events", told, raising=False)
 
 
 def is_off() -> bool:
@@ -100,7 +108,6 @@ def test_a_located_step_of_too_many_lines_is_cut_off_once_it_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "GROWTH_BYTES", -1)
-    monkeypatch.setattr(bounds, "_GRACE_S", 0.0)
     with profile(tmp_path, wait=0) as recording:
         spend_lines_of(recording, 1000)
         recording.step()
@@ -124,14 +131,37 @@ def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_p
 def test_a_full_opening_foretells_large_steps_of_which_fewer_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They are, until the located one tells how large they are: of three planned there is one."""
+    hold(monkeypatch, 200)
     monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 300)
-    with profile(tmp_path, wait=0, warmup=1, active=50) as recording:
+    with profile(tmp_path, wait=0, warmup=3, active=50) as recording:
         for _ in range(100):
             torch.rand(8) * 2
         recording.step()
         train(8, recording)
     assert sorted(steps_of(read_events(tmp_path))) == [0, 1]
+    assert "fewer steps were recorded than planned, because they are long" in load_run(tmp_path).notes
+
+
+def test_after_a_located_step_that_takes_all_that_may_be_recorded_none_is_measured_but_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 0)
+    with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
+        train(12, recording)
+    assert sorted(steps_of(read_events(tmp_path))) == [0]
     assert load_run(tmp_path).notes == ("fewer steps were recorded than planned, because they are long",)
+    assert diagnose_path(tmp_path).timing.steps == 1
+
+
+def test_so_many_steps_are_measured_as_the_located_one_says_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(monkeypatch, 100)
+    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 299)
+    with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
+        train(12, recording)
+    assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
 def test_long_steps_are_fewer_and_that_is_noted(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ import resource
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from profkit.collect import session
 from profkit.collect.session import (
     ProfilerWatch,
     Recording,
@@ -43,6 +45,20 @@ def record_steps(count: int, finish_last: bool = True, shapes: bool = True) -> R
             recording.end_step()
     recording.stop()
     return recording
+
+
+@pytest.mark.parametrize(("others", "is_hidden"), [((), True), (("profkit-sampler",), True), (("loader",), False)])
+def test_a_recording_imports_no_compiler_and_no_other_thread_of_the_program_can_tell(
+    monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...], is_hidden: bool
+) -> None:
+    """To see whether there is one, ``torch.profiler`` would import 800 modules."""
+    monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
+    monkeypatch.setattr(torch, "_lazy_modules", {"_inductor", "_export"})
+    threads = [SimpleNamespace(name=name) for name in ("MainThread", *others)]
+    monkeypatch.setattr(session.threading, "enumerate", lambda: threads)
+    with session.without_inductor():
+        assert ("_inductor" not in torch._lazy_modules) == is_hidden
+    assert torch._lazy_modules == {"_inductor", "_export"}
 
 
 def test_the_trace_is_the_only_file_left_and_has_the_name_that_tensorboard_looks_for(tmp_path: Path) -> None:
