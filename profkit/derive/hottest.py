@@ -37,8 +37,9 @@ def hottest_lines(facts: Facts) -> tuple[Hot, ...]:
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == steps.main_lane))
     own_ns = _own_ns(facts, marks, spent.covered_within(events.start_ns[marks], facts.tree.end_ns[marks]))
     known = events.site[marks] >= 0
-    by_site = np.bincount(events.site[marks][known], own_ns[known], len(facts.callsites))
-    return tuple(Hot(fraction, site=site) for site, fraction in _largest(by_site / max(spent.total_ns, 1)))
+    sites, inverse = np.unique(events.site[marks][known], return_inverse=True)  # numbers from a file may be any
+    by_site = np.bincount(inverse, own_ns[known], len(sites)) / max(spent.total_ns, 1)
+    return tuple(Hot(fraction, site=int(sites[at])) for at, fraction in _largest(by_site))
 
 
 def hottest_operators(facts: Facts) -> tuple[Hot, ...]:

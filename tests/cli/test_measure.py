@@ -36,7 +36,11 @@ def test_only_with_the_option_a_finding_is_measured(tmp_path: Path) -> None:
     (modelled,) = diagnosis(directory)["findings"]
     assert "measured_factor" not in modelled["evidence"]
     assert modelled["saving"]["fraction"] == 0.3
-    (measured,) = diagnosis(directory, "--measure")["findings"]
+    found = diagnosis(directory, "--measure")
+    (measured,) = found["findings"]
+    if any("other programs had the processor" in note for note in found["health"]):  # as other tests may
+        assert measured == modelled
+        return
     factor = measured["evidence"]["measured_factor"]
     assert abs(measured["saving"]["fraction"] - max(0.0, 0.6 * (1 - factor))) < 1e-3
     assert json.loads((directory / "diagnosis.json").read_text())["findings"] == [measured]

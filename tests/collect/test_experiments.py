@@ -31,7 +31,10 @@ ALL = {
 
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("kind", ALL)
-def test_every_kind_gives_a_factor_between_its_bounds(kind: str, backward: bool) -> None:
+def test_every_kind_gives_a_factor_between_its_bounds(
+    kind: str, backward: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiments, "count_crowded_ns", lambda: None)  # other tests run beside this one
     found = run(replace(ALL[kind], backward=backward), "cpu", budget_s=0.02)
     assert 0 < found.low <= found.factor <= found.high
     assert found.factor == pytest.approx(found.second_ns / found.first_ns, rel=0.01)
