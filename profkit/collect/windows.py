@@ -19,7 +19,7 @@ from types import FrameType
 
 from torch.optim import optimizer
 
-from profkit.collect.frames import walk_up
+from profkit.collect.frames import forget_locals, walk_up
 from profkit.collect.guard import Guard
 from profkit.collect.interrupts import MainThreadCall
 from profkit.collect.plan import EXPLICIT
@@ -94,7 +94,7 @@ class WindowRequests:
     def _listen(self) -> None:
         if not self.is_wanted or self._is_listening or self._is_busy():
             return
-        if _optimizer_steps(sys._getframe()):  # a hook must not be added while the hooks are being called
+        if _calls_hooks(sys._getframe()):  # none must be added meanwhile
             self._call.request()
             return
         self._is_listening = True
@@ -173,5 +173,15 @@ def _is_free() -> bool:
     return True
 
 
-def _optimizer_steps(frame: FrameType | None) -> bool:
-    return any(caller.f_code.co_filename == optimizer.__file__ for caller in walk_up(frame))
+def _calls_hooks(frame: FrameType | None) -> bool:
+    """Whether an optimizer calls its hooks: whatever runs inside its own code but for the step itself, as that may call
+    a closure which trains for minutes. To ask again and again until it is over would slow it down several times."""
+    callee = None
+    for caller in walk_up(frame):
+        if caller.f_code.co_filename == optimizer.__file__:
+            step = caller.f_locals.get("func")  # what PyTorch calls the step that it wraps
+            forget_locals(caller)
+            if callee is None or callee is not getattr(step, "__code__", None):
+                return True
+        callee = caller.f_code
+    return False

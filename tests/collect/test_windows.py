@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from profkit.collect.launch import _catches
 from profkit.collect.plan import Plan
 from profkit.collect.profiler import profile
-from profkit.collect.windows import WindowRequests, window_directory
+from profkit.collect.windows import WindowRequests, _calls_hooks, window_directory
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked
@@ -131,6 +131,26 @@ def test_a_window_that_is_asked_for_inside_the_optimizer_waits_until_it_is_left(
         training.run(2)
     assert len(recording.directories) == 2
     assert not optimizers._global_optimizer_post_hooks
+
+
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SGD])
+def test_a_closure_that_the_optimizer_runs_is_none_of_its_hooks(kind: type[torch.optim.Optimizer]) -> None:
+    """It may train for minutes, in which a window would be asked for again and again."""
+    model, seen = nn.Linear(8, 1), dict[str, bool]()
+    optimizer = kind(model.parameters(), lr=0.1)
+
+    def closure() -> torch.Tensor:
+        seen["closure"] = _calls_hooks(sys._getframe())
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 8)).sum()
+        loss.backward()
+        return loss
+
+    optimizer.register_step_pre_hook(lambda *_: seen.update(before=_calls_hooks(sys._getframe())))
+    optimizer.register_step_post_hook(lambda *_: seen.update(after=_calls_hooks(sys._getframe())))
+    optimizer.step(closure)
+    assert seen == {"before": True, "closure": False, "after": True}
+    assert not _calls_hooks(sys._getframe())
 
 
 def test_a_window_that_never_saw_a_step_leaves_nothing(tmp_path: Path) -> None:
