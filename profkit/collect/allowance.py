@@ -56,7 +56,7 @@ class Allowance:
         self._events += events
 
     def note_pace(self, events: int, took_s: float) -> None:
-        """A recorded step held so many events, or more, and took so long; ``events_per_s`` is of the densest."""
+        """A recording held so many events, or more, and ran so long; ``events_per_s`` is of the densest."""
         if events >= _FEW and took_s > 0:
             self.events_per_s = max(self.events_per_s, events / took_s)
 

@@ -248,7 +248,6 @@ class Recorder:
         """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
         self._bounds.end()
         self._tape.keep_located(self._gradients.read)
-        self._allowance.note_pace(self._tape.located_events, self._schedule.recorded_s)
         more = self._events_left() // max(self._tape.located_events, 1)
         self._schedule.limit_recorded(self._schedule.recorded + more)
         following = self._schedule.let_settle(max(int(self._tape.cut_operators_off), self.signals.batches_ahead))

@@ -85,11 +85,6 @@ class Schedule:
         return self._located + self._active
 
     @property
-    def recorded_s(self) -> float:
-        """How long they took."""
-        return self._recorded_ns / 1e9
-
-    @property
     def measured(self) -> int:
         """Complete steps of the recording so far that carry no line marks."""
         return self._active

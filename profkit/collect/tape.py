@@ -3,6 +3,7 @@ the measured ones."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -35,6 +36,7 @@ class Tape:
         self.running: Recording | None = None
         self.cut_operators_off = False
         self.located_events = self._opening_events = 0
+        self._begun = self._ran_s = 0.0
         self._directory, self._allowance = directory, allowance or Allowance()
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
@@ -61,7 +63,7 @@ class Tape:
         recording = Recording(cuda_is_used() if cuda is None else cuda, shapes=self.located is None)
         with self._watch:
             recording.start()
-        self.running = recording
+        self.running, self._begun = recording, time.monotonic()
         self._ranges.install()
         self._collections.install()
         self._saves.install()
@@ -73,6 +75,7 @@ class Tape:
         self._saves.remove()
         running, self.running = self.running, None
         if running is not None:
+            self._ran_s = time.monotonic() - self._begun
             running.end_step()
             self._ranges.close_off()
             running.stop()
@@ -117,6 +120,7 @@ class Tape:
         events, cut_off = stopped.count_events()
         self.cut_operators_off = cut_off > 0
         self._allowance.count(events)
+        self._allowance.note_pace(events, self._ran_s)
         return events
 
     def disown(self) -> None:
