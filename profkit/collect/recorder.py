@@ -266,15 +266,14 @@ class Recorder:
             self._files.set(gradients=self._gradients.use)
 
     def _begin_recording(self) -> Recording:
-        if self._tape.located is None:
+        is_first = self._tape.located is None
+        if is_first:
             self.signals.forget_uses()
             self._gradients.begin()
             self.signals.watch_optimizers(self._gradients.look)
-        is_unknown = self._tape.located is None
-        is_in_place = is_unknown and self._archive.replaces is not None
-        per_s = self._allowance.events_per_s if is_in_place else 0.0
-        are_large = is_unknown and self._opening.was_filled_by_events
-        self._bounds.begin(self._events_left(), are_large, per_s, is_first=is_unknown)
+        per_s = self._allowance.events_per_s if is_first and self._archive.replaces is not None else 0.0
+        are_large = is_first and self._opening.was_filled_by_events
+        self._bounds.begin(self._events_left(), are_large, per_s, is_first)
         recording = self._tape.start()
         if recording.cuda:
             self._sampler.watch_gpu(environment.device_uuid())
