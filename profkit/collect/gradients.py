@@ -166,14 +166,22 @@ class _Followed:
 
     @property
     def unused(self) -> Iterator[int]:
-        """The nodes whose work nobody used: what was thrown away; and where no optimizer holds the parameter, which did
-        not change either, what still lies there, and more is added to it in the next step."""
+        """The nodes whose work nobody used: what was thrown away; and where no optimizer holds the parameter, what
+        still lies there, and more is added to it in the next step.
+
+        A parameter that no optimizer holds and that changes may be updated by hand, from its gradient. Not so where
+        what lay there at the beginning is added to unread and uncleared, as when it is a moving average of another."""
         parameter = self.parameter()
-        chosen = list(self.dropped)
-        if not self.is_held:
-            if parameter is None or parameter._version != self.value:
-                return
-            chosen += self.waiting if self.grew else []
+        if self.is_held:
+            chosen = self.dropped
+        elif parameter is None:
+            return
+        else:
+            lying = self.waiting if self.grew else []
+            if parameter._version == self.value:
+                chosen = self.dropped + lying
+            else:
+                chosen = [] if self.dropped else [added for added in lying if added.memory == self.first_memory]
         for added in chosen:
             if not added.is_read:
                 yield from added.numbers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.intervals import union
+from profkit.derive.intervals import Intervals, union
 from profkit.trace.events import Bools, Category, Int64s, Rows
 
 if TYPE_CHECKING:
@@ -30,11 +30,14 @@ class Hot(Struct, frozen=True):
 def hottest_lines(facts: Facts) -> tuple[Hot, ...]:
     """The lines of the main thread in the steps that were traced line by line, what they call included, but for what
     passes under lines of the program that these call. Empty where no lines were recorded."""
-    steps, events = facts.steps, facts.trace.events
-    if not steps.located.any():
-        return ()
-    spent = union(steps.start_ns[steps.located], steps.end_ns[steps.located])
-    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == steps.main_lane))
+    steps = facts.steps
+    return lines_by_time(facts, union(steps.start_ns[steps.located], steps.end_ns[steps.located]))
+
+
+def lines_by_time(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
+    """The lines of the main thread that these times pass at, as shares of them."""
+    events = facts.trace.events
+    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
     own_ns = _own_ns(facts, marks, spent.covered_within(events.start_ns[marks], facts.tree.end_ns[marks]))
     known = events.site[marks] >= 0
     sites, inverse = np.unique(events.site[marks][known], return_inverse=True)  # numbers from a file may be any

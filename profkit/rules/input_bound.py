@@ -47,18 +47,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.derive.hottest import lines_by_time
+from profkit.derive.intervals import union
+from profkit.derive.located import in_located_step
 from profkit.derive.workers import LoaderAccount, busiest_loader
-from profkit.findings import Kind
+from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import (
     asked_of_workers,
     begins_an_iterator,
+    busiest_site,
     loader_places,
+    locations_of,
     named_operators,
     per_step,
     picked_one_by_one,
@@ -78,6 +84,8 @@ _UNCERTAINTY, _UNCERTAINTY_SHARED = 0.3, 1.0
 be given as much as one."""
 _FEW_OTHERS = 0.25
 """CPUs: a quarter of one, as what an idle machine does besides varies."""
+_MOST = 0.5
+"""Of a batch's time: with less no single line is where it goes."""
 _HICCUP = 0.8
 """One wait that makes up so much of all is a hiccup, not the rate at which batches come."""
 _PAGE_BYTES = 4096
@@ -174,15 +182,15 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
     saved = replay(facts, edit).fraction
     if saved < _WORTH:
         return
-    places = loader_places(facts, rows)
+    places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     yield Suspicion(
         message=_describe(facts, loading, plan, saved),
-        fix=_advise(facts, loading, plan.workers),
+        fix=_advise(facts, loading, plan.workers) + _name_slowest(slowest),
         rows=rows,
         edit=edit,
         confidence=0.9 if facts.device.present else 0.8,
         location=places.location,
-        also=places.also,
+        also=(*(place for place, _ in slowest), *places.also),
         evidence={
             "wait_ns_per_step": int(loading.wait_ns),
             "step_with_data_ready_ns": int(loading.rest_ns),
@@ -207,6 +215,26 @@ def _requests(facts: Facts) -> Rows:
     turning = among(rows, every[first | last])
     kept: Rows = rows[~(with_workers & turning)]
     return kept
+
+
+def _slowest_line(facts: Facts, rows: Rows) -> tuple[tuple[Location, float], ...]:
+    """The line of the dataset, the sampler or the collating that most of a batch's time passes at, and its share; none
+    where the main process only waits, or where no line of the program has so much."""
+    loop = busiest_site(facts, rows)
+    inside = in_located_step(facts, np.flatnonzero(facts.tree.outermost(facts.loading)))
+    spent = union(facts.trace.events.start_ns[inside], facts.tree.end_ns[inside])
+    for line in lines_by_time(facts, spent)[:1]:
+        if line.site != loop and line.fraction >= _MOST:
+            return tuple((place, line.fraction) for place in locations_of(facts, [line.site]))
+    return ()
+
+
+def _name_slowest(slowest: tuple[tuple[Location, float], ...]) -> str:
+    return "".join(
+        f" {format_share(share)} of a batch's time is spent at {Path(place.file).name}:{place.line}, in "
+        f"{place.function}: what is made cheaper there, or done once beforehand, needs no worker."
+        for place, share in slowest
+    )
 
 
 def _measure(facts: Facts, rows: Rows) -> _Loading:

@@ -32,11 +32,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.hottest import lines_by_time
 from profkit.derive.intervals import Intervals, union
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import length_ns, locations_of, named_operators
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category
 from profkit.trace.values import among
 from profkit.units import format_share, format_time
 
@@ -92,9 +93,7 @@ def _explained(facts: Facts) -> Intervals:
     """When the host's threads that take turns, or a device, did something that was recorded."""
     events, tree = facts.trace.events, facts.tree
     kinds = (Category.OPERATOR, Category.COMPILED_CODE, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
-    rows = np.flatnonzero(
-        facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading)
-    )
+    rows = np.flatnonzero(facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading))
     others = (facts.device.any_busy, facts.updates.on(facts.serial_lanes[events.lane]))
     return union(
         np.concatenate([events.start_ns[rows], *(other.start_ns for other in others)]),
@@ -120,21 +119,5 @@ def _places(facts: Facts) -> tuple[Location, ...]:
     spent = _unexplained(facts, wanted)
     if not spent.total_ns:
         return ()
-    marks = facts.trace.rows(Category.LINE_MARK)
-    marks = marks[facts.steps.index_of(facts.trace.events.start_ns[marks]) == located[0]]
-    sites = facts.trace.events.site[marks]
-    by_site = np.bincount(sites, weights=_own_ns(facts, marks, spent)) if marks.size else np.zeros(0)
-    order = [int(site) for site in np.argsort(-by_site, kind="stable")[:_MOST_LINES]]
-    return locations_of(facts, (site for site in order if by_site[site] >= _NOTABLE_SHARE * spent.total_ns))
-
-
-def _own_ns(facts: Facts, marks: Rows, spent: Intervals) -> Int64s:
-    """How much of ``spent`` passes under each mark and under none inside it."""
-    events, tree = facts.trace.events, facts.tree
-    covered = np.zeros(len(events), dtype=np.int64)
-    covered[marks] = spent.covered_within(events.start_ns[marks], tree.end_ns[marks])
-    own = covered.copy()
-    around = tree.nearest_ancestor(events.category == Category.LINE_MARK, of=marks)
-    inner = around >= 0
-    np.subtract.at(own, around[inner], covered[marks[inner]])
-    return own[marks]
+    lines = lines_by_time(facts, spent)[:_MOST_LINES]
+    return locations_of(facts, (line.site for line in lines if line.fraction >= _NOTABLE_SHARE))

@@ -201,6 +201,42 @@ def test_a_part_that_the_program_updates_by_hand_is_not_told(tmp_path):
     assert use.unheld == ()
 
 
+def test_a_moving_average_of_a_model_is_told_though_it_changes(tmp_path):
+    student, teacher = nn.Linear(8, 4), nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+
+    def train() -> None:
+        given = torch.randn(4, 8)
+        optimizer.zero_grad()
+        (student(given) - teacher(given)).square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            for average, parameter in zip(teacher.parameters(), student.parameters(), strict=True):
+                average.lerp_(parameter, 0.01)
+
+    use = watch(tmp_path, train)
+    assert use is not None
+    assert (len(use.taken), len(use.unheld)) == (2, 2)
+
+
+def test_a_part_updated_by_hand_from_gradients_that_add_up_is_not_told(tmp_path):
+    pair = Pair()
+    del pair.of_maker
+
+    def train() -> None:
+        pair.of_judge.zero_grad()
+        pair.judge(pair.made()).mean().backward()
+        pair.of_judge.step()
+        with torch.no_grad():
+            for parameter in pair.maker.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad, alpha=0.001)
+
+    use = watch(tmp_path, train)
+    assert use is not None
+    assert use.unheld == ()
+
+
 def test_nothing_of_the_program_is_kept_and_nothing_watches_on(tmp_path):
     pair = Pair()
     with profile(tmp_path, warmup=1, active=2) as recording:

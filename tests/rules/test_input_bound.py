@@ -7,7 +7,7 @@ import pytest
 from profkit.comparing.step_times import compare_step_times
 from profkit.diagnosing import read_facts
 from profkit.rules.base import Suspicion
-from profkit.run import Feeding, LoadSample
+from profkit.run import CallSite, Feeding, LoadSample
 from profkit.savings.simulate import predict_saving
 from tests import traces
 from tests.rules.loading import SINGLE, batches, facts_of, find, on_device, run_on
@@ -39,6 +39,17 @@ def test_the_line_is_that_of_the_loop():
     facts = facts_of([*located, *later], run=run_on(8))
     (found,) = find(facts)
     assert set(facts.lines.site[found.rows]) == {4}
+
+
+@pytest.mark.parametrize(("spent", "named"), [(30, True), (19, False)])
+def test_the_line_that_takes_most_of_a_batch_is_named(spent, named):
+    """Of the 40 us that the loop's line waits, at least half."""
+    sites = (CallSite("/w/train.py", 9, "main", "for x in loader:"), CallSite("/w/data.py", 4, "Set.__getitem__", "x"))
+    located = [step(0, 0, 100), mark(0, 0, 41), annotation(SINGLE, 0, 40), mark(1, 2, spent), op("aten::mm", 41, 50)]
+    later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
+    (found,) = find(facts_of([*located, *later], run=run_on(8), callsites=sites))
+    assert ("75 % of a batch's time is spent at data.py:4, in Set.__getitem__" in found.fix) == named
+    assert [place.line for place in found.also] == [4] * named
 
 
 def test_workers_are_as_many_as_keep_up_with_the_step():
