@@ -24,14 +24,14 @@ times round: one operator over the whole tensor costs about as much as one over 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.accesses import ITERATING, count_accesses
 from profkit.derive.facts import Facts
-from profkit.derive.families import MATRIX, base_name, operators_of
+from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.intervals import stretches
 from profkit.derive.operators import has_type, parse_dims
 from profkit.findings import Kind, Location
@@ -62,17 +62,10 @@ _MIN_RUN = 16
 _TINY_ELEMENTS = 4096
 """At eight or more float32 a cycle from the first-level cache (16 KiB of at least 32) the arithmetic takes less than
 the microsecond of the dispatch."""
-_FEW_INDICES = 16
-"""A loop that indexes by a tensor does so with a single number or a coordinate."""
 _MAX_GAP_NS = 200_000
 """Python takes microseconds between the operators of such a loop; a longer gap is other work, which would stay."""
 _NEAR_LINES = 3
 """Lines so close in one function are one loop's body."""
-_ITERATING = frozenset(("unbind",))
-"""What Python's `for` calls of a tensor."""
-_BY_NUMBER = frozenset(("select", "slice", "narrow"))
-_BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
-"""These take an element where the tensor of indices holds a few; with many they are the vectorised way."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _VECTORISED = (
     "Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
@@ -133,9 +126,9 @@ def _reads_numbers(facts: Facts, loops: list[_Loop]) -> bool:
     """Whether the loops iterate over integers in a tensor, and read a number in most rounds."""
     takers = np.concatenate([loop.takers for loop in loops])
     rows = np.concatenate([loop.rows for loop in loops])
-    iterated = takers[operators_of(facts.trace, _ITERATING)[takers]]
+    iterated = takers[operators_of(facts.trace, ITERATING)[takers]]
     over = iterated[has_type(facts.trace, "long int", "int")[iterated]]
-    rounds = int(_count_accesses(facts, over).sum())
+    rounds = int(count_accesses(facts, over).sum())
     return bool(rounds) and int(operators_of(facts.trace, _READS)[rows].sum()) >= rounds / 2
 
 
@@ -145,8 +138,8 @@ def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> tuple[Location, ...
     a tensor (`for row in x`), that line's function is the loop's, whatever the others take of the elements."""
     takers = np.concatenate([loop.takers for loop in loops])
     places = locations_of(facts, dict.fromkeys([*sites_by_time(facts, rows), *sites_by_time(facts, takers)]))
-    iterated = takers[operators_of(facts.trace, _ITERATING)[takers]]
-    if _count_accesses(facts, iterated).sum() >= sum(loop.rounds for loop in loops) / 2:
+    iterated = takers[operators_of(facts.trace, ITERATING)[takers]]
+    if count_accesses(facts, iterated).sum() >= sum(loop.rounds for loop in loops) / 2:
         takers = iterated
     taking = locations_of(facts, distinct(facts.lines.site[takers]))
     loop = {(place.file, place.function) for place in taking}
@@ -157,7 +150,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     """Runs of operators of a step that take elements or work on few, repeated often."""
     rows = program_operators(facts)
     events = facts.trace.events
-    accesses = _count_accesses(facts, rows)
+    accesses = count_accesses(facts, rows)
     large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
     views = program_elementwise(facts)[1]
     small = (accesses > 0) | views | ((facts.operators.elements[rows] <= _TINY_ELEMENTS) & ~large)
@@ -182,26 +175,6 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
     rounds = int(median(count[count >= _MIN_RUN / 2]))
     takers = rows[: body.stop][accesses[: body.stop] > 0]
     return _Loop(rows[body], rounds, taken, takers) if taken >= _MIN_RUN else None
-
-
-def _count_accesses(facts: Facts, rows: Rows) -> Int64s:
-    """How many elements or rows each operator takes out of a tensor: one for `x[i]`, all of them for `for v in x`."""
-    events = facts.trace.events
-    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
-    counts = [
-        _accesses_of(base_name(facts.trace.name_of(row)), facts.trace.text_of(events.dims_code[row]))
-        for row in rows[first]
-    ]
-    return np.array(counts, dtype=np.int64)[inverse]
-
-
-def _accesses_of(name: str, dims: str) -> int:
-    if name in _BY_NUMBER:
-        return 1
-    if name == "unbind":
-        shapes = parse_dims(dims)
-        return shapes[0][0] if shapes and shapes[0] else 0
-    return int(name in _BY_TENSOR and all(math.prod(indices) <= _FEW_INDICES for indices in parse_dims(dims)[1:]))
 
 
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
