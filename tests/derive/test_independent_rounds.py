@@ -25,7 +25,7 @@ def independent(*lines: str, called: tuple[str, ...] = ()) -> bool:
         pytest.param((HEAD, "self.losses.append(self.criterion(x, y) * self.weight)"), id="into an attribute's list"),
         pytest.param(("out = torch.stack([-x * y for x, y in zip(xs, ys)])",), id="comprehension"),
         pytest.param(("loss = sum(x.exp() * y for x, y in zip(xs, ys))",), id="generator"),
-        pytest.param(("for t in range(n):", "out.append(rewards[t] + gamma * values[t + 1] - values[t])"), id="indexed"),
+        pytest.param(("for t in range(n):", "out.append(r[t] + gamma * v[t + 1] - v[t])"), id="indexed"),
         pytest.param((HEAD, "out.append(", "F.mse_loss(x, y)"), id="statement over several lines"),
     ],
 )

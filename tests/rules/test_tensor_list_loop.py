@@ -32,12 +32,12 @@ def computing(at: float, _: int) -> list[Json]:
     return [tensor_op(f"aten::{name}", at + 5 * i, 2, [1]) for i, name in enumerate(("neg", "mul", "square"))]
 
 
-def recording(rounds: int = 40, lines: tuple[str, ...] = (LOOP, LOSS), body=computing, steps: int = 4, every: float = 20):
+def recording(rounds: int = 40, lines: tuple[str, ...] = (LOOP, LOSS), body=computing, every: float = 20):
     """Steps of which the first is located; a round takes 20 us, 12 of them from its first operator to its last. The
     last line of the loop calls the operators, from a function where there are four."""
     sites = tuple(CallSite("agent.py", 6 + i, "finish", line) for i, line in enumerate(lines))
     events: list[Json] = []
-    for i in range(steps):
+    for i in range(4):
         events.append(step(i, LENGTH * i, LENGTH))
         for k in range(rounds):
             at = LENGTH * i + 10 + every * k
