@@ -64,7 +64,7 @@ random.seed(2)
 torch.manual_seed(2)
 env, agent = Lander(), ActorCritic()
 optimizer = torch.optim.Adam(agent.parameters(), lr=3e-3, fused=True)
-for episode in range(16):
+for episode in range(40):
     loss = loss_of(*play(env, agent))
     optimizer.zero_grad()
     loss.backward()
