@@ -34,10 +34,11 @@ def setup(device: str) -> State:
 def pitfall(state: State) -> Iterator[Tensor]:
     for returns in state.returns:
         actor, critic = [], []
-        for log_prob, value, target in zip(state.log_probs, state.values, returns, strict=True):
+        steps = zip(state.log_probs, state.values, returns, strict=True)
+        for log_prob, value, target in steps:  # expect: tensor-list-loop
             actor.append(-log_prob * (target - value.item()))
             expected = torch.tensor([target], device=value.device)
-            critic.append(nn.functional.smooth_l1_loss(value, expected))  # expect: tensor-list-loop
+            critic.append(nn.functional.smooth_l1_loss(value, expected))
         loss = torch.stack(actor).sum() + torch.stack(critic).sum()
         loss.backward()
         yield loss.detach()

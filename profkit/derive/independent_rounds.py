@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ _OF_MODELS = frozenset(
 )
 """Loops over these belong to an optimizer, to clipping or to an average of weights: to stack what a model holds would
 copy it, and `torch._foreach_…` is their cure."""
+_ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -54,6 +55,50 @@ def rounds_are_independent(body: Iterable[CallSite], called: Iterable[CallSite])
     effects = [_effect_of(statement, known) for statement in statements if statement is not heads[0]]
     shown = [effect for effect in effects if effect is not None]
     return len(effects) == len(shown) > 0 and not _is_carried(heads[0], shown)
+
+
+def head_of(body: Sequence[CallSite]) -> CallSite:
+    """The line of a loop's own that makes the rounds: its `for`, else the comprehension, which is the only one."""
+    return next((site for site in body if isinstance(parse_line(site.source), ast.For)), body[0])
+
+
+def rounds_recur(body: Iterable[CallSite], computing: Container[CallSite]) -> bool:
+    """Whether a line of a loop makes a value of the one that it made in the round before, `last = x + decay * last`, in
+    another way than by adding to it, multiplying it or taking the larger: these are `cumsum`, `cumprod` and `cummax`.
+
+    Only of the lines that are ``computing``. Of a loop in a loop it is not: the other one's rounds may be independent.
+    """
+    lines = [(site, parse_line(site.source)) for site in sorted(body, key=lambda site: site.line)]
+    if sum(isinstance(statement, (ast.For, ast.While)) for _, statement in lines) != 1:
+        return False
+    known = set[str]()
+    for site, statement in lines:
+        if isinstance(statement, ast.Assign):
+            given = {name for target in statement.targets for name in _assigned_names(target)}
+            carried = given & names_in(statement.value) - known
+            if site in computing and any(not _is_accumulated(name, statement.value) for name in carried):
+                return True
+            known |= given
+    return False
+
+
+def _assigned_names(target: ast.expr) -> set[str]:
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    return {part.id for part in parts if isinstance(part, ast.Name)}
+
+
+def _is_accumulated(name: str, value: ast.expr) -> bool:
+    """Whether a value is the sum, product, larger or smaller of what a name had and something else."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub, ast.Mult)):
+        parts = [value.left] if isinstance(value.op, ast.Sub) else [value.left, value.right]
+        others = [value.left, value.right]
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _ACCUMULATING:
+        others = [value.func.value, *value.args]
+        parts = others
+    else:
+        return False
+    alone = [part for part in parts if isinstance(part, ast.Name) and part.id == name]
+    return len(alone) == sum(name in names_in(other) for other in others) == 1
 
 
 def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:

@@ -54,8 +54,8 @@ def named_operators(facts: Facts, *names: str) -> Bools:
 
 
 class LoaderPlaces(Struct, frozen=True):
-    """Where a DataLoader is to be changed: the line that makes it, where there is no doubt which does, and the loop that
-    asks for batches; else the loop comes first, which the rows of a finding name, and the lines that may make it
+    """Where a DataLoader is to be changed: the line that makes it, where there is no doubt which does, and the loop
+    that asks for batches; else the loop comes first, which the rows of a finding name, and the lines that may make it
     second."""
 
     location: Location | None

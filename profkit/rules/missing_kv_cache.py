@@ -190,9 +190,9 @@ def _draws_from_causal_attention(facts: Facts, passes: list[_Pass]) -> bool:
 
 
 def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
-    """Whether the steps of these passes draw one token for each sequence of a batch: the last dimension of what is drawn
-    from are scores. Those of one sequence may have no other, `model(tokens)[0, -1]`; they are as many as the table has
-    tokens."""
+    """Whether the steps of these passes draw one token for each sequence of a batch: the last dimension of what is
+    drawn from are scores. Those of one sequence may have no other, `model(tokens)[0, -1]`; they are as many as the
+    table has tokens."""
     called, start_ns = facts.operators.rows, facts.trace.events.start_ns
     called = called[operators_of(facts.trace, _DRAWS)[called]]
     step = facts.steps.index_of(start_ns[np.array([each.rows[0] for each in passes])])

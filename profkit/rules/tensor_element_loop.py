@@ -4,7 +4,8 @@ What it detects
 Lines that run, sixty-four times or more in a step, operators that take one element or row out of a tensor (`x[i]`,
 `x[i, j]`, `for v in x`), together with operators on at most a few thousand numbers and nothing larger in between. Loops
 around a layer or a product of matrices (time steps of a recurrent network, samples through a model) are something else
-and are not reported, nor is what a DataLoader does to make a batch.
+and are not reported, nor is what a DataLoader does to make a batch, nor a loop over rows that its source shows to be a
+recurrence (`last = x[t] + decay * last`), whose rounds have to come one after the other.
 
 Why is this bad?
 Each `x[i]` makes a new tensor, and each sum of two of them is an operation with all its bookkeeping: a microsecond for
@@ -31,9 +32,12 @@ from msgspec import Struct
 
 from profkit.derive.accesses import ITERATING, count_accesses
 from profkit.derive.facts import Facts
-from profkit.derive.families import MATRIX, operators_of
+from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
+from profkit.derive.independent_rounds import rounds_recur
 from profkit.derive.intervals import stretches
+from profkit.derive.located import in_located_step, marks_around, sites_between
 from profkit.derive.operators import has_type, parse_dims
+from profkit.derive.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
@@ -48,7 +52,7 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows, median
 from profkit.units import format_count, format_time
 
@@ -104,6 +108,8 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
             continue
         if facts.lines.known and not (facts.lines.site[rows] >= 0).any():
             continue  # what does not run in the located step need be no loop: requests that come meanwhile
+        if _recurs(facts, rows):
+            continue
         start, end, _ = _stretches(facts, loops)
         places, spent_ns = _places(facts, rows, loops), facts.steps.per_step_ns((end - start).sum())
         yield Suspicion(
@@ -120,6 +126,23 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
             also=places[1:],
             evidence={"accesses_per_step": accesses, "operators_per_step": round(len(rows) / steps)},
         )
+
+
+def _recurs(facts: Facts, rows: Rows) -> bool:
+    """Whether these operators are a recurrence over rows. One over single numbers is told: Python's own would do."""
+    elementwise = rows[operators_of(facts.trace, ELEMENTWISE)[rows]]
+    if not elementwise.size or median(facts.operators.elements[elementwise]) <= 1:
+        return False
+    sites = distinct(facts.lines.site[rows])
+    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    marks = marks[np.isin(facts.trace.events.site[marks], sites)]
+    around = marks_around(facts)[marks]
+    computing = [site for code in sites if (site := call_site(facts, int(code)))]
+    for parent in distinct(around):
+        first, last = marks[around == parent][[0, -1]].tolist()
+        if rounds_recur(sites_between(facts, first, last), computing):
+            return True
+    return False
 
 
 def _reads_numbers(facts: Facts, loops: list[_Loop]) -> bool:

@@ -36,11 +36,11 @@ from msgspec import Struct
 from profkit.derive.accesses import count_accesses
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
-from profkit.derive.independent_rounds import rounds_are_independent
+from profkit.derive.independent_rounds import head_of, rounds_are_independent
 from profkit.derive.intervals import stretches
 from profkit.derive.located import in_located_step, marks_around
 from profkit.derive.places import call_site
-from profkit.findings import Kind
+from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (
     backward_of,
@@ -90,9 +90,10 @@ _UNCERTAINTY = 0.2
 
 
 class _Loop(Struct, frozen=True):
-    """A loop in the located step: its own lines that call operators, the costliest first, those at which the operators
-    stand (in functions that it calls, too), the operators, and how often it goes round."""
+    """A loop in the located step: its head, its own lines that call operators, the costliest first, those at which the
+    operators stand (in functions that it calls, too), the operators, and how often it goes round."""
 
+    head: Location
     lines: Rows
     sites: Rows
     rows: Rows
@@ -121,8 +122,8 @@ def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
             edit=_call_once(facts, runs, len(loop.rows) // loop.rounds),
             confidence=0.85,
             count=rounds,
-            location=places[0] if places else None,
-            also=places[1:],
+            location=loop.head,
+            also=tuple(place for place in places if (place.file, place.line) != (loop.head.file, loop.head.line)),
             evidence={"rounds_per_step": rounds, "operators_per_step": round(len(rows) / steps)},
         )
 
@@ -194,7 +195,8 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _Loop | None
     if not rounds_are_independent(body, [site for site in called if (site.file, site.line) not in comprehensions]):
         return None
     cost = [spent_ns(facts, rows[events.site[owner] == site]).sum() for site in sites]
-    return _Loop(sites[np.argsort(cost)[::-1]], distinct(facts.lines.site[rows]), rows, rounds)
+    head = Location.of(head_of(body))
+    return _Loop(head, sites[np.argsort(cost)[::-1]], distinct(facts.lines.site[rows]), rows, rounds)
 
 
 def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.independent_rounds import rounds_are_independent
+from profkit.derive.independent_rounds import head_of, rounds_are_independent, rounds_recur
 from profkit.run import CallSite
 
 HEAD = "for x, y in zip(xs, ys):"
@@ -77,3 +77,47 @@ def test_a_line_that_does_not_follow_begins_a_statement_of_its_own():
     sites = [CallSite("a.py", 1, "f", HEAD), CallSite("a.py", 2, "f", "out.append("),
              CallSite("a.py", 3, "f", "F.mse_loss(x, h),"), CallSite("a.py", 5, "f", "h = x * y")]  # fmt: skip
     assert not rounds_are_independent(sites, [])
+
+
+def recurs(*lines: str, computing: int = -1) -> bool:
+    body = [CallSite("a.py", 10 + number, "f", line) for number, line in enumerate(lines)]
+    return rounds_recur(body, [body[computing]])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(("last = x[t] + decay * last",), id="smoothed"),
+        pytest.param(("if t == 0:", "following = x[t + 1]", "out[t] = last = following + decay * last"), id="returns"),
+        pytest.param(("a, b = b, a + b",), id="two values"),
+        pytest.param(("h = torch.tanh(w * h + x[t])",), id="through a function"),
+    ],
+)
+def test_a_value_that_is_made_of_the_last_rounds_is_a_recurrence(lines):
+    assert recurs("for t in range(n):", *lines)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(("total = total + w[i] * x[i]",), id="sum"),
+        pytest.param(("total = x[i] * total",), id="product"),
+        pytest.param(("best = torch.maximum(best, x[i])",), id="largest"),
+        pytest.param(("v = x[i]", "v = v / (v + 1)"), id="made in the same round"),
+        pytest.param(("out[i] = x[i] / x[i].norm()",), id="no name is made"),
+    ],
+)
+def test_what_a_cumulative_operator_gives_is_none(lines):
+    assert not recurs("for i in range(n):", *lines)
+
+
+def test_only_lines_that_compute_and_loops_without_another_count():
+    assert not recurs("for x in xs:", "k = (k + 1) % n", "out[k] = x * 2")
+    assert recurs("for x in xs:", "k = (k + 1) % n", "out[k] = x * 2", computing=1)
+    assert not recurs("for world in worlds:", "for t in range(n):", "last = x[t, world] + decay * last")
+
+
+def test_the_head_of_a_loop_is_its_for_or_the_comprehension():
+    lines = [CallSite("a.py", 3, "f", "y = x * 2"), CallSite("a.py", 2, "f", "for x in xs:")]
+    assert head_of(lines).line == 2
+    assert head_of([CallSite("a.py", 7, "<listcomp>", "out = [x * 2 for x in xs]")]).line == 7

@@ -44,8 +44,8 @@ class Program:
 @dataclass(frozen=True)
 class Verdict:
     """A row of the table. ``rank`` counts among findings of the same kind, faults or opportunities; ``line`` says
-    whether the finding is on the marked line; ``false_alarms`` are faults of medium or high severity by other rules, and
-    opportunities where the program says that it has none."""
+    whether the finding is on the marked line; ``false_alarms`` are faults of medium or high severity by other rules,
+    and opportunities where the program says that it has none."""
 
     program: str
     kind: str

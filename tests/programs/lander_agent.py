@@ -11,7 +11,7 @@ from torch.distributions import Categorical
 class Lander:
     """Falls, and may burn fuel to slow down; an episode has a fixed length."""
 
-    length = 150
+    length = 60
 
     def reset(self):
         self.height, self.speed, self.t = 10.0 + random.random(), 0.0, 0
@@ -52,10 +52,10 @@ def loss_of(steps, rewards, gamma=0.97, beta=0.01):
         future = reward + gamma * future
         returns.insert(0, future)
     actor, critic, bonus = 0, 0, 0
-    for (log_prob, value, entropy), target in zip(steps, returns):
+    for (log_prob, value, entropy), target in zip(steps, returns):  # expect: tensor-list-loop
         advantage = target - value
         actor = actor - log_prob * advantage.detach()
-        critic = critic + nn.functional.huber_loss(value, torch.tensor([target]))  # expect: tensor-list-loop
+        critic = critic + nn.functional.huber_loss(value, torch.tensor([target]))
         bonus = bonus + beta * entropy
     return (actor + critic - bonus).sum()
 
@@ -64,7 +64,7 @@ random.seed(2)
 torch.manual_seed(2)
 env, agent = Lander(), ActorCritic()
 optimizer = torch.optim.Adam(agent.parameters(), lr=3e-3, fused=True)
-for episode in range(40):
+for episode in range(60):
     loss = loss_of(*play(env, agent))
     optimizer.zero_grad()
     loss.backward()

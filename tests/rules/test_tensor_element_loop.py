@@ -273,3 +273,18 @@ def test_a_loop_in_fewer_than_half_of_the_steps_is_silent():
 def test_without_shapes_it_cannot_look():
     facts = facts_of(steps_of(lambda at: [op("aten::select", at, 1)]))
     assert Need.SHAPES in missing_needs(facts, tensor_element_loop.needs)
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "reported"),
+    [
+        pytest.param("last = rewards[t] + decay * last", [8], 0, id="rows that need the row before"),
+        pytest.param("last = last + rewards[t]", [8], 1, id="rows that are added up"),
+        pytest.param("last = rewards[t] + decay * last", [], 1, id="single numbers, which Python has itself"),
+    ],
+)
+def test_a_recurrence_over_rows_is_silent(line: str, size: list[int], reported: int):
+    sites = (CallSite("agent.py", 4, "returns", "for t in range(n):"), CallSite("agent.py", 5, "returns", line))
+    marks = [mark(n, 10 + 3 * i + 0.2 * n, 0.1 if n == 0 else 2.7) for i in range(64) for n in (0, 1)]
+    taking = steps_of(lambda at: summing(at + 10.3, size=size))
+    assert len(find(facts_of([*taking, *marks], callsites=sites))) == reported
