@@ -109,10 +109,10 @@ def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
     for site in sorted({(site.file, site.line): site for site in sites}.values(), key=lambda one: (one.file, one.line)):
         follows = site.file == last.file and site.line == last.line + 1
         if text and not (_still_open(text) and follows):
-            found.append(parse_line(text + _still_open(text)))
+            found.append(parse_line(f"{text}\n{_still_open(text)}"))
             text = ""
-        text, last = f"{text} {site.source.strip()}".strip(), site
-    return [*found, parse_line(text + _still_open(text))] if text else found
+        text, last = f"{text}\n{site.source.strip()}".strip(), site
+    return [*found, parse_line(f"{text}\n{_still_open(text)}")] if text else found
 
 
 def _still_open(text: str) -> str:

@@ -139,7 +139,7 @@ def _union(sets: Iterable[set[str]]) -> set[str]:
 def parse_line(line: str) -> ast.stmt | None:
     """One line as a statement; heads of loops get an empty body, pieces of comprehensions become heads."""
     text = line.strip().rstrip(",")
-    for candidate in (text, f"{text} pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
+    for candidate in (text, f"{text}\n pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
         try:
             parsed = ast.parse(candidate)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -27,6 +27,7 @@ def independent(*lines: str, called: tuple[str, ...] = ()) -> bool:
         pytest.param(("loss = sum(x.exp() * y for x, y in zip(xs, ys))",), id="generator"),
         pytest.param(("for t in range(n):", "out.append(r[t] + gamma * v[t + 1] - v[t])"), id="indexed"),
         pytest.param((HEAD, "out.append(", "F.mse_loss(x, y)"), id="statement over several lines"),
+        pytest.param((f"{HEAD}  # each", "out.append(  # one", "x * y,  # more"), id="comments"),
     ],
 )
 def test_rounds_that_only_gather_need_none_before_them(lines):
