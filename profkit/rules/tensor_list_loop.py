@@ -185,18 +185,20 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _Loop | None
     rows = facts.operators.rows
     rows = rows[(rows >= first) & (events.start_ns[rows] < until)]
     owner = facts.tree.nearest_ancestor(facts.trace.mask_of(own), of=rows)
-    rounds = min(int((events.site[distinct(owner)] == site).sum()) for site in sites)
     body, called = (_lines_of(facts, group) for group in (own, marks[around[marks] != around[first]]))
-    if not _is_tiny(facts, rows) or not all(_is_even(facts, rows, owner, int(site)) for site in sites):
+    if not body or not _is_tiny(facts, rows) or not np.isin(events.site[owner], sites).all():
         return None
-    if not np.isin(events.site[owner], sites).all() or _takes_elements(facts, body):
+    head = head_of(body)
+    beginning = int((events.site[own] == facts.callsites.index(head)).sum()) + 1  # the first stands before all this
+    rounds = beginning if len(body) > 1 else len(distinct(owner))
+    even = all(_is_even(facts, rows[events.site[owner] == site], rounds) for site in sites)
+    if rounds < _MIN_ROUNDS or not even or _takes_elements(facts, body):
         return None
     comprehensions = {(site.file, site.line) for site in body}  # whose own marks stand inside their line's
     if not rounds_are_independent(body, [site for site in called if (site.file, site.line) not in comprehensions]):
         return None
     cost = [spent_ns(facts, rows[events.site[owner] == site]).sum() for site in sites]
-    head = Location.of(head_of(body))
-    return _Loop(head, sites[np.argsort(cost)[::-1]], distinct(facts.lines.site[rows]), rows, rounds)
+    return _Loop(Location.of(head), sites[np.argsort(cost)[::-1]], distinct(facts.lines.site[rows]), rows, rounds)
 
 
 def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
@@ -213,15 +215,13 @@ def _is_tiny(facts: Facts, rows: Rows) -> bool:
     return bool(known and few.all() and not (aside | operators_of(facts.trace, _NOT_HERE))[rows].any())
 
 
-def _is_even(facts: Facts, rows: Rows, owner: Rows, site: int) -> bool:
-    """Whether a line calls the same operators with the same shapes each time; the first time it may add to 0."""
-    mine = facts.trace.events.site[owner] == site
-    rows, times = rows[mine], np.unique(owner[mine], return_counts=True)[1]
-    _, kind = distinct_rows(facts.trace.events.name_code[rows], facts.trace.events.dims_code[rows])
-    if len(times) < _MIN_ROUNDS or (times[1:] != times[1]).any():
+def _is_even(facts: Facts, rows: Rows, rounds: int) -> bool:
+    """Whether a line called the same operators with the same shapes in each round; in the first it may add to 0."""
+    if len(rows) % rounds:
         return False
-    later = kind[times[0] :].reshape(len(times) - 1, -1)
-    return bool((later == later[0]).all())
+    _, kind = distinct_rows(facts.trace.events.name_code[rows], facts.trace.events.dims_code[rows])
+    of_round = kind.reshape(rounds, -1)
+    return bool((of_round[1:] == of_round[1]).all())
 
 
 def _takes_elements(facts: Facts, lines: list[CallSite]) -> bool:

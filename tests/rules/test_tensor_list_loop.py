@@ -190,3 +190,20 @@ def test_without_marks_of_lines_it_cannot_look():
 def test_without_shapes_it_cannot_look():
     facts = facts_of([step(0, 0, 100), op("aten::mul", 10, 2)])
     assert missing_needs(facts, tensor_list_loop.needs) == [Need.SHAPES]
+
+
+def test_a_statement_over_several_lines_runs_each_of_them_more_than_once():
+    """`losses.append(` begins and ends it; the line between is come to twice, each time for another operator."""
+    lines = (LOOP, "losses.append(", "F.relu(log_prob) * R")
+    sites = tuple(CallSite("agent.py", 6 + i, "finish", line) for i, line in enumerate(lines))
+    events: list[Json] = []
+    for i in range(4):
+        events.append(step(i, LENGTH * i, LENGTH))
+        for k in range(40):
+            at = LENGTH * i + 10 + 20 * k
+            visits = enumerate((0, 1, 2, 2, 1)) if i == 0 else ()
+            events += [mark(site, at + 3 * n, 2.9) for n, site in visits]
+            events += [tensor_op("aten::relu", at + 6.5, 2, [1]), tensor_op("aten::mul", at + 9.5, 2, [1])]
+    (found,) = find(facts_of(events, callsites=sites))
+    assert found.evidence == {"rounds_per_step": 40, "operators_per_step": 80}
+    assert [place.line for place in (found.location, *found.also) if place] == [6, 8]
