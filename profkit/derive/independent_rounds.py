@@ -54,7 +54,7 @@ def rounds_are_independent(body: Iterable[CallSite], called: Iterable[CallSite])
     known = names_in(heads[0].target).union(*map(_renewed, statements))
     effects = [_effect_of(statement, known) for statement in statements if statement is not heads[0]]
     shown = [effect for effect in effects if effect is not None]
-    return len(effects) == len(shown) > 0 and not _is_carried(heads[0], shown)
+    return len(effects) == len(shown) and _goes_through_inputs(heads[0], shown) and not _is_carried(heads[0], shown)
 
 
 def head_of(body: Sequence[CallSite]) -> CallSite:
@@ -132,7 +132,8 @@ def _is_comprehension_of_its_own(statement: ast.stmt | None) -> bool:
     loops = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, kinds)]
     for loop in loops:
         varying = set[str]().union(*(names_in(part.target) for part in loop.generators))
-        if len(loop.generators) > 1 or loop.generators[0].ifs or not _is_pure(loop.elt, varying):
+        alone = len(loop.generators) == 1 and not loop.generators[0].ifs and names_in(loop.elt) & varying
+        if not alone or not _is_pure(loop.elt, varying):
             return False
     return bool(loops)
 
@@ -202,6 +203,13 @@ def _is_carried(head: ast.For, effects: Sequence[_Effect]) -> bool:
             return True
         known |= effect.renews
     return False
+
+
+def _goes_through_inputs(head: ast.For, effects: Sequence[_Effect]) -> bool:
+    """Whether each round has an input of its own and its result is kept: what runs over and over to be timed, or to
+    come to an end, does neither. Of a comprehension over several lines there are only the pieces."""
+    takes = any(effect.reads & names_in(head.target) for effect in effects)
+    return takes and (any(effect.gathers for effect in effects) or not any(effect.renews for effect in effects))
 
 
 def _renewed(statement: ast.stmt | None) -> set[str]:

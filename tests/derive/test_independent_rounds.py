@@ -60,6 +60,9 @@ def test_rounds_that_only_gather_need_none_before_them(lines):
         pytest.param((HEAD, "out.append(x *"), id="unreadable"),
         pytest.param(("out.append(x * y)",), id="no loop"),
         pytest.param((HEAD,), id="no body"),
+        pytest.param(("for _ in range(n):", "out.append(x * y)"), id="the same each time"),
+        pytest.param(("out = [x * y for _ in range(n)]",), id="the same each time, in a comprehension"),
+        pytest.param((HEAD, "z = x * y"), id="no result is kept"),
     ],
 )
 def test_rounds_that_may_need_one_before_them_are_dependent(lines):

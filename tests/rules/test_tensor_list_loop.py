@@ -145,7 +145,7 @@ def test_the_first_round_may_add_to_a_number():
         total: list[int] = [] if k == 0 else [1]
         return [tensor_op("aten::mul", at, 2, [1]), tensor_op("aten::add", at + 5, 2, [1], total)]
 
-    assert len(find(recording(lines=(LOOP, "loss += x * y"), body=adding))) == 1
+    assert len(find(recording(lines=(LOOP, "loss += log_prob * R"), body=adding))) == 1
 
 
 @pytest.mark.parametrize(("rounds", "reported"), [(63, 1), (64, 0)])
@@ -159,7 +159,7 @@ def test_a_loop_over_the_elements_of_a_tensor_is_the_other_rules(rounds, reporte
 
 @pytest.mark.parametrize(("inside", "reported"), [("return (x - y).abs()", 1), ("self.last = x - y", 0)])
 def test_functions_that_the_loop_calls_must_leave_nothing_behind(inside, reported):
-    sites = (CallSite("agent.py", 6, "finish", LOOP), CallSite("agent.py", 7, "finish", "out.append(gap(x, y))"),
+    sites = (CallSite("agent.py", 6, "finish", LOOP), CallSite("agent.py", 7, "finish", "out.append(gap(log_prob, R))"),
              CallSite("agent.py", 2, "gap", inside))  # fmt: skip
     events: list[Json] = []
     for i in range(4):
