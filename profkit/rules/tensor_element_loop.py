@@ -194,10 +194,11 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
     if not repeats.size:
         return None
     body = slice(repeats[0], repeats[-1] + 1)
-    taken = min(int(accesses[: body.stop].sum()), len(repeats))
+    takes = accesses[: body.stop] > 0
+    takes[: body.start] &= operators_of(facts.trace, ITERATING)[rows[: body.start]]  # other elements are not the loop's
+    taken = min(int(accesses[: body.stop][takes].sum()), len(repeats))
     rounds = int(median(count[count >= _MIN_RUN / 2]))
-    takers = rows[: body.stop][accesses[: body.stop] > 0]
-    return _Loop(rows[body], rounds, taken, takers) if taken >= _MIN_RUN else None
+    return _Loop(rows[body], rounds, taken, rows[: body.stop][takes]) if taken >= _MIN_RUN else None
 
 
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:

@@ -288,3 +288,19 @@ def test_a_recurrence_over_rows_is_silent(line: str, size: list[int], reported: 
     marks = [mark(n, 10 + 3 * i + 0.2 * n, 0.1 if n == 0 else 2.7) for i in range(64) for n in (0, 1)]
     taking = steps_of(lambda at: summing(at + 10.3, size=size))
     assert len(find(facts_of([*taking, *marks], callsites=sites))) == reported
+
+
+def test_an_element_that_another_line_takes_before_the_loop_is_none_of_it():
+    """`for x in values: total = total + x`, behind `first = weights[0]` of another line."""
+    sites = (CallSite("a.py", 3, "f", "first = weights[0]"), CallSite("a.py", 6, "f", "for x in values:"),
+             CallSite("a.py", 7, "f", "total = total + x"))  # fmt: skip
+
+    def loop(at: float) -> list[Json]:
+        taking = [select(at), op("aten::unbind", at + 2, 1, dims=[[64], []], types=["float", "Scalar"])]
+        return [*taking, *(tensor_op("aten::add", at + 4 + 2 * i, 1, [], []) for i in range(64))]
+
+    marks = [mark(0, 9.5, 2), mark(1, 11.8, 1.5), *(mark(2, 13.8 + 2 * i, 1.5) for i in range(64))]
+    (found,) = find(facts_of([*steps_of(lambda at: loop(at + 10)), *marks], callsites=sites))
+    assert found.evidence["accesses_per_step"] == 64
+    assert found.location is not None
+    assert sorted([found.location.line, *(place.line for place in found.also)]) == [6, 7]
