@@ -7,7 +7,11 @@ from torch import nn
 
 torch.manual_seed(6)
 painter = nn.Sequential(
-    nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 3, 3, padding=1)
+    nn.Conv2d(1, 32, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(32, 32, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(32, 3, 3, padding=1),
 ).to(memory_format=torch.channels_last)
 critic = nn.Sequential(
     nn.Conv2d(4, 32, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(32, 64, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(64, 1, 4)
