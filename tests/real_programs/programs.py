@@ -414,7 +414,7 @@ _IMAGES = (
         "kuangliu/pytorch-cifar",
         "main.py",
         parts=("main.py", "utils.py", "models"),
-        data={"data": data.cifar10(160, 100)},
+        data={"data": data.cifar10(320, 100)},
         masks=(*TIMES, r"Step: .*?Tot: \S+", r"\x08"),
         edits=(
             SEEDS,
