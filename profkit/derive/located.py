@@ -6,6 +6,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.places import call_site
+from profkit.run import CallSite
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import distinct
 
@@ -31,14 +32,19 @@ def marks_before(facts: Facts, row: int) -> Rows:
 
 
 def lines_between(facts: Facts, first: int, last: int) -> list[str]:
-    """The source of the distinct lines that ran from one mark to another of the same level, their own included: of a
-    loop's first and last round, its lines."""
+    """The source of `sites_between`."""
+    return [place.source for place in sites_between(facts, first, last)]
+
+
+def sites_between(facts: Facts, first: int, last: int) -> list[CallSite]:
+    """The distinct lines that ran from one mark to another of the same level, their own included: of a loop's first and
+    last round, its lines."""
     events = facts.trace.events
     marks = events.category == Category.LINE_MARK
     level = marks_around(facts)
     during = (events.start_ns >= events.start_ns[first]) & (events.start_ns <= events.start_ns[last])
     body = distinct(events.site[marks & during & (level == level[first]) & (events.lane == events.lane[first])])
-    return [place.source for site in body if (place := call_site(facts, int(site)))]
+    return [place for site in body if (place := call_site(facts, int(site)))]
 
 
 def marks_around(facts: Facts) -> Rows:

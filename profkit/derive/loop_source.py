@@ -20,14 +20,14 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
     ``body_lines`` are all lines of the loop, its head among them; those of a comprehension are its own line alone.
     """
     body_lines = list(body_lines)
-    statement = _parse(call_line)
+    statement = parse_line(call_line)
     if statement is None:
         return False
     for varying, element in _comprehensions(statement) if set(body_lines) <= {call_line} else ():
         if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
             return True
-    lines = [parsed for line in body_lines if (parsed := _parse(line)) is not None]
-    varying = set[str]().union(*(_names(line.target) for line in lines if isinstance(line, ast.For)))
+    lines = [parsed for line in body_lines if (parsed := parse_line(line)) is not None]
+    varying = set[str]().union(*(names_in(line.target) for line in lines if isinstance(line, ast.For)))
     calls = [call for call in _calls(statement) if _callee_names(call) & varying]
     derived = _derived_from(_targets(statement), [line for line in lines if not isinstance(line, ast.For)])
     return any(not (_argument_names(call) & (derived | varying)) for call in calls)
@@ -57,8 +57,8 @@ def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
     Where one line cannot be read, nothing is known. A branch hides the lines that did not run: what any line of such a
     loop assigns may be assigned elsewhere too.
     """
-    statement = _parse(call_line)
-    parsed = [_parse(line) for line in body_lines]
+    statement = parse_line(call_line)
+    parsed = [parse_line(line) for line in body_lines]
     body = [line for line in parsed if line is not None]
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call) or len(body) < len(parsed):
         return CellCall()
@@ -68,7 +68,7 @@ def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
         return CellCall()
     flows = [_flow_of(line) for line in body]
     branches = any(isinstance(line, (ast.If, ast.Try, ast.Match)) for line in body)
-    given, made = _names(arguments[0]), _union(flow.to for flow in flows if not flow.is_loop)
+    given, made = names_in(arguments[0]), _union(flow.to for flow in flows if not flow.is_loop)
     if given & _closure(results, flows) or (branches and given & made):
         return CellCall(True if _surely_derived(given, results, flows) else None)
     elsewhere = _union(flow.to for flow in flows if flow.text != ast.dump(statement))
@@ -117,8 +117,8 @@ def _written(line: ast.stmt) -> list[ast.expr]:
 def _read_names(line: ast.stmt) -> set[str]:
     """The names that what a line changes may come from."""
     if isinstance(line, ast.For):
-        return _names(line.iter)
-    return _names(line.value) if isinstance(line, (ast.Assign, ast.AugAssign, ast.Expr)) else _reads(line)
+        return names_in(line.iter)
+    return names_in(line.value) if isinstance(line, (ast.Assign, ast.AugAssign, ast.Expr)) else _reads(line)
 
 
 def _closure(names: set[str], flows: list[_Flow]) -> set[str]:
@@ -136,10 +136,10 @@ def _union(sets: Iterable[set[str]]) -> set[str]:
     return set[str]().union(*sets)
 
 
-def _parse(line: str) -> ast.stmt | None:
+def parse_line(line: str) -> ast.stmt | None:
     """One line as a statement; heads of loops get an empty body, pieces of comprehensions become heads."""
     text = line.strip().rstrip(",")
-    for candidate in (text, f"{text} pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
+    for candidate in (text, f"{text}\n pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
         try:
             parsed = ast.parse(candidate)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -164,7 +164,7 @@ def _comprehensions(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
 
 
 def _varied(generators: list[ast.comprehension]) -> set[str]:
-    return set[str]().union(*(_names(part.target) for part in generators))
+    return set[str]().union(*(names_in(part.target) for part in generators))
 
 
 def _is_map(call: ast.Call) -> bool:
@@ -176,10 +176,10 @@ def _calls(node: ast.AST) -> list[ast.Call]:
     methods that take nothing by name."""
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     return [call for call in calls if not isinstance(call.func, ast.Attribute) or
-            (call.func.attr not in _OF_TENSORS and _argument_names(call))]  # fmt: skip
+            (call.func.attr not in OF_TENSORS and _argument_names(call))]  # fmt: skip
 
 
-def _names(node: ast.AST) -> set[str]:
+def names_in(node: ast.AST) -> set[str]:
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
 
 
@@ -189,28 +189,28 @@ def _callee_names(call: ast.Call) -> set[str]:
     callee = call.func
     while isinstance(callee, ast.Attribute):
         callee = callee.value
-    return set() if isinstance(callee, ast.Call) else _names(callee)
+    return set() if isinstance(callee, ast.Call) else names_in(callee)
 
 
 def _argument_names(call: ast.Call) -> set[str]:
-    return set[str]().union(*(_names(part) for part in [*call.args, *(keyword.value for keyword in call.keywords)]))
+    return set[str]().union(*(names_in(part) for part in [*call.args, *(keyword.value for keyword in call.keywords)]))
 
 
 def _targets(statement: ast.stmt) -> set[str]:
     """The names that a statement assigns, or the container that it puts its result into."""
     if isinstance(statement, ast.Assign):
-        return set[str]().union(*map(_names, statement.targets))
+        return set[str]().union(*map(names_in, statement.targets))
     if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
-        return _names(statement.target)
+        return names_in(statement.target)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         called = statement.value.func
-        return _names(called.value) if isinstance(called, ast.Attribute) and called.attr in _COLLECTING else set()
+        return names_in(called.value) if isinstance(called, ast.Attribute) and called.attr in COLLECTING else set()
     return set()
 
 
-_OF_TENSORS = ELEMENTWISE | VIEW | {"bmm", "dot", "matmul", "mm", "mv"}
+OF_TENSORS = ELEMENTWISE | VIEW | {"bmm", "dot", "matmul", "mm", "mv"}
 """Not the other products: `linear` and `gru` are names of modules."""
-_COLLECTING = ("append", "extend", "add", "insert", "update")
+COLLECTING = ("append", "extend", "add", "insert", "update")
 
 
 def _derived_from(names: set[str], lines: list[ast.stmt]) -> set[str]:
@@ -220,4 +220,4 @@ def _derived_from(names: set[str], lines: list[ast.stmt]) -> set[str]:
 
 def _reads(statement: ast.stmt) -> set[str]:
     value = getattr(statement, "value", None)
-    return _names(value) if isinstance(value, ast.AST) else set()
+    return names_in(value) if isinstance(value, ast.AST) else set()

@@ -54,8 +54,9 @@ def named_operators(facts: Facts, *names: str) -> Bools:
 
 
 class LoaderPlaces(Struct, frozen=True):
-    """Where a DataLoader is to be changed: the line that makes it, where there is no doubt which does, and further
-    lines; without it the loop that asks for batches, which the rows of a finding name, comes first."""
+    """Where a DataLoader is to be changed: the line that makes it, where there is no doubt which does, and the loop
+    that asks for batches; else the loop comes first, which the rows of a finding name, and the lines that may make it
+    second."""
 
     location: Location | None
     also: tuple[Location, ...]
@@ -73,9 +74,10 @@ def loader_places(facts: Facts, requests: Rows) -> LoaderPlaces:
     if len(sites) == 1:
         (site,) = sites
         line = Location.of(site) if site is not None else made[0] if len(made) == len(facts.run.loaders) == 1 else None
-    loop = locations_of(facts, [busiest_site(facts, requests)]) if line is not None and requests.size else ()
-    others = made if len(made) <= _FEW_LOADERS else ()  # among more nobody knows which
-    return LoaderPlaces(line, tuple(place for place in dict.fromkeys((*loop, *others)) if place != line))
+    if line is None:  # among more nobody knows which
+        return LoaderPlaces(None, made if len(made) <= _FEW_LOADERS else ())
+    loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
+    return LoaderPlaces(line, tuple(place for place in loop if place != line))  # others make what was not asked
 
 
 def _loader_sites(facts: Facts) -> set[CallSite | None]:

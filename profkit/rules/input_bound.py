@@ -71,7 +71,7 @@ from profkit.rules.evidence import (
     share_of_steps,
 )
 from profkit.run import HandingOver, Host
-from profkit.savings.edits import remove, shrink
+from profkit.savings.edits import Edit, remove, shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import among, median
@@ -174,13 +174,11 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
     loading = _measure(facts, rows)
     if _is_hiccup(facts, rows) or _is_in_memory(facts, rows) or _has_no_cpu_left(facts, loading):
         return
-    plan = _plan_workers(facts, loading)
-    kept_ns = plan.lacking_ns + _handing_over_ns(facts, rows)
-    kept_share = min(1.0, kept_ns / max(loading.wait_ns, 1.0))
-    kept = (facts.trace.events.duration_ns[rows] * kept_share).astype(np.int64)
-    edit = shrink(rows, kept, _UNCERTAINTY if plan.cpus is None or plan.cpus.are_enough else _UNCERTAINTY_SHARED)
+    plan = _plan_workers(facts, loading, _others_cpus(facts))
+    edit = _wait_for(facts, loading, plan)
     saved = replay(facts, edit).fraction
     if saved < _WORTH:
+        _abstain_where_others_decide(facts, loading, plan)
         return
     places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     yield Suspicion(
@@ -200,6 +198,28 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
             **_measured_parts(loading),
         },
     )
+
+
+def _wait_for(facts: Facts, loading: _Loading, plan: _Plan) -> Edit:
+    """A request takes what a step still waits for with these workers."""
+    kept_ns = plan.lacking_ns + _handing_over_ns(facts, loading.rows)
+    kept_share = min(1.0, kept_ns / max(loading.wait_ns, 1.0))
+    kept = (facts.trace.events.duration_ns[loading.rows] * kept_share).astype(np.int64)
+    alone = plan.cpus is None or plan.cpus.are_enough
+    return shrink(loading.rows, kept, _UNCERTAINTY if alone else _UNCERTAINTY_SHARED)
+
+
+def _abstain_where_others_decide(facts: Facts, loading: _Loading, plan: _Plan) -> None:
+    """Raises `CannotLook` where workers are not worth it for nothing but other processes, which may be gone in the next
+    run: then neither yes nor no is true of the program."""
+    if plan.cpus is None or plan.cpus.are_enough:
+        return
+    quiet = replay(facts, _wait_for(facts, loading, _plan_workers(facts, loading, 0.0))).fraction
+    if quiet >= _WORTH:
+        raise CannotLook(
+            f"other processes kept {plan.cpus.others:.1f} of the {plan.cpus.usable:.0f} CPUs busy: what workers would "
+            "gain here can only be told on a quieter machine"
+        )
 
 
 def _requests(facts: Facts) -> Rows:
@@ -284,8 +304,8 @@ def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:
     return host is None or (loading.workers or 1) + host.torch_threads > host.cpus
 
 
-def _plan_workers(facts: Facts, loading: _Loading) -> _Plan:
-    """As many workers as keep up with the step, as far as there are CPUs."""
+def _plan_workers(facts: Facts, loading: _Loading, others: float) -> _Plan:
+    """As many workers as keep up with the step, as far as there are CPUs beside so many that are busy with others."""
     if loading.workers is None:
         return _Plan(None, 0.0)
     host, needed = facts.run.host, _needed(loading)
@@ -293,15 +313,15 @@ def _plan_workers(facts: Facts, loading: _Loading) -> _Plan:
         return _Plan(needed, 0.0)
     if loading.workers >= host.cpus:  # no more workers, then: cheaper samples, which would have the batch ready
         return _Plan(loading.workers, 0.0)
-    workers, cpus = max(loading.workers, min(needed, host.cpus)), _cpus_of(facts, host, loading)
+    workers, cpus = max(loading.workers, min(needed, host.cpus)), _cpus_of(facts, host, loading, others)
     by_workers = loading.batch_ns / min(workers, host.cpus)
     return _Plan(workers, max(by_workers - loading.rest_ns, _lacking_ns(loading, cpus, workers)), cpus)
 
 
-def _cpus_of(facts: Facts, host: Host, loading: _Loading) -> _Cpus:
+def _cpus_of(facts: Facts, host: Host, loading: _Loading, others: float) -> _Cpus:
     feeding, threads = facts.run.feeding, 1 if facts.device.present else host.torch_threads
     # Workers that are there already are among the other processes, and have their share in what they were measured by.
-    others = _others_cpus(facts) if loading.workers == 0 else 0.0
+    others = others if loading.workers == 0 else 0.0
     computing = float(threads) if feeding is None else feeding.computing_cpus
     if computing + others > host.cpus - _FEW_OTHERS:  # what the model got; it may want a CPU for each of its threads
         computing = max(computing, threads)

@@ -190,14 +190,17 @@ def _draws_from_causal_attention(facts: Facts, passes: list[_Pass]) -> bool:
 
 
 def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
-    """Whether the steps of these passes draw one token for each sequence of a batch."""
+    """Whether the steps of these passes draw one token for each sequence of a batch: the last dimension of what is
+    drawn from are scores. Those of one sequence may have no other, `model(tokens)[0, -1]`; they are as many as the
+    table has tokens."""
     called, start_ns = facts.operators.rows, facts.trace.events.start_ns
     called = called[operators_of(facts.trace, _DRAWS)[called]]
     step = facts.steps.index_of(start_ns[np.array([each.rows[0] for each in passes])])
     inside = called[among(facts.steps.index_of(start_ns[called]), step)]
     first, _ = distinct_rows(facts.trace.events.dims_code[inside])
     shapes = [_shapes_of(facts, row) for row in inside[first].tolist() if facts.trace.events.dims_code[row] >= 0]
-    return any(len(of[0]) > 1 and math.prod(of[0][:-1]) == batch for of in shapes if of)
+    tokens = _table_and_ids(facts, int(passes[0].known[0]))[0][:1]
+    return any(math.prod(of[0][:-1]) == batch for of in shapes if of and (len(of[0]) > 1 or tuple(of[0]) == tokens))
 
 
 def _is_causal(facts: Facts, row: int, shapes: Sequence[Sequence[int]], length: int) -> bool:

@@ -4,7 +4,8 @@ What it detects
 Lines that run, sixty-four times or more in a step, operators that take one element or row out of a tensor (`x[i]`,
 `x[i, j]`, `for v in x`), together with operators on at most a few thousand numbers and nothing larger in between. Loops
 around a layer or a product of matrices (time steps of a recurrent network, samples through a model) are something else
-and are not reported, nor is what a DataLoader does to make a batch.
+and are not reported, nor is what a DataLoader does to make a batch, nor a loop over rows that its source shows to be a
+recurrence (`last = x[t] + decay * last`), whose rounds have to come one after the other.
 
 Why is this bad?
 Each `x[i]` makes a new tensor, and each sum of two of them is an operation with all its bookkeeping: a microsecond for
@@ -24,16 +25,19 @@ times round: one operator over the whole tensor costs about as much as one over 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.accesses import ITERATING, count_accesses
 from profkit.derive.facts import Facts
-from profkit.derive.families import MATRIX, base_name, operators_of
+from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
+from profkit.derive.independent_rounds import rounds_recur
 from profkit.derive.intervals import stretches
+from profkit.derive.located import in_located_step, marks_around, sites_between
 from profkit.derive.operators import has_type, parse_dims
+from profkit.derive.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
@@ -48,7 +52,7 @@ from profkit.rules.evidence import (
 )
 from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows, median
 from profkit.units import format_count, format_time
 
@@ -62,17 +66,10 @@ _MIN_RUN = 16
 _TINY_ELEMENTS = 4096
 """At eight or more float32 a cycle from the first-level cache (16 KiB of at least 32) the arithmetic takes less than
 the microsecond of the dispatch."""
-_FEW_INDICES = 16
-"""A loop that indexes by a tensor does so with a single number or a coordinate."""
 _MAX_GAP_NS = 200_000
 """Python takes microseconds between the operators of such a loop; a longer gap is other work, which would stay."""
 _NEAR_LINES = 3
 """Lines so close in one function are one loop's body."""
-_ITERATING = frozenset(("unbind",))
-"""What Python's `for` calls of a tensor."""
-_BY_NUMBER = frozenset(("select", "slice", "narrow"))
-_BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
-"""These take an element where the tensor of indices holds a few; with many they are the vectorised way."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _VECTORISED = (
     "Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
@@ -111,6 +108,8 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
             continue
         if facts.lines.known and not (facts.lines.site[rows] >= 0).any():
             continue  # what does not run in the located step need be no loop: requests that come meanwhile
+        if _recurs(facts, rows):
+            continue
         start, end, _ = _stretches(facts, loops)
         places, spent_ns = _places(facts, rows, loops), facts.steps.per_step_ns((end - start).sum())
         yield Suspicion(
@@ -129,13 +128,30 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
+def _recurs(facts: Facts, rows: Rows) -> bool:
+    """Whether these operators are a recurrence over rows. One over single numbers is told: Python's own would do."""
+    elementwise = rows[operators_of(facts.trace, ELEMENTWISE)[rows]]
+    if not elementwise.size or median(facts.operators.elements[elementwise]) <= 1:
+        return False
+    sites = distinct(facts.lines.site[rows])
+    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    marks = marks[np.isin(facts.trace.events.site[marks], sites)]
+    around = marks_around(facts)[marks]
+    computing = [site for code in sites if (site := call_site(facts, int(code)))]
+    for parent in distinct(around):
+        first, last = marks[around == parent][[0, -1]].tolist()
+        if rounds_recur(sites_between(facts, first, last), computing):
+            return True
+    return False
+
+
 def _reads_numbers(facts: Facts, loops: list[_Loop]) -> bool:
     """Whether the loops iterate over integers in a tensor, and read a number in most rounds."""
     takers = np.concatenate([loop.takers for loop in loops])
     rows = np.concatenate([loop.rows for loop in loops])
-    iterated = takers[operators_of(facts.trace, _ITERATING)[takers]]
+    iterated = takers[operators_of(facts.trace, ITERATING)[takers]]
     over = iterated[has_type(facts.trace, "long int", "int")[iterated]]
-    rounds = int(_count_accesses(facts, over).sum())
+    rounds = int(count_accesses(facts, over).sum())
     return bool(rounds) and int(operators_of(facts.trace, _READS)[rows].sum()) >= rounds / 2
 
 
@@ -145,8 +161,8 @@ def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> tuple[Location, ...
     a tensor (`for row in x`), that line's function is the loop's, whatever the others take of the elements."""
     takers = np.concatenate([loop.takers for loop in loops])
     places = locations_of(facts, dict.fromkeys([*sites_by_time(facts, rows), *sites_by_time(facts, takers)]))
-    iterated = takers[operators_of(facts.trace, _ITERATING)[takers]]
-    if _count_accesses(facts, iterated).sum() >= sum(loop.rounds for loop in loops) / 2:
+    iterated = takers[operators_of(facts.trace, ITERATING)[takers]]
+    if count_accesses(facts, iterated).sum() >= sum(loop.rounds for loop in loops) / 2:
         takers = iterated
     taking = locations_of(facts, distinct(facts.lines.site[takers]))
     loop = {(place.file, place.function) for place in taking}
@@ -157,7 +173,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     """Runs of operators of a step that take elements or work on few, repeated often."""
     rows = program_operators(facts)
     events = facts.trace.events
-    accesses = _count_accesses(facts, rows)
+    accesses = count_accesses(facts, rows)
     large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
     views = program_elementwise(facts)[1]
     small = (accesses > 0) | views | ((facts.operators.elements[rows] <= _TINY_ELEMENTS) & ~large)
@@ -178,30 +194,11 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
     if not repeats.size:
         return None
     body = slice(repeats[0], repeats[-1] + 1)
-    taken = min(int(accesses[: body.stop].sum()), len(repeats))
+    takes = accesses[: body.stop] > 0
+    takes[: body.start] &= operators_of(facts.trace, ITERATING)[rows[: body.start]]  # other elements are not the loop's
+    taken = min(int(accesses[: body.stop][takes].sum()), len(repeats))
     rounds = int(median(count[count >= _MIN_RUN / 2]))
-    takers = rows[: body.stop][accesses[: body.stop] > 0]
-    return _Loop(rows[body], rounds, taken, takers) if taken >= _MIN_RUN else None
-
-
-def _count_accesses(facts: Facts, rows: Rows) -> Int64s:
-    """How many elements or rows each operator takes out of a tensor: one for `x[i]`, all of them for `for v in x`."""
-    events = facts.trace.events
-    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
-    counts = [
-        _accesses_of(base_name(facts.trace.name_of(row)), facts.trace.text_of(events.dims_code[row]))
-        for row in rows[first]
-    ]
-    return np.array(counts, dtype=np.int64)[inverse]
-
-
-def _accesses_of(name: str, dims: str) -> int:
-    if name in _BY_NUMBER:
-        return 1
-    if name == "unbind":
-        shapes = parse_dims(dims)
-        return shapes[0][0] if shapes and shapes[0] else 0
-    return int(name in _BY_TENSOR and all(math.prod(indices) <= _FEW_INDICES for indices in parse_dims(dims)[1:]))
+    return _Loop(rows[body], rounds, taken, rows[: body.stop][takes]) if taken >= _MIN_RUN else None
 
 
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:

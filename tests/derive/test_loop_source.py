@@ -17,6 +17,7 @@ from profkit.derive.loop_source import CellCall, calls_independent_modules, read
         ("out = torch.cat([self.heads[i](x) for i in range(4)])", []),
         ("return dict(zip(self.seats, map(lambda seat: seat(x), self.seats.values())))", []),
         ("outputs.append(expert(x))", ["for expert in self.experts:"]),
+        ("outputs.append(expert(x))  # its own", ["for expert in self.experts:  # each alone"]),
         ("answer = head(shared)", ["for w, head in enumerate(self.heads, 1):", "total = total + answer / w"]),
         ("total += head(x)", ["for head in heads:"]),
         ("model(x)", ["for model in models"]),

@@ -1,7 +1,7 @@
 """Ordinary programs, each judged by one diagnosis: is the fault found, first, on its line, and nothing else?
 
 A program's first line is a comment that tells its kind; ``# expect: RULE`` stands on the line of its fault. A program
-without one has nothing wrong.
+without one has nothing wrong, and one that says ``# expect: no opportunities`` leaves nothing to gain either.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.forks import Forks
 DIRECTORY = Path(__file__).parents[1] / "programs"
 _KIND = re.compile(r"# kind: (.+)\n")
 _MARK = re.compile(r"# expect: (\S+)$")
+_SPOTLESS = "\n# expect: no opportunities\n"
 _GRAVE = ("high", "medium")
 
 
@@ -32,6 +33,8 @@ class Program:
     kind: str
     marks: tuple[tuple[int, str], ...]
     missing: tuple[str, ...]
+    spotless: bool = False
+    """It says that it has no opportunities: they are false alarms there, as faults are everywhere."""
 
     @property
     def expected(self) -> tuple[int, str] | None:
@@ -41,7 +44,8 @@ class Program:
 @dataclass(frozen=True)
 class Verdict:
     """A row of the table. ``rank`` counts among findings of the same kind, faults or opportunities; ``line`` says
-    whether the finding is on the marked line; ``false_alarms`` are faults of medium or high severity by other rules."""
+    whether the finding is on the marked line; ``false_alarms`` are faults of medium or high severity by other rules,
+    and opportunities where the program says that it has none."""
 
     program: str
     kind: str
@@ -70,7 +74,7 @@ def _read(path: Path) -> Program:
     lines = enumerate(text.splitlines(), 1)
     marks = tuple((number, match[1]) for number, line in lines if (match := _MARK.search(line)))
     missing = tuple(name for name in sorted(_imported(text)) if importlib.util.find_spec(name) is None)
-    return Program(path, kind[1], marks, missing)
+    return Program(path, kind[1], marks, missing, _SPOTLESS in text)
 
 
 def _imported(text: str) -> set[str]:
@@ -106,7 +110,8 @@ def judge(program: Program, forks: Forks, directory: Path) -> tuple[Verdict, Out
 def give_verdict(program: Program, findings: Sequence[dict[str, Any]], seconds: float) -> Verdict:
     """What the findings, ranked as reported, say about a program whose fault is known."""
     line, rule = program.expected or (0, "")
-    alarms = [one for one in findings if one["kind"] == "fault" and one["severity"] in _GRAVE and one["rule"] != rule]
+    kinds = ("fault", "opportunity") if program.spotless else ("fault",)
+    alarms = [one for one in findings if one["kind"] in kinds and one["severity"] in _GRAVE and one["rule"] != rule]
     told = tuple(_name(alarm) for alarm in alarms)
     if not rule:
         return Verdict(program.path.stem, program.kind, "", None, None, None, told, seconds)

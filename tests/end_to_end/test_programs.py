@@ -7,7 +7,7 @@ prints it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,18 @@ def test_a_clean_program_may_have_small_faults_and_opportunities_alone() -> None
     small, chance = {**FINDING, "severity": "low"}, {**FINDING, "kind": "opportunity"}
     assert give_verdict(CLEAN, [small, chance], 1.0).as_it_should_be
     assert not give_verdict(CLEAN, [{**FINDING, "severity": "medium"}], 1.0).as_it_should_be
+
+
+def test_where_a_program_says_that_it_has_no_opportunities_they_are_false_alarms_but_small_ones() -> None:
+    spotless, chance = replace(CLEAN, spotless=True), {**FINDING, "kind": "opportunity"}
+    assert give_verdict(spotless, [chance], 1.0).false_alarms == ("input-bound:3",)
+    assert give_verdict(spotless, [{**chance, "severity": "low"}], 1.0).as_it_should_be
+
+
+def test_what_a_program_says_of_its_opportunities_is_read_from_a_line_of_its_own() -> None:
+    spotless = {program.path.stem for program in all_programs() if program.spotless}
+    assert "clean_rollout" in spotless
+    assert "clean_gan" not in spotless
 
 
 @pytest.mark.parametrize("program", [FAULTY, CLEAN], ids=["faulty", "clean"])

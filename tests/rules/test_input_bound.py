@@ -6,7 +6,7 @@ import pytest
 
 from profkit.comparing.step_times import compare_step_times
 from profkit.diagnosing import read_facts
-from profkit.rules.base import Suspicion
+from profkit.rules.base import CannotLook, Suspicion
 from profkit.run import CallSite, Feeding, LoadSample
 from profkit.savings.simulate import predict_saving
 from tests import traces
@@ -91,12 +91,25 @@ def others(cpus: float) -> tuple[LoadSample, ...]:
     return tuple(LoadSample(i, 1 << 30, 0.5, others_cpus=cpus if i else None) for i in range(5))
 
 
-@pytest.mark.parametrize(("busy", "saved"), [(0.0, 0.4), (1.0, 0.4), (14.0, 0.4), (15.0, 0.0), (16.0, 0.0)])
-def test_cpus_that_other_programs_keep_busy_are_not_promised(busy, saved):
+@pytest.mark.parametrize(("busy", "saved"), [(0.0, 0.4), (1.0, 0.4), (14.0, 0.4)])
+def test_cpus_that_other_programs_leave_idle_are_promised(busy, saved):
     """Of 16, of which the model takes one."""
     run = run_on(cpus=16, feeding=Feeding(1.0, 1.0))
-    facts = facts_of(batches([40] * 4), run=run, samples=others(busy))
-    assert [predict_saving(facts, found.edit).fraction for found in find(facts)] == [saved] * (saved > 0)
+    (found,) = find(facts := facts_of(batches([40] * 4), run=run, samples=others(busy)))
+    assert predict_saving(facts, found.edit).fraction == saved
+
+
+@pytest.mark.parametrize("busy", [15.0, 16.0])
+def test_where_only_other_programs_keep_workers_from_being_worth_it_nothing_is_judged(busy):
+    run = run_on(cpus=16, feeding=Feeding(1.0, 1.0))
+    with pytest.raises(CannotLook, match=f"other processes kept {busy} of the 16 CPUs busy"):
+        find(facts_of(batches([40] * 4), run=run, samples=others(busy)))
+
+
+def test_where_workers_are_not_worth_it_on_a_quiet_machine_either_other_programs_do_not_matter():
+    """The model takes all CPUs with its threads, and a batch 1 of 61 us."""
+    run = run_on(cpus=2, threads=2, feeding=Feeding(2.0, 2.0))
+    assert find(facts_of(batches([1] * 4), run=run, samples=others(2.0))) == []
 
 
 def test_what_workers_would_take_from_other_programs_may_be_nothing():
@@ -115,7 +128,11 @@ def test_where_other_programs_leave_no_cpu_idle_the_model_may_want_one_for_each_
     """It got a quarter of one. A batch of 61 us and 60 of the rest: two workers."""
     run = run_on(cpus=2, threads=threads, feeding=Feeding(0.25, 0.25))
     facts = facts_of(batches([61] * 4), run=run, samples=others(1.75))
-    assert len(find(facts)) == reported
+    if reported:
+        assert len(find(facts)) == 1
+    else:
+        with pytest.raises(CannotLook, match="a quieter machine"):
+            find(facts)
 
 
 def test_beside_a_gpu_the_host_is_idle_as_before():

@@ -28,8 +28,8 @@ def floats(name: str, at: float, duration: float, *shapes: list[int], **more: An
     return op(name, at, duration, dims=list(shapes), types=["float"] * len(shapes), **more)
 
 
-def sdpa(at: float, queries: int, keys: int, causal: bool = True) -> Json:
-    heads = [[BATCH, HEADS, queries, 8], [BATCH, HEADS, keys, 8], [BATCH, HEADS, keys, 8]]
+def sdpa(at: float, queries: int, keys: int, causal: bool = True, batch: int = BATCH) -> Json:
+    heads = [[batch, HEADS, queries, 8], [batch, HEADS, keys, 8], [batch, HEADS, keys, 8]]
     return floats("aten::scaled_dot_product_attention", at, 20, *heads, [], [], [], [], [],
                   concrete=["", "", "", "", "0.", str(causal), "", "False"])  # fmt: skip
 
@@ -44,12 +44,12 @@ def draw(at: float, name: str = "argmax") -> Json:
     return floats(f"aten::{name}", at, 5, [BATCH, WORDS], [], [])
 
 
-def called(at: float, new: int, length: int, **more: Any) -> list[Json]:
+def called(at: float, new: int, length: int, batch: int = BATCH, **more: Any) -> list[Json]:
     """A pass over ``new`` tokens that attend to ``length``: the products take 60 us, the attention 20 us."""
     return [
-        op("aten::embedding", at, 5, dims=[[WORDS, WIDTH], [BATCH, new]], types=["float", "long int"], **more),
-        floats("aten::linear", at + 10, 60, [BATCH, new, WIDTH], [3 * WIDTH, WIDTH], [3 * WIDTH]),
-        sdpa(at + 80, new, length),
+        op("aten::embedding", at, 5, dims=[[WORDS, WIDTH], [batch, new]], types=["float", "long int"], **more),
+        floats("aten::linear", at + 10, 60, [batch, new, WIDTH], [3 * WIDTH, WIDTH], [3 * WIDTH]),
+        sdpa(at + 80, new, length, batch=batch),
     ]
 
 
@@ -91,6 +91,25 @@ def test_eight_tokens_in_a_row_are_the_least(calls, reported):
 )
 def test_other_passes_are_silent(facts):
     assert find(facts()) == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "scores", "reported"),
+    [
+        pytest.param(1, [WORDS], 1, id="the scores of the one sequence"),
+        pytest.param(1, [WORDS - 1], 0, id="other numbers"),
+        pytest.param(BATCH, [WORDS], 0, id="one token for two sequences"),
+    ],
+)
+def test_scores_of_one_sequence_may_have_one_dimension(batch, scores, reported):
+    """`model(tokens)[0, -1].topk(5)`"""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 2000 * i, 2000))
+        for k in range(10):
+            at = 2000.0 * i + PASS * k
+            events += [*called(at, 10 + k, 10 + k, batch), floats("aten::topk", at + 110, 5, scores, [])]
+    assert len(find(facts_of(events))) == reported
 
 
 def test_a_curriculum_in_training_is_silent():

@@ -82,6 +82,12 @@ def test_the_line_that_makes_the_loader_is_told_where_there_is_no_doubt_which(ru
     assert found.location not in found.also
 
 
+@pytest.mark.parametrize(("site", "told"), [(CallSite("t.py", 20, "main"), []), (None, [20, 21])])
+def test_where_it_is_known_who_makes_the_loader_lines_that_make_others_are_not_told(site: CallSite | None, told):
+    (found,) = find(facts_about(*[request()] * 4, run=of(site, made=2)))
+    assert [place.line for place in found.also] == told
+
+
 @pytest.mark.parametrize("name", ["aten::index", "aten::index_select", "aten::slice", "aten::narrow"])
 def test_other_ways_to_pick_count(name):
     assert len(find(facts_about(*[request(name=name)] * 4))) == 1

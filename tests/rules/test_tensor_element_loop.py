@@ -273,3 +273,34 @@ def test_a_loop_in_fewer_than_half_of_the_steps_is_silent():
 def test_without_shapes_it_cannot_look():
     facts = facts_of(steps_of(lambda at: [op("aten::select", at, 1)]))
     assert Need.SHAPES in missing_needs(facts, tensor_element_loop.needs)
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "reported"),
+    [
+        pytest.param("last = rewards[t] + decay * last", [8], 0, id="rows that need the row before"),
+        pytest.param("last = last + rewards[t]", [8], 1, id="rows that are added up"),
+        pytest.param("last = rewards[t] + decay * last", [], 1, id="single numbers, which Python has itself"),
+    ],
+)
+def test_a_recurrence_over_rows_is_silent(line: str, size: list[int], reported: int):
+    sites = (CallSite("agent.py", 4, "returns", "for t in range(n):"), CallSite("agent.py", 5, "returns", line))
+    marks = [mark(n, 10 + 3 * i + 0.2 * n, 0.1 if n == 0 else 2.7) for i in range(64) for n in (0, 1)]
+    taking = steps_of(lambda at: summing(at + 10.3, size=size))
+    assert len(find(facts_of([*taking, *marks], callsites=sites))) == reported
+
+
+def test_an_element_that_another_line_takes_before_the_loop_is_none_of_it():
+    """`for x in values: total = total + x`, behind `first = weights[0]` of another line."""
+    sites = (CallSite("a.py", 3, "f", "first = weights[0]"), CallSite("a.py", 6, "f", "for x in values:"),
+             CallSite("a.py", 7, "f", "total = total + x"))  # fmt: skip
+
+    def loop(at: float) -> list[Json]:
+        taking = [select(at), op("aten::unbind", at + 2, 1, dims=[[64], []], types=["float", "Scalar"])]
+        return [*taking, *(tensor_op("aten::add", at + 4 + 2 * i, 1, [], []) for i in range(64))]
+
+    marks = [mark(0, 9.5, 2), mark(1, 11.8, 1.5), *(mark(2, 13.8 + 2 * i, 1.5) for i in range(64))]
+    (found,) = find(facts_of([*steps_of(lambda at: loop(at + 10)), *marks], callsites=sites))
+    assert found.evidence["accesses_per_step"] == 64
+    assert found.location is not None
+    assert sorted([found.location.line, *(place.line for place in found.also)]) == [6, 7]

@@ -14,6 +14,7 @@ RULES = set(all_rules())
 CPU_RULES = {
     "checkpoint-in-step",
     "debug-mode-on",
+    "discarded-logits",
     "float64-compute",
     "garbage-collection-in-step",
     "graph-break",
@@ -23,6 +24,7 @@ CPU_RULES = {
     "input-bound",
     "looped-modules",
     "materialised-broadcast",
+    "missing-kv-cache",
     "oversized-storage",
     "per-sample-fetch",
     "recompilation",
@@ -31,10 +33,12 @@ CPU_RULES = {
     "single-tensor-optimizer",
     "slow-tensor-construction",
     "tensor-element-loop",
+    "tensor-list-loop",
     "unfused-attention",
     "unfused-pointwise",
     "unrolled-recurrence",
     "unused-autograd-graph",
+    "unused-gradients",
     "workers-respawned",
 }
 

@@ -19,7 +19,7 @@ torch.manual_seed(0)
 model = Unet(dim=32, dim_mults=(1, 2, 4), flash_attn=False)
 diffusion = GaussianDiffusion(model, image_size=32, timesteps=100, sampling_timesteps=10)
 optimizer = torch.optim.Adam(diffusion.parameters(), lr=8e-5)
-for step in range(30):
+for step in range(12):
     loss = diffusion(torch.rand(8, 3, 32, 32))
     loss.backward()
     optimizer.step()

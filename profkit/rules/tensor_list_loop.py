@@ -1,0 +1,266 @@
+"""Python loops over lists of tensors, with the same arithmetic on a handful of numbers in each round.
+
+What it detects
+A loop or a comprehension that goes round thirty-two times or more, where each round calls the same operators on a few
+thousand numbers at most, and the source of its lines shows that no round needs what an earlier one computed: results
+are appended to a list, or added up. A recurrence, rounds of different shapes, loops around a layer or a product of
+matrices, over parameters and gradients, with random numbers, or with a branch or a state in an object are left alone.
+Loops over the elements of one tensor are `tensor-element-loop`'s.
+
+Why is this bad?
+Each operator on one number costs as much as one on thousands: a microsecond or more of bookkeeping, the same again in
+the backward pass, and on a GPU a launch. Stacked, all rounds are one call.
+
+Example
+    for log_prob, value, target in zip(log_probs, values, targets):
+        actor.append(-log_prob * (target - value.item()))
+        critic.append(F.smooth_l1_loss(value, target))
+
+Use instead
+    log_probs, values, targets = torch.stack(log_probs), torch.stack(values), torch.stack(targets)
+    actor = -log_probs * (targets - values.detach())
+    critic = F.smooth_l1_loss(values, targets, reduction="none")
+
+How the saving is estimated
+Of the operators of n rounds one n-th stays: one operator over all the numbers costs about as much as one over a few. So
+do the backward nodes. Of Python's time between two of them at most 10 us vanish, what is longer stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.accesses import count_accesses
+from profkit.derive.facts import Facts
+from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
+from profkit.derive.independent_rounds import head_of, rounds_are_independent
+from profkit.derive.intervals import stretches
+from profkit.derive.located import in_located_step, marks_around
+from profkit.derive.places import call_site
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import (
+    backward_of,
+    length_ns,
+    locations_of,
+    program_operators,
+    share_of_steps,
+    spent_ns,
+)
+from profkit.rules.pricing import scale_operators
+from profkit.run import CallSite
+from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import distinct, distinct_rows
+
+_MIN_ROUNDS = 32
+"""Loops over heads, layers or the parts of a state are shorter."""
+_MIN_OPERATORS = 64
+"""Operators that compute, in a step: sixty-four times a few microseconds show."""
+_MIN_ACCESSES = 64
+"""From so many elements or rows on, `tensor-element-loop` reports the loop."""
+_TINY_ELEMENTS = 4096
+"""At eight or more float32 a cycle from the first-level cache (16 KiB of at least 32) the arithmetic takes less than
+the microsecond of the dispatch."""
+_PYTHON_NS = 10_000
+"""Between two operators Python takes microseconds to bind names and read arguments; beyond that it works."""
+_MAKING = """
+    _local_scalar_dense _to_copy arange cat clone contiguous copy detach empty empty_like empty_strided fill full item
+    lift_fresh new_empty new_full new_zeros ones ones_like result_type set stack to type_as zeros zeros_like"""
+_SETTING_UP = VIEW | frozenset(_MAKING.split())
+"""They make, copy or read tensors and compute nothing."""
+_RANDOM = """
+    bernoulli dropout exponential feature_dropout multinomial native_dropout normal poisson rand rand_like randint
+    randn randn_like random randperm rrelu uniform"""
+_NOT_HERE = MATRIX | DECOMPOSITION | frozenset(_RANDOM.split())
+"""Layers and products have rules of their own; random numbers would be others if they were drawn all at once."""
+_IN_PLACE = frozenset(("add", "detach", "requires_grad", "sub"))
+"""What may end in `_`: `total += x`, and what `torch.tensor` calls. What else writes to a tensor may have to."""
+_READS = frozenset(("item", "_local_scalar_dense"))
+_FIX = (
+    "Make one tensor of each list before the loop (`torch.stack`, or `torch.tensor` of Python's numbers) and write the "
+    "arithmetic once, for all: sums become `.sum()`, losses take `reduction='none'`."
+)
+_DETACHED = " What `.item()` reads for it becomes `.detach()`."
+_UNCERTAINTY = 0.2
+"""What the stacking costs, and what of Python's time between the operators belongs to them."""
+
+
+class _Loop(Struct, frozen=True):
+    """A loop in the located step: its head, its own lines that call operators, the costliest first, those at which the
+    operators stand (in functions that it calls, too), the operators, and how often it goes round."""
+
+    head: Location
+    lines: Rows
+    sites: Rows
+    rows: Rows
+    rounds: int
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
+def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each loop of the located step, and find its operators in the measured ones."""
+    if not facts.steps.located.any():
+        raise CannotLook("which line runs how often was not recorded (run the program under profkit)")
+    steps = max(facts.steps.measured_count, 1)
+    for loop in _find_loops(facts):
+        runs = _in_measured_steps(facts, loop)
+        rows = np.concatenate([*runs, loop.rows[:0]])
+        computing = int(_computes(facts, rows).sum() / steps)
+        if computing < _MIN_OPERATORS or share_of_steps(facts, rows) < 0.5:
+            continue
+        places = locations_of(facts, loop.lines)
+        rounds = round(len(rows) * loop.rounds / len(loop.rows) / steps)
+        yield Suspicion(
+            message=f"A Python loop goes {rounds:,} times a step through lists of tensors and runs "
+            f"{round(len(rows) / steps):,} operators on a few numbers each, though no round needs another's result.",
+            fix=_FIX + _DETACHED * bool(operators_of(facts.trace, _READS)[loop.rows].any()),
+            rows=rows,
+            edit=_call_once(facts, runs, len(loop.rows) // loop.rounds),
+            confidence=0.85,
+            count=rounds,
+            location=loop.head,
+            also=tuple(place for place in places if (place.file, place.line) != (loop.head.file, loop.head.line)),
+            evidence={"rounds_per_step": rounds, "operators_per_step": round(len(rows) / steps)},
+        )
+
+
+def _find_loops(facts: Facts) -> Iterator[_Loop]:
+    """Lines that ran often in one call of their function, each loop of them once."""
+    seen = set[bytes]()
+    for first, last, sites in _repeated_lines(facts):
+        if sites.tobytes() not in seen:
+            seen.add(sites.tobytes())
+            loop = _read_loop(facts, first, last, sites)
+            if loop is not None:
+                yield loop
+
+
+def _repeated_lines(facts: Facts) -> Iterator[tuple[int, int, Rows]]:
+    """The first and the last mark, and the call sites, of lines that ran `_MIN_ROUNDS` times or more under one mark and
+    called operators, by turns with one another."""
+    events, around = facts.trace.events, marks_around(facts)
+    marks = _holding_operators(facts, around)
+    if not marks.size:
+        return
+    first, line = distinct_rows(around[marks], events.site[marks])
+    often = np.flatnonzero(np.bincount(line) >= _MIN_ROUNDS)
+    begin, end = marks[first[often]], marks[len(marks) - 1 - np.unique(line[::-1], return_index=True)[1][often]]
+    order = np.argsort(begin, kind="stable")
+    order = order[np.argsort(around[begin[order]], kind="stable")]
+    together: list[int] = []
+    for i in order.tolist():
+        if together and (around[begin[i]] != around[begin[together[0]]] or begin[i] > end[together].max()):
+            yield _joined(facts, begin, end, together)
+            together = []
+        together.append(i)
+    if together:
+        yield _joined(facts, begin, end, together)
+
+
+def _joined(facts: Facts, begin: Rows, end: Rows, lines: list[int]) -> tuple[int, int, Rows]:
+    return int(begin[lines].min()), int(end[lines].max()), distinct(facts.trace.events.site[begin[lines]])
+
+
+def _holding_operators(facts: Facts, around: Rows) -> Rows:
+    """The marks of lines of the main thread that led to operators of the located step, in time order."""
+    found = [np.zeros(0, dtype=np.int64)]
+    level = distinct(around[in_located_step(facts, facts.operators.rows)])
+    while level[level >= 0].size:
+        found.append(level[level >= 0])
+        level = distinct(around[found[-1]])
+    return distinct(np.concatenate(found))
+
+
+def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _Loop | None:
+    """The loop from one mark to another, where all that it runs is tiny, the same in each round, and independent."""
+    events, around = facts.trace.events, marks_around(facts)
+    until = facts.tree.end_ns[last]
+    marks = facts.trace.rows(Category.LINE_MARK)
+    marks = marks[(marks >= first) & (events.start_ns[marks] < until) & (events.lane[marks] == events.lane[first])]
+    own = marks[around[marks] == around[first]]
+    rows = facts.operators.rows
+    rows = rows[(rows >= first) & (events.start_ns[rows] < until)]
+    owner = facts.tree.nearest_ancestor(facts.trace.mask_of(own), of=rows)
+    body, called = (_lines_of(facts, group) for group in (own, marks[around[marks] != around[first]]))
+    if not body or not _is_tiny(facts, rows) or not np.isin(events.site[owner], sites).all():
+        return None
+    head = head_of(body)
+    beginning = int((events.site[own] == facts.callsites.index(head)).sum()) + 1  # the first stands before all this
+    rounds = beginning if len(body) > 1 else len(distinct(owner))
+    even = all(_is_even(facts, rows[events.site[owner] == site], rounds) for site in sites)
+    if rounds < _MIN_ROUNDS or not even or _takes_elements(facts, body):
+        return None
+    comprehensions = {(site.file, site.line) for site in body}  # whose own marks stand inside their line's
+    if not rounds_are_independent(body, [site for site in called if (site.file, site.line) not in comprehensions]):
+        return None
+    cost = [spent_ns(facts, rows[events.site[owner] == site]).sum() for site in sites]
+    return _Loop(Location.of(head), sites[np.argsort(cost)[::-1]], distinct(facts.lines.site[rows]), rows, rounds)
+
+
+def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
+    sites = (call_site(facts, int(site)) for site in distinct(facts.trace.events.site[marks]))
+    return [site for site in sites if site is not None]
+
+
+def _is_tiny(facts: Facts, rows: Rows) -> bool:
+    """Whether these are known operators on few numbers, none of them a layer, random, or written to a tensor."""
+    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
+    names = [facts.trace.names[code] for code in distinct(facts.trace.events.name_code[rows])]
+    known = all(base_name(name) and (not name.endswith("_") or base_name(name) in _IN_PLACE) for name in names)
+    few = facts.operators.elements[rows] <= _TINY_ELEMENTS
+    return bool(known and few.all() and not (aside | operators_of(facts.trace, _NOT_HERE))[rows].any())
+
+
+def _is_even(facts: Facts, rows: Rows, rounds: int) -> bool:
+    """Whether a line called the same operators with the same shapes in each round; in the first it may add to 0."""
+    if len(rows) % rounds:
+        return False
+    _, kind = distinct_rows(facts.trace.events.name_code[rows], facts.trace.events.dims_code[rows])
+    of_round = kind.reshape(rounds, -1)
+    return bool((of_round[1:] == of_round[1]).all())
+
+
+def _takes_elements(facts: Facts, lines: list[CallSite]) -> bool:
+    """Whether these lines take so many elements or rows out of tensors that `tensor-element-loop` reports them."""
+    within = {(site.file, site.line) for site in lines}
+    here = np.array([(site.file, site.line) in within for site in facts.callsites] + [False])
+    rows = in_located_step(facts, facts.operators.rows)
+    rows = rows[here[facts.lines.site[rows]]]
+    return int(count_accesses(facts, rows).sum()) >= _MIN_ACCESSES
+
+
+def _in_measured_steps(facts: Facts, loop: _Loop) -> list[Rows]:
+    """Each run of the loop in the measured steps: its lines' operators with no others in between."""
+    rows = program_operators(facts)
+    mine = np.isin(facts.lines.site[rows], loop.sites)
+    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    ends = np.flatnonzero((np.diff(step) != 0) | (np.diff(mine) != 0)) + 1
+    least = _MIN_ROUNDS * (len(loop.rows) // loop.rounds)
+    return [rows[part] for part in stretches(ends, len(rows), least) if mine[part.start]]
+
+
+def _computes(facts: Facts, rows: Rows) -> Bools:
+    computes: Bools = ~operators_of(facts.trace, _SETTING_UP)[rows]
+    return computes
+
+
+def _call_once(facts: Facts, runs: list[Rows], per_round: int) -> Edit:
+    """Each run takes the time of one round and what Python works between its operators; so does its backward pass."""
+    rows = np.concatenate(runs)
+    start, end = facts.trace.events.start_ns, facts.tree.end_ns
+    kept = np.array([_kept_ns(facts, run, per_round) for run in runs])
+    spans = shrink_spans(start[[run[0] for run in runs]], end[[run[-1] for run in runs]], kept, _UNCERTAINTY)
+    share = per_round * len(runs) / len(rows)
+    scaled = [rows, backward_of(facts, rows)] if facts.device.present else [backward_of(facts, rows)]
+    parts = [scale_operators(facts, one, np.full(len(one), share), _UNCERTAINTY, launch_kept=share) for one in scaled]
+    return combine([spans, *parts])
+
+
+def _kept_ns(facts: Facts, run: Rows, per_round: int) -> int:
+    between = length_ns(facts, facts.tree.end_ns[run[:-1]], facts.trace.events.start_ns[run[1:]])
+    work: Int64s = (between - _PYTHON_NS).clip(min=0)
+    return int(work.sum() + spent_ns(facts, run).sum() * per_round // len(run))
