@@ -1,0 +1,214 @@
+"""The same inputs go through the same operators again, and the result was there.
+
+What it detects
+Calls of PyTorch that are given what an earlier call of the same function was given: the same memory, written to by
+nobody since, or what such calls made of it, with equal numbers and options and in the same modes. Either both lie in
+one step, as where each layer computes one normalisation of the same graph or two losses run one encoder on the same
+batch, or the next step makes the call again, as where a mask is built in each forward pass or a frozen model runs on
+the same data in each epoch. Calls that draw random numbers are none, nor are those whose result somebody writes into,
+those whose graph a backward pass has freed meanwhile, those in a backward pass, where activations are computed again on
+purpose, and buffers of zeros that are two on purpose. Equal numbers that lie elsewhere are not the same.
+
+Why is this bad?
+The second result holds the same numbers as the first, and its backward pass adds up what one pass could do at once.
+
+Example
+    def forward(self, x, edge_index):
+        for layer in self.layers:
+            x = layer(x, edge_index, normalise(edge_index))
+        return x
+
+Use instead
+    def forward(self, x, edge_index):
+        norm = normalise(edge_index)
+        for layer in self.layers:
+            x = layer(x, edge_index, norm)
+        return x
+
+How the saving is estimated
+The calls that repeat others vanish with their backward nodes, and with what Python does between two of them at one
+line. What is to be kept instead takes memory, which is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.derive.located import in_located_step, marks_around
+from profkit.derive.places import call_site
+from profkit.findings import Kind, Location
+from profkit.marks import CALL_MARK
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import backward_of, per_step, program_operators, share_of_steps
+from profkit.rules.pricing import scale_operators
+from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.replay import replay
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.units import format_count
+
+_WHOLE = 0.95
+"""Of what operators take below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
+_LEAST = 0.005
+"""Of the step: from here on a finding is more than information, and nobody changes a program for less."""
+_UNCERTAINTY = 0.2
+"""Nothing is modelled; but what runs next may find less of its input in the cache, and memory is kept for longer."""
+
+
+class _Calls(Struct, frozen=True):
+    """The marks of the located step's calls that make what was there: ``again`` repeat another of the step, whose mark
+    is ``first``; the others are made in each step, and there ``first`` is `NONE`. ``line`` and ``first_line`` are the
+    marks of the lines to name: that of the outermost line that does nothing else."""
+
+    rows: Rows
+    first: Rows
+    line: Rows
+    first_line: Rows
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
+    """Group the calls by the line that makes them, and by whether it was in one step."""
+    calls = _find_calls(facts)
+    rows, call = _operators_of(facts, calls)
+    site = facts.trace.events.site
+    for is_again in (True, False):
+        chosen = (calls.first >= 0) == is_again
+        for code in np.unique(site[calls.line[chosen]]).tolist():
+            mine = chosen & (site[calls.line] == code)
+            place, picked = call_site(facts, code), mine[call]
+            if place is None or not picked.any() or share_of_steps(facts, rows[picked]) < 0.5:
+                continue
+            edit = _without(facts, rows[picked], calls.line[call[picked]])
+            if replay(facts, edit).fraction < _LEAST:
+                continue
+            firsts = np.unique(site[calls.first_line[mine & (calls.first_line >= 0)]])
+            first = next((Location.of(one) for two in firsts.tolist() if (one := call_site(facts, two))), None)
+            count = max(1, round(per_step(facts, rows[picked])))
+            where = Location.of(place)
+            yield Suspicion(
+                message=_message(count, where, first) if is_again else _message_each(count),
+                fix=_KEEP if is_again else _ONCE,
+                rows=rows[picked],
+                location=where,
+                also=(first,) if is_again and first is not None and first != where else (),
+                edit=edit,
+                confidence=0.9 if is_again else 0.8,
+                count=count,
+                evidence={"operators_per_step": count},
+            )
+
+
+_KEEP = (
+    "Compute it once and hand the result on: as an argument, or as an attribute that is set where the inputs are. "
+    "What is needed with gradients at both places may be shared as well."
+)
+_ONCE = (
+    "Compute it once, before the loop or where the module is made (`register_buffer` for a table or a mask, "
+    "`cached=True` for PyG's `GCNConv` on one graph), and again only where its inputs change."
+)
+
+
+def _message(count: int, where: Location, first: Location | None) -> str:
+    operators = format_count(count, "operator")
+    if first is None or first == where:
+        told = "by this line itself"
+    else:
+        told = f"at line {first.line}" if first.file == where.file else f"at {first.file}:{first.line}"
+    return f"{operators} a step compute again what the same step has computed of the same inputs, first {told}."
+
+
+def _message_each(count: int) -> str:
+    return f"{format_count(count, 'operator')} a step compute what the step before has computed of the same inputs."
+
+
+def _find_calls(facts: Facts) -> _Calls:
+    """What the run says of the located step's calls, with their lines."""
+    told = facts.run.recomputation
+    if told is None:
+        raise CannotLook("what PyTorch's functions are given was not recorded (run a program with steps under profkit)")
+    mark_of = _marks_by_number(facts)
+    again = np.array([*told.again, (NONE, NONE)], dtype=np.int64)
+    again = again[((again >= 0) & (again < len(mark_of))).all(axis=1)]
+    each = np.array([number for number in told.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
+    again = again[~np.isin(again[:, 0], each)]
+    within = again[~np.isin(again[:, 1], each)]
+    rows = np.concatenate([mark_of[within[:, 0]], mark_of[again[np.isin(again[:, 1], each), 0]], mark_of[each]])
+    first = np.concatenate([mark_of[within[:, 1]], np.full(len(rows) - len(within), NONE)])
+    known = (rows >= 0) & ((first >= 0) | (np.arange(len(rows)) >= len(within)))
+    rows, first = rows[known], first[known]
+    whole = _do_nothing_else(facts, facts.tree.under(facts.trace.mask_of(rows)))
+    line, first_line = _lines_of(facts, rows, first, whole)
+    named = line >= 0
+    return _Calls(rows[named], first[named], line[named], first_line[named])
+
+
+def _marks_by_number(facts: Facts) -> Rows:
+    """The located step's event of each call, `NONE` where there is none."""
+    numbers = [name.removeprefix(CALL_MARK) if name.startswith(CALL_MARK) else "" for name in facts.trace.names]
+    by_name = np.array(
+        [int(n) if n.isascii() and n.isdigit() and len(n) < 8 else NONE for n in numbers], dtype=np.int64
+    )
+    marks = facts.trace.where_name(lambda name: name.startswith(CALL_MARK))
+    rows = in_located_step(facts, np.flatnonzero(marks & (facts.trace.events.category == Category.HOST_MARK)))
+    number = by_name[facts.trace.events.name_code[rows]]
+    found = np.full(int(number.max(initial=NONE)) + 1, NONE, dtype=np.int64)
+    found[number[number >= 0]] = rows[number >= 0]
+    return found
+
+
+def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
+    """Lines of the located step below which nearly all operators are needless."""
+    events, tree = facts.trace.events, facts.tree
+    took = np.where(tree.outermost(events.category == Category.OPERATOR), tree.end_ns - events.start_ns, 0)
+    total, wasted = tree.total_under(took), tree.total_under(np.where(needless, took, 0))
+    found: Bools = (events.category == Category.LINE_MARK) & (total > 0) & (wasted >= _WHOLE * total)
+    return found
+
+
+def _lines_of(facts: Facts, rows: Rows, first: Rows, whole: Bools) -> tuple[Rows, Rows]:
+    """For each call the mark of the outermost line that does nothing else, and of as many lines outward that of the
+    call that it repeats."""
+    above = marks_around(facts)
+    line, first_line = above[rows], np.where(first >= 0, above[first], NONE)
+    while True:
+        outer = np.where(line >= 0, above[line], NONE)
+        rises = (line >= 0) & whole[line] & (outer >= 0) & whole[outer]
+        if not rises.any():
+            return line, first_line
+        line = np.where(rises, outer, line)
+        first_line = np.where(rises & (first_line >= 0), above[first_line], first_line)
+
+
+def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
+    """What of the measured steps' operators repeats those below these marks, and the index of the mark."""
+    rows = program_operators(facts)
+    rows = rows[facts.repeats.exact[rows]]
+    marks = facts.trace.mask_of(calls.rows)
+    mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
+    rows, mark = rows[mark >= 0], mark[mark >= 0]
+    order = np.argsort(calls.rows, kind="stable")
+    return rows, order[np.searchsorted(calls.rows[order], mark)]
+
+
+def _without(facts: Facts, rows: Rows, line: Rows) -> Edit:
+    """Without these operators, their backward nodes, and what lies between two that follow each other at one run of a
+    line, whose mark ``line`` is."""
+    starts, ends = facts.trace.events.start_ns, facts.tree.end_ns
+    on_main = facts.trace.events.lane == facts.steps.main_lane
+    every = facts.measured_rows(facts.tree.outermost(facts.trace.events.category == Category.OPERATOR) & on_main)
+    every = every[np.argsort(starts[every], kind="stable")]
+    place = np.searchsorted(starts[every], starts[rows])
+    step = facts.steps.index_of(starts[rows])
+    follows = (np.diff(place) == 1) & (np.diff(step) == 0) & (np.diff(line) == 0)
+    between_start, between_end = ends[rows[:-1][follows]], starts[rows[1:][follows]]
+    return combine([
+        shrink_spans(between_start, between_end, np.zeros(len(between_start), dtype=np.int64), _UNCERTAINTY),
+        *(
+            scale_operators(facts, part, np.zeros(len(part)), _UNCERTAINTY, launch_kept=0.0)
+            for part in (rows, backward_of(facts, rows))
+        ),
+    ])  # fmt: skip
