@@ -43,13 +43,17 @@ from profkit.derive.places import call_site
 from profkit.findings import Kind, Location
 from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import backward_of, per_step, program_operators, share_of_steps
+from profkit.rules.evidence import backward_of, named_operators, per_step, program_operators, share_of_steps
 from profkit.rules.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.values import distinct_rows
 from profkit.units import format_count
 
+_FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones",
+                                             "new_zeros", "ones", "ones_like", "zeros", "zeros_like"))  # fmt: skip
+"""What fills memory with given numbers computes nothing: to keep these alone is hardly faster than to fill anew."""
 _WHOLE = 0.95
 """Of what operators take below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
 _LEAST = 0.005
@@ -59,14 +63,25 @@ _UNCERTAINTY = 0.2
 
 
 class _Calls(Struct, frozen=True):
-    """The marks of the located step's calls that make what was there: ``again`` repeat another of the step, whose mark
-    is ``first``; the others are made in each step, and there ``first`` is `NONE`. ``line`` and ``first_line`` are the
-    marks of the lines to name: that of the outermost line that does nothing else."""
+    """The marks of the located step's calls that make what was there. Those that are ``again`` made repeat another of
+    the step, whose mark is ``first``, elsewhere `NONE`; those of ``each`` step are made again in the next one.
+
+    ``line`` and ``first_line`` are the marks of the lines to name: where a function does nothing else, the line that
+    calls it. The same line may be reached in two ways: ``parting`` and ``first_parting`` are the innermost marks in
+    which these differ."""
 
     rows: Rows
     first: Rows
+    is_each: Bools
     line: Rows
     first_line: Rows
+    parting: Rows
+    first_parting: Rows
+
+    @property
+    def is_again(self) -> Bools:
+        found: Bools = self.first >= 0
+        return found
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
@@ -74,32 +89,39 @@ def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
     """Group the calls by the line that makes them, and by whether it was in one step."""
     calls = _find_calls(facts)
     rows, call = _operators_of(facts, calls)
-    site = facts.trace.events.site
-    for is_again in (True, False):
-        chosen = (calls.first >= 0) == is_again
-        for code in np.unique(site[calls.line[chosen]]).tolist():
-            mine = chosen & (site[calls.line] == code)
-            place, picked = call_site(facts, code), mine[call]
-            if place is None or not picked.any() or share_of_steps(facts, rows[picked]) < 0.5:
-                continue
-            edit = _without(facts, rows[picked], calls.line[call[picked]])
-            if replay(facts, edit).fraction < _LEAST:
-                continue
-            firsts = np.unique(site[calls.first_line[mine & (calls.first_line >= 0)]])
-            first = next((Location.of(one) for two in firsts.tolist() if (one := call_site(facts, two))), None)
-            count = max(1, round(per_step(facts, rows[picked])))
-            where = Location.of(place)
-            yield Suspicion(
-                message=_message(count, where, first) if is_again else _message_each(count),
-                fix=_KEEP if is_again else _ONCE,
-                rows=rows[picked],
-                location=where,
-                also=(first,) if is_again and first is not None and first != where else (),
-                edit=edit,
-                confidence=0.9 if is_again else 0.8,
-                count=count,
-                evidence={"operators_per_step": count},
-            )
+    site = facts.trace.events.site[calls.line]
+    for code in np.unique(site).tolist():
+        mine = (site == code)[call]
+        is_each = not (mine & calls.is_again[call] & ~calls.is_each[call]).any()
+        chosen = mine if is_each else mine & calls.is_again[call]
+        found = _judge(facts, calls, rows[chosen], call[chosen], is_each)
+        if found is not None:
+            yield found
+
+
+def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool) -> Suspicion | None:
+    """One line's operators, and the indices of their calls."""
+    where = _place(facts, calls.line[call])
+    fills = named_operators(facts, *_FILLS)[rows]
+    if where is None or fills.all() or share_of_steps(facts, rows) < 0.5:
+        return None
+    edit = _without(facts, rows, calls.line[call])
+    if replay(facts, edit).fraction < _LEAST:
+        return None
+    first = _place(facts, calls.first_line[call])
+    ways = [_place(facts, part[call]) for part in (calls.first_parting, calls.parting)]
+    count = max(1, round(per_step(facts, rows)))
+    return Suspicion(
+        message=_message_each(count) if is_each else _message(count, where, first, ways),
+        fix=_ONCE if is_each else _KEEP,
+        rows=rows,
+        location=where,
+        also=() if is_each else tuple(dict.fromkeys(one for one in (first, *ways) if one and one != where)),
+        edit=edit,
+        confidence=0.8 if is_each else 0.9,
+        count=count,
+        evidence={"operators_per_step": count},
+    )
 
 
 _KEEP = (
@@ -112,13 +134,24 @@ _ONCE = (
 )
 
 
-def _message(count: int, where: Location, first: Location | None) -> str:
-    operators = format_count(count, "operator")
-    if first is None or first == where:
-        told = "by this line itself"
+def _place(facts: Facts, marks: Rows) -> Location | None:
+    """The first of the marks' lines."""
+    site = call_site(facts, int(facts.trace.events.site[marks[0]])) if marks.size and marks[0] >= 0 else None
+    return None if site is None else Location.of(site)
+
+
+def _message(count: int, where: Location, first: Location | None, ways: list[Location | None]) -> str:
+    if first is not None and first != where:
+        told = f"first at {_name(first, where)}"
     else:
-        told = f"at line {first.line}" if first.file == where.file else f"at {first.file}:{first.line}"
-    return f"{operators} a step compute again what the same step has computed of the same inputs, first {told}."
+        names = [_name(way, where) for way in ways if way is not None and way != where]
+        told = "first at this line too" + (f", called from {' and '.join(dict.fromkeys(names))}" if names else "")
+    operators = format_count(count, "operator")
+    return f"{operators} a step compute again what the same step has computed of the same inputs, {told}."
+
+
+def _name(place: Location, where: Location) -> str:
+    return f"line {place.line}" if place.file == where.file else f"{place.file}:{place.line}"
 
 
 def _message_each(count: int) -> str:
@@ -134,16 +167,16 @@ def _find_calls(facts: Facts) -> _Calls:
     again = np.array([*told.again, (NONE, NONE)], dtype=np.int64)
     again = again[((again >= 0) & (again < len(mark_of))).all(axis=1)]
     each = np.array([number for number in told.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
-    again = again[~np.isin(again[:, 0], each)]
-    within = again[~np.isin(again[:, 1], each)]
-    rows = np.concatenate([mark_of[within[:, 0]], mark_of[again[np.isin(again[:, 1], each), 0]], mark_of[each]])
-    first = np.concatenate([mark_of[within[:, 1]], np.full(len(rows) - len(within), NONE)])
-    known = (rows >= 0) & ((first >= 0) | (np.arange(len(rows)) >= len(within)))
-    rows, first = rows[known], first[known]
+    again = again[~np.isin(again[:, 0], each) & (mark_of[again] >= 0).all(axis=1)]
+    each = each[mark_of[each] >= 0]
+    rows = mark_of[np.concatenate([again[:, 0], each])]
+    first = np.concatenate([mark_of[again[:, 1]], np.full(len(each), NONE)])
+    is_each = np.isin(np.concatenate([again[:, 1], each]), each)
     whole = _do_nothing_else(facts, facts.tree.under(facts.trace.mask_of(rows)))
     line, first_line = _lines_of(facts, rows, first, whole)
     named = line >= 0
-    return _Calls(rows[named], first[named], line[named], first_line[named])
+    lines = line[named], first_line[named]
+    return _Calls(rows[named], first[named], is_each[named], *lines, *_part(facts, *lines))
 
 
 def _marks_by_number(facts: Facts) -> Rows:
@@ -161,26 +194,42 @@ def _marks_by_number(facts: Facts) -> Rows:
 
 
 def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
-    """Lines of the located step below which nearly all operators are needless."""
+    """Lines of functions that do hardly anything but what is needless, in that call of theirs."""
     events, tree = facts.trace.events, facts.tree
     took = np.where(tree.outermost(events.category == Category.OPERATOR), tree.end_ns - events.start_ns, 0)
     total, wasted = tree.total_under(took), tree.total_under(np.where(needless, took, 0))
-    found: Bools = (events.category == Category.LINE_MARK) & (total > 0) & (wasted >= _WHOLE * total)
-    return found
+    lines = np.flatnonzero(events.category == Category.LINE_MARK)
+    functions = {(site.file, site.function): number for number, site in enumerate(facts.callsites)}
+    of_site = np.array([*(functions[site.file, site.function] for site in facts.callsites), NONE], dtype=np.int64)
+    site = events.site[lines]
+    function = of_site[np.where((site >= 0) & (site < len(facts.callsites)), site, NONE)]
+    _, call = distinct_rows(marks_around(facts)[lines], function)
+    whole = np.bincount(call, wasted[lines]) >= _WHOLE * np.bincount(call, total[lines]).clip(min=1)
+    return facts.trace.mask_of(lines[whole[call]])
 
 
 def _lines_of(facts: Facts, rows: Rows, first: Rows, whole: Bools) -> tuple[Rows, Rows]:
-    """For each call the mark of the outermost line that does nothing else, and of as many lines outward that of the
-    call that it repeats."""
+    """For each call the mark of the line that makes it, or that calls the function which does nothing else, and so on;
+    and of as many lines outward that of the call that it repeats."""
     above = marks_around(facts)
     line, first_line = above[rows], np.where(first >= 0, above[first], NONE)
     while True:
-        outer = np.where(line >= 0, above[line], NONE)
-        rises = (line >= 0) & whole[line] & (outer >= 0) & whole[outer]
+        rises = (line >= 0) & whole[line] & (above[line] >= 0)
         if not rises.any():
             return line, first_line
-        line = np.where(rises, outer, line)
+        line = np.where(rises, above[line], line)
         first_line = np.where(rises & (first_line >= 0), above[first_line], first_line)
+
+
+def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
+    """As many lines outward from both as it takes to come to one below the same mark, or below none."""
+    above = marks_around(facts)
+    while True:
+        outer, first_outer = above[line], np.where(first_line >= 0, above[first_line], NONE)
+        rises = (first_line >= 0) & (outer >= 0) & (first_outer >= 0) & (outer != first_outer)
+        if not rises.any():
+            return line, first_line
+        line, first_line = np.where(rises, outer, line), np.where(rises, first_outer, first_line)
 
 
 def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
