@@ -23,6 +23,9 @@ _LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr)
 _WHOLE_BYTES = 8 << 10
 """So much of the memory of a tensor is compared; of larger ones as many bytes, in `_PIECES` pieces. It takes 5 us."""
 _PIECES = 8
+_FOREIGN_BYTES = 4 << 20
+"""Memory that PyTorch did not allocate, as NumPy's or a file's that was loaded, is compared whole, in milliseconds;
+larger one is not followed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +79,7 @@ class Identities:
     def identity_of(self, tensor: Tensor) -> Identity | None:
         """None where nothing is known of who writes to it."""
         memory = self.memory_of(tensor)
-        if memory.is_shared or not (memory.is_owned or _is_small(tensor)):
+        if memory.is_shared or not (memory.is_owned or _is_comparable(tensor)):
             return None
         seen = memory.number, len(memory.written), tensor._version, tensor.dtype, tuple(tensor.shape)
         if tensor.layout is not torch.strided:
@@ -122,15 +125,15 @@ def is_plain(value: object) -> bool:
     return is_known and not value.is_inference()
 
 
-def _is_small(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() <= _WHOLE_BYTES
+def _is_comparable(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() <= _FOREIGN_BYTES
 
 
 def _fingerprint(storage: UntypedStorage) -> int:
     size, start = storage.nbytes(), storage.data_ptr()
     if not size or not start:
         return 0
-    if size <= _WHOLE_BYTES:
+    if size <= _WHOLE_BYTES or not storage.resizable():
         return hash(ctypes.string_at(start, size))
     length = _WHOLE_BYTES // _PIECES
     places = [start + piece * (size - length) // (_PIECES - 1) for piece in range(_PIECES)]

@@ -43,9 +43,8 @@ from profkit.derive.places import call_site
 from profkit.findings import Kind, Location
 from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import backward_of, named_operators, per_step, program_operators, share_of_steps
-from profkit.rules.pricing import scale_operators
-from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.rules.evidence import named_operators, per_step, program_operators, share_of_steps
+from profkit.rules.pricing import leave_out
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct_rows
@@ -105,7 +104,7 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
     fills = named_operators(facts, *_FILLS)[rows]
     if where is None or fills.all() or share_of_steps(facts, rows) < 0.5:
         return None
-    edit = _without(facts, rows, calls.line[call])
+    edit = leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY)
     if replay(facts, edit).fraction < _LEAST:
         return None
     first = _place(facts, calls.first_line[call])
@@ -241,23 +240,3 @@ def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
     rows, mark = rows[mark >= 0], mark[mark >= 0]
     order = np.argsort(calls.rows, kind="stable")
     return rows, order[np.searchsorted(calls.rows[order], mark)]
-
-
-def _without(facts: Facts, rows: Rows, line: Rows) -> Edit:
-    """Without these operators, their backward nodes, and what lies between two that follow each other at one run of a
-    line, whose mark ``line`` is."""
-    starts, ends = facts.trace.events.start_ns, facts.tree.end_ns
-    on_main = facts.trace.events.lane == facts.steps.main_lane
-    every = facts.measured_rows(facts.tree.outermost(facts.trace.events.category == Category.OPERATOR) & on_main)
-    every = every[np.argsort(starts[every], kind="stable")]
-    place = np.searchsorted(starts[every], starts[rows])
-    step = facts.steps.index_of(starts[rows])
-    follows = (np.diff(place) == 1) & (np.diff(step) == 0) & (np.diff(line) == 0)
-    between_start, between_end = ends[rows[:-1][follows]], starts[rows[1:][follows]]
-    return combine([
-        shrink_spans(between_start, between_end, np.zeros(len(between_start), dtype=np.int64), _UNCERTAINTY),
-        *(
-            scale_operators(facts, part, np.zeros(len(part)), _UNCERTAINTY, launch_kept=0.0)
-            for part in (rows, backward_of(facts, rows))
-        ),
-    ])  # fmt: skip

@@ -205,7 +205,7 @@ def test_memory_that_numpy_owns_is_followed_as_long_as_it_can_be_compared():
 
     assert again(lambda: [x.exp(), x.exp()]) == 1
     assert again(changed) == 0
-    large = torch.from_numpy(np.ones(1 << 16, dtype=np.float32))
+    large = torch.from_numpy(np.ones(2 << 20, dtype=np.float32))
     assert again(lambda: [large.exp(), large.exp()]) == 0
 
 
