@@ -208,10 +208,15 @@ PROFKIT_FAILED = "profkit failed: "
 
 
 class Remark(Struct, frozen=True):
-    """What the program's source says of a line, recorded or not; `profkit.remarks` names the kinds."""
+    """What the program's source says of a line, recorded or not; `profkit.remarks` names the kinds. Of what is rarely
+    used: the last line of it, the first that uses it, and that this comes at every so many steps, 0 where the text does
+    not say."""
 
     kind: str
     site: CallSite
+    until: int = 0
+    used_at: int = 0
+    every: int = 0
 
 
 @dataclass(frozen=True, slots=True)
