@@ -162,6 +162,15 @@ class GradientUse(Struct, frozen=True):
     unheld: tuple[int, ...] = ()
 
 
+class Recomputation(Struct, frozen=True):
+    """Calls of PyTorch that make what was there, by the numbers that their events in the located step carry: ``again``
+    are those that repeat another of that step, with its number, ``each_step`` those that the step after it repeats.
+    What they are given has not changed meanwhile, they draw no random numbers, and nobody writes to what they make."""
+
+    again: tuple[tuple[int, int], ...] = ()
+    each_step: tuple[int, ...] = ()
+
+
 class GraphBreak(Struct, frozen=True):
     """Where PyTorch's compiler had to stop tracing: its reason, the lines that led there, the outermost first, of which
     the last ``library_frames`` are no code of the user's, and how often."""
@@ -199,10 +208,15 @@ PROFKIT_FAILED = "profkit failed: "
 
 
 class Remark(Struct, frozen=True):
-    """What the program's source says of a line, recorded or not; `profkit.remarks` names the kinds."""
+    """What the program's source says of a line, recorded or not; `profkit.remarks` names the kinds. Of what is rarely
+    used: the last line of it, the first that uses it, and that this comes at every so many steps, 0 where the text does
+    not say."""
 
     kind: str
     site: CallSite
+    until: int = 0
+    used_at: int = 0
+    every: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +248,7 @@ class Run:
     loaders: tuple[LoaderUse, ...] = ()
     optimizers: tuple[OptimizerUse, ...] = ()
     gradients: GradientUse | None = None
+    recomputation: Recomputation | None = None
     step_signal: str | None = None
     signals_per_step: int = 1
     reference_step_ns: tuple[int, ...] = ()

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from profkit.collect.lines import LineTracer
 from profkit.collect.opening import Opening
+from profkit.collect.recomputation import CallWatch
 from profkit.collect.sampler import Sampler
 from profkit.collect.steps import StepSignals
 from profkit.collect.tape import Tape
@@ -44,10 +45,16 @@ class Forking:
     """What the parts of a recording do when the program forks."""
 
     def __init__(
-        self, sampler: Sampler, opening: Opening, tracer: LineTracer, signals: StepSignals, tape: Tape
+        self,
+        sampler: Sampler,
+        opening: Opening,
+        tracer: LineTracer,
+        signals: StepSignals,
+        tape: Tape,
+        calls: CallWatch,
     ) -> None:
         self._sampler, self._opening = sampler, opening
-        self._tracer, self._signals, self._tape = tracer, signals, tape
+        self._tracer, self._signals, self._tape, self._calls = tracer, signals, tape, calls
 
     def before(self) -> None:
         """No thread may run, and the opening pauses: a child that inherits it would record for as long as it lives."""
@@ -62,5 +69,6 @@ class Forking:
     def disown(self) -> None:
         """In the child: remove everything, and leave the recording to the parent."""
         self._tracer.pause()
+        self._calls.stop()
         self._signals.remove()
         self._tape.disown()

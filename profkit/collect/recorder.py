@@ -34,6 +34,7 @@ from profkit.collect.looks import Looks
 from profkit.collect.marks import free_cycles
 from profkit.collect.opening import Opening
 from profkit.collect.plan import EXPLICIT, Plan
+from profkit.collect.recomputation import CallWatch
 from profkit.collect.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.sampler import Sampler
 from profkit.collect.schedule import Phase, Schedule
@@ -87,10 +88,10 @@ class Recorder:
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
         self._archive = Archive(self._files, *parts)
         self._archive.replaces, self.notes = replaces, self._archive.notes
-        self._gradients = GradientWatch()
+        self._gradients, self._calls = GradientWatch(), CallWatch()
         self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, self._events_left)
         self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
-        self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape)
+        self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape, self._calls)
         self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self._leave_thread))
         act = self.hears, lambda: self._work(self._cut_off), self.thread.is_idle, self._move_on
         self._sampler.on_tick = self.thread.tell = Watchdog(self._opening, self._bounds, self._tracer, guard, *act).look
@@ -140,7 +141,8 @@ class Recorder:
     def abandon(self) -> None:
         """Remove everything from the program after an error, whatever state it left behind."""
         self.over = True
-        for remove in (self.signals.remove, self._stop_tracing, self._tape.remove, self._sampler.stop):
+        parts = (self.signals.remove, self._stop_tracing, self._calls.stop, self._tape.remove, self._sampler.stop)
+        for remove in parts:
             with suppress(Exception):
                 remove()
 
@@ -179,7 +181,8 @@ class Recorder:
     def end_step(self, is_first: bool) -> None:
         if not is_first and self.passes_by():
             return
-        self._work(lambda: self._turn((time.perf_counter_ns(), count_faults()), is_first))
+        ended_ns = time.perf_counter_ns() - self._calls.take_spent_ns()
+        self._work(lambda: self._turn((ended_ns, count_faults()), is_first))
 
     def _work(self, action: Callable[[], None]) -> None:
         """Nothing is heard meanwhile."""
@@ -202,6 +205,9 @@ class Recorder:
         with pause_marked() if self._tape.running is not None and (is_due or self._between) else nullcontext():
             self._looks.after(ended, is_due, sys._getframe())
             self._call_between()
+        if self._calls.is_installed:
+            self._calls.end_step()
+            self._files.set(recomputation=self._calls.found)
         if ended is Phase.LOCATED:
             self._stop_tracing()
         if is_first:
@@ -227,6 +233,7 @@ class Recorder:
             self._schedule.limit_recorded(self._events_left() // max(self._opening.events, 1))
         else:
             self._tape.drop()
+            self._calls.stop()
             self._census.forget()
 
     def _enter(self, phase: Phase) -> None:
@@ -275,6 +282,8 @@ class Recorder:
         are_large = is_first and self._opening.was_filled_by_events
         self._bounds.begin(self._events_left(), are_large, per_s, is_first)
         recording = self._tape.start()
+        if is_first and self._schedule.phase is Phase.LOCATED:
+            self._calls.begin()
         if recording.cuda:
             self._sampler.watch_gpu(environment.device_uuid())
         return recording
@@ -346,5 +355,6 @@ class Recorder:
         """Remove everything from the program: from here on it runs as if profkit were not there."""
         self.over = True
         self.signals.remove()
+        self._calls.stop()
         self._tape.remove()
         self._sampler.stop()

@@ -1,7 +1,8 @@
 """What the program's source says and a recording of a few steps cannot show, read off its syntax tree.
 
 Where the number of threads is set, where DataLoaders are made, where objects come to refer to each other
-(`review_cycles`), where data may become float64 (`review_doubles`), and an evaluation that runs with autograd on. That
+(`review_cycles`), where data may become float64 (`review_doubles`), evaluations that are rarely used
+(`review_evaluations`), and an evaluation that runs with autograd on. That
 comes once an epoch, long after the recorded steps. Only what cannot be meant otherwise is remarked: a model is put into
 evaluation mode and then called in a loop; up to where it is put back, nothing is differentiated, and neither the call
 nor any visible caller switches autograd off.
@@ -20,7 +21,16 @@ from profkit.collect.review_anomaly import anomaly_mode_setters
 from profkit.collect.review_backreferences import Keepers, keepers_in, kept_at
 from profkit.collect.review_cycles import closed_cycles, returns_what_holds_its_object
 from profkit.collect.review_doubles import double_makers
-from profkit.remarks import ANOMALY_MODE_SET, CYCLE_CLOSED, DOUBLES_MADE, EVALUATION_WITH_GRAD, LOADER_MADE, THREADS_SET
+from profkit.collect.review_evaluations import rarely_used
+from profkit.remarks import (
+    ANOMALY_MODE_SET,
+    CYCLE_CLOSED,
+    DOUBLES_MADE,
+    EVALUATION_WITH_GRAD,
+    LOADER_MADE,
+    RARELY_USED,
+    THREADS_SET,
+)
 from profkit.run import CallSite, Remark
 
 _MOST_FILES = 100
@@ -84,7 +94,14 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
             for kind, find in _LINES.items()
         },
     }
-    return tuple(Remark(kind, _site(*place)) for kind, places in found.items() for place in places[:_MOST_REMARKS])
+    rare = [
+        Remark(RARELY_USED, _site(file, name, use.line), use.until, use.used_at, use.every)
+        for file, tree in trees.items()
+        for use in rarely_used(tree)
+        for name in [_name_at(all_scopes[file], use.line)]
+    ]
+    plain = (Remark(kind, _site(*place)) for kind, places in found.items() for place in places[:_MOST_REMARKS])
+    return (*plain, *rare[:_MOST_REMARKS])
 
 
 def _back_references(file: str, keepers: Keepers, function: ast.AST, line: int) -> Iterator[tuple[str, str, int]]:

@@ -10,11 +10,11 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.experiment import Experiment
 from profkit.rules.base import Trial
-from profkit.rules.evidence import Floats, backward_of, spent_ns
+from profkit.rules.evidence import Floats, backward_of, length_ns, spent_ns
 from profkit.savings.cases import cases_of
-from profkit.savings.edits import Edit, combine, shrink, shrink_work
+from profkit.savings.edits import Edit, combine, shrink, shrink_spans, shrink_work
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import quantile
 
 _CHEAPEST = 0.05
@@ -65,6 +65,24 @@ def scale_operators(facts: Facts, rows: Rows, kept: Floats, uncertainty: float, 
     on_host = np.where(facts.trace.mask_of(carrier)[rows], launch_kept, kept) * spent_ns(facts, rows)
     on_stream = (share[carrier] * facts.trace.events.duration_ns[work]).astype(np.int64)
     return combine([shrink(rows, on_host.astype(np.int64), uncertainty), shrink_work(work, on_stream, uncertainty)])
+
+
+def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: float) -> Edit:
+    """The operators ``rows`` and their backward nodes take the share ``kept`` of their time and of their launches, and
+    so does what lies between two of one ``group`` that follow each other."""
+    events, starts, ends = facts.trace.events, facts.trace.events.start_ns, facts.tree.end_ns
+    called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane)
+    every = facts.measured_rows(called)
+    place = np.searchsorted(np.sort(starts[every]), starts[rows])
+    step = facts.steps.index_of(starts[rows])
+    follows = (np.diff(place) == 1) & (np.diff(step) == 0) & (np.diff(group) == 0)
+    start, end = ends[rows[:-1][follows]], starts[rows[1:][follows]]
+    parts = [
+        scale_operators(facts, part, np.full(len(part), kept), uncertainty, launch_kept=kept)
+        for part in (rows, backward_of(facts, rows))
+    ]
+    left_ns = (kept * length_ns(facts, start, end)).astype(np.int64)
+    return combine([shrink_spans(start, end, left_ns, uncertainty), *parts])
 
 
 def computing_ns(facts: Facts, rows: Rows) -> Int64s:

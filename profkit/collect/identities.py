@@ -1,0 +1,140 @@
+"""Which tensors hold the same numbers, told by where these came from and never by what they look like.
+
+What a tensor holds is known by its memory, the number of times that was written to, and the part of it that the tensor
+shows. The memory is PyTorch's object for it, to which a weak reference is kept: so its address goes to no other, while
+the memory itself is freed as ever. What two calls of one function made of the same inputs has the same value too,
+though it lies elsewhere: `Identities.give` says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, UntypedStorage
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import Parameter
+
+Identity = tuple[object, ...]
+_DEVICES = ("cpu", "cuda")
+_LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr)
+_WHOLE_BYTES = 8 << 10
+"""So much of the memory of a tensor is compared; of larger ones as many bytes, in `_PIECES` pieces. It takes 5 us."""
+_PIECES = 8
+_FOREIGN_BYTES = 4 << 20
+"""Memory that PyTorch did not allocate, as NumPy's or a file's that was loaded, is compared whole, in milliseconds;
+larger one is not followed."""
+
+
+@dataclass(slots=True, eq=False)
+class Memory:
+    """Some memory, and for each call that wrote to it whether that repeated an earlier one. ``is_shared`` says that
+    others than PyTorch may write to it."""
+
+    reference: StorageWeakRef | weakref.ref[Tensor]
+    number: int
+    is_owned: bool
+    is_shared: bool = False
+    written: list[bool] = field(default_factory=list)
+
+
+class Identities:
+    """The value of each tensor that is asked for, as a number; two that have one are the same as long as PyTorch alone
+    writes to their memory. Whether another did, `is_unchanged` tells."""
+
+    def __init__(self) -> None:
+        self._memories: dict[int, Memory] = {}
+        self._values: dict[Identity, int] = {}
+        self._prints: dict[Identity, int] = {}
+        self._objects: dict[int, Memory] = {}
+        self._last = self._numbers = 0
+
+    def __len__(self) -> int:
+        return self._numbers
+
+    def memory_of(self, tensor: Tensor) -> Memory:
+        if tensor.layout is not torch.strided:
+            return self._object_of(tensor)
+        storage = tensor.untyped_storage()
+        found = self._memories.get(storage._cdata)
+        if found is None:
+            reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch gives no types here
+            found = Memory(reference, self._count(), storage.resizable())
+            self._memories[storage._cdata] = found
+        return found
+
+    def _object_of(self, tensor: Tensor) -> Memory:
+        """A sparse tensor has several pieces of memory, and a version of its own."""
+        found = self._objects.get(id(tensor))
+        if found is None or found.reference() is not tensor:  # type: ignore[operator]  # that of an object can be called
+            found = self._objects[id(tensor)] = Memory(weakref.ref(tensor), self._count(), is_owned=True)
+        return found
+
+    def _count(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def identity_of(self, tensor: Tensor) -> Identity | None:
+        """None where nothing is known of who writes to it."""
+        memory = self.memory_of(tensor)
+        if memory.is_shared or not (memory.is_owned or _is_comparable(tensor)):
+            return None
+        seen = memory.number, len(memory.written), tensor._version, tensor.dtype, tuple(tensor.shape)
+        if tensor.layout is not torch.strided:
+            return seen
+        return (*seen, tensor.storage_offset(), tensor.stride(), tensor.is_neg())
+
+    def value_of(self, tensor: Tensor) -> int | None:
+        identity = self.identity_of(tensor)
+        if identity is None:
+            return None
+        found = self._values.get(identity)
+        if found is None:  # nobody was seen to make it
+            found = self.give(tensor)
+            if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+                self._prints[identity] = _fingerprint(tensor.untyped_storage())
+        return found
+
+    def give(self, tensor: Tensor, value: int | None = None) -> int | None:
+        """The tensor was made, with the value of an earlier one, or a new one. One that was there keeps its own."""
+        identity = self.identity_of(tensor)
+        if identity is None:
+            return None
+        self._last += value is None
+        return self._values.setdefault(identity, self._last if value is None else value)
+
+    def is_unchanged(self, tensor: Tensor) -> bool:
+        """Whether it holds what it held when its value was first asked for, as NumPy may write to it as well; True
+        where PyTorch made it since. What is found to be shared has no value from here on."""
+        identity = self.identity_of(tensor)
+        known = None if identity is None else self._prints.get(identity)
+        if known is not None and known != _fingerprint(tensor.untyped_storage()):
+            self.memory_of(tensor).is_shared = True
+            return False
+        return identity is not None
+
+
+def is_plain(value: object) -> bool:
+    """Whether it is a tensor whose memory and version tell what it holds."""
+    if type(value) not in (Tensor, Parameter):
+        return False
+    assert isinstance(value, Tensor)
+    is_known = value.layout in _LAYOUTS and value.device.type in _DEVICES and not value.dtype.is_complex
+    return is_known and not value.is_inference()
+
+
+def _is_comparable(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() <= _FOREIGN_BYTES
+
+
+def _fingerprint(storage: UntypedStorage) -> int:
+    size, start = storage.nbytes(), storage.data_ptr()
+    if not size or not start:
+        return 0
+    if size <= _WHOLE_BYTES or not storage.resizable():
+        return hash(ctypes.string_at(start, size))
+    length = _WHOLE_BYTES // _PIECES
+    places = [start + piece * (size - length) // (_PIECES - 1) for piece in range(_PIECES)]
+    return hash(tuple([ctypes.string_at(place, length) for place in places]))

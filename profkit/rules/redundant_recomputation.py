@@ -1,0 +1,242 @@
+"""The same inputs go through the same operators again, and the result was there.
+
+What it detects
+Calls of PyTorch that are given what an earlier call of the same function was given: the same memory, written to by
+nobody since, or what such calls made of it, with equal numbers and options and in the same modes. Either both lie in
+one step, as where each layer computes one normalisation of the same graph or two losses run one encoder on the same
+batch, or the next step makes the call again, as where a mask is built in each forward pass or a frozen model runs on
+the same data in each epoch. Calls that draw random numbers are none, nor are those whose result somebody writes into,
+those whose graph a backward pass has freed meanwhile, those in a backward pass, where activations are computed again on
+purpose, and buffers of zeros that are two on purpose. Equal numbers that lie elsewhere are not the same.
+
+Why is this bad?
+The second result holds the same numbers as the first, and its backward pass adds up what one pass could do at once.
+
+Example
+    def forward(self, x, edge_index):
+        for layer in self.layers:
+            x = layer(x, edge_index, normalise(edge_index))
+        return x
+
+Use instead
+    def forward(self, x, edge_index):
+        norm = normalise(edge_index)
+        for layer in self.layers:
+            x = layer(x, edge_index, norm)
+        return x
+
+How the saving is estimated
+The calls that repeat others vanish with their backward nodes, and with what Python does between two of them at one
+line. What is to be kept instead takes memory, which is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.derive.located import in_located_step, marks_around
+from profkit.derive.places import call_site
+from profkit.findings import Kind, Location
+from profkit.marks import CALL_MARK
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import named_operators, per_step, program_operators, share_of_steps
+from profkit.rules.pricing import leave_out
+from profkit.savings.replay import replay
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.values import distinct_rows
+from profkit.units import format_count
+
+_FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones",
+                                             "new_zeros", "ones", "ones_like", "zeros", "zeros_like"))  # fmt: skip
+"""What fills memory with given numbers computes nothing: to keep these alone is hardly faster than to fill anew."""
+_WHOLE = 0.95
+"""Of what operators take below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
+_LEAST = 0.005
+"""Of the step: from here on a finding is more than information, and nobody changes a program for less."""
+_UNCERTAINTY = 0.2
+"""Nothing is modelled; but what runs next may find less of its input in the cache, and memory is kept for longer."""
+
+
+class _Calls(Struct, frozen=True):
+    """The marks of the located step's calls that make what was there. Those that are ``again`` made repeat another of
+    the step, whose mark is ``first``, elsewhere `NONE`; those of ``each`` step are made again in the next one.
+
+    ``line`` and ``first_line`` are the marks of the lines to name: where a function does nothing else, the line that
+    calls it. The same line may be reached in two ways: ``parting`` and ``first_parting`` are the innermost marks in
+    which these differ."""
+
+    rows: Rows
+    first: Rows
+    is_each: Bools
+    line: Rows
+    first_line: Rows
+    parting: Rows
+    first_parting: Rows
+
+    @property
+    def is_again(self) -> Bools:
+        found: Bools = self.first >= 0
+        return found
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
+    """Group the calls by the line that makes them, and by whether it was in one step."""
+    calls = _find_calls(facts)
+    rows, call = _operators_of(facts, calls)
+    site = facts.trace.events.site[calls.line]
+    for code in np.unique(site).tolist():
+        mine = (site == code)[call]
+        is_each = not (mine & calls.is_again[call] & ~calls.is_each[call]).any()
+        chosen = mine if is_each else mine & calls.is_again[call]
+        found = _judge(facts, calls, rows[chosen], call[chosen], is_each)
+        if found is not None:
+            yield found
+
+
+def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool) -> Suspicion | None:
+    """One line's operators, and the indices of their calls."""
+    where = _place(facts, calls.line[call])
+    fills = named_operators(facts, *_FILLS)[rows]
+    if where is None or fills.all() or share_of_steps(facts, rows) < 0.5:
+        return None
+    edit = leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY)
+    if replay(facts, edit).fraction < _LEAST:
+        return None
+    first = _place(facts, calls.first_line[call])
+    ways = [_place(facts, part[call]) for part in (calls.first_parting, calls.parting)]
+    count = max(1, round(per_step(facts, rows)))
+    return Suspicion(
+        message=_message_each(count) if is_each else _message(count, where, first, ways),
+        fix=_ONCE if is_each else _KEEP,
+        rows=rows,
+        location=where,
+        also=() if is_each else tuple(dict.fromkeys(one for one in (first, *ways) if one and one != where)),
+        edit=edit,
+        confidence=0.8 if is_each else 0.9,
+        count=count,
+        evidence={"operators_per_step": count},
+    )
+
+
+_KEEP = (
+    "Compute it once and hand the result on: as an argument, or as an attribute that is set where the inputs are. "
+    "What is needed with gradients at both places may be shared as well."
+)
+_ONCE = (
+    "Compute it once, before the loop or where the module is made (`register_buffer` for a table or a mask, "
+    "`cached=True` for PyG's `GCNConv` on one graph), and again only where its inputs change."
+)
+
+
+def _place(facts: Facts, marks: Rows) -> Location | None:
+    """The first of the marks' lines."""
+    site = call_site(facts, int(facts.trace.events.site[marks[0]])) if marks.size and marks[0] >= 0 else None
+    return None if site is None else Location.of(site)
+
+
+def _message(count: int, where: Location, first: Location | None, ways: list[Location | None]) -> str:
+    if first is not None and first != where:
+        told = f"first at {_name(first, where)}"
+    else:
+        names = [_name(way, where) for way in ways if way is not None and way != where]
+        told = "first at this line too" + (f", called from {' and '.join(dict.fromkeys(names))}" if names else "")
+    operators = format_count(count, "operator")
+    return f"{operators} a step compute again what the same step has computed of the same inputs, {told}."
+
+
+def _name(place: Location, where: Location) -> str:
+    return f"line {place.line}" if place.file == where.file else f"{place.file}:{place.line}"
+
+
+def _message_each(count: int) -> str:
+    return f"{format_count(count, 'operator')} a step compute what the step before has computed of the same inputs."
+
+
+def _find_calls(facts: Facts) -> _Calls:
+    """What the run says of the located step's calls, with their lines."""
+    told = facts.run.recomputation
+    if told is None:
+        raise CannotLook("what PyTorch's functions are given was not recorded (run a program with steps under profkit)")
+    mark_of = _marks_by_number(facts)
+    again = np.array([*told.again, (NONE, NONE)], dtype=np.int64)
+    again = again[((again >= 0) & (again < len(mark_of))).all(axis=1)]
+    each = np.array([number for number in told.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
+    again = again[~np.isin(again[:, 0], each) & (mark_of[again] >= 0).all(axis=1)]
+    each = each[mark_of[each] >= 0]
+    rows = mark_of[np.concatenate([again[:, 0], each])]
+    first = np.concatenate([mark_of[again[:, 1]], np.full(len(each), NONE)])
+    is_each = np.isin(np.concatenate([again[:, 1], each]), each)
+    whole = _do_nothing_else(facts, facts.tree.under(facts.trace.mask_of(rows)))
+    line, first_line = _lines_of(facts, rows, first, whole)
+    named = line >= 0
+    lines = line[named], first_line[named]
+    return _Calls(rows[named], first[named], is_each[named], *lines, *_part(facts, *lines))
+
+
+def _marks_by_number(facts: Facts) -> Rows:
+    """The located step's event of each call, `NONE` where there is none."""
+    numbers = [name.removeprefix(CALL_MARK) if name.startswith(CALL_MARK) else "" for name in facts.trace.names]
+    by_name = np.array(
+        [int(n) if n.isascii() and n.isdigit() and len(n) < 8 else NONE for n in numbers], dtype=np.int64
+    )
+    marks = facts.trace.where_name(lambda name: name.startswith(CALL_MARK))
+    rows = in_located_step(facts, np.flatnonzero(marks & (facts.trace.events.category == Category.HOST_MARK)))
+    number = by_name[facts.trace.events.name_code[rows]]
+    found = np.full(int(number.max(initial=NONE)) + 1, NONE, dtype=np.int64)
+    found[number[number >= 0]] = rows[number >= 0]
+    return found
+
+
+def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
+    """Lines of functions that do hardly anything but what is needless, in that call of theirs."""
+    events, tree = facts.trace.events, facts.tree
+    took = np.where(tree.outermost(events.category == Category.OPERATOR), tree.end_ns - events.start_ns, 0)
+    total, wasted = tree.total_under(took), tree.total_under(np.where(needless, took, 0))
+    lines = np.flatnonzero(events.category == Category.LINE_MARK)
+    functions = {(site.file, site.function): number for number, site in enumerate(facts.callsites)}
+    of_site = np.array([*(functions[site.file, site.function] for site in facts.callsites), NONE], dtype=np.int64)
+    site = events.site[lines]
+    function = of_site[np.where((site >= 0) & (site < len(facts.callsites)), site, NONE)]
+    _, call = distinct_rows(marks_around(facts)[lines], function)
+    whole = np.bincount(call, wasted[lines]) >= _WHOLE * np.bincount(call, total[lines]).clip(min=1)
+    return facts.trace.mask_of(lines[whole[call]])
+
+
+def _lines_of(facts: Facts, rows: Rows, first: Rows, whole: Bools) -> tuple[Rows, Rows]:
+    """For each call the mark of the line that makes it, or that calls the function which does nothing else, and so on;
+    and of as many lines outward that of the call that it repeats."""
+    above = marks_around(facts)
+    line, first_line = above[rows], np.where(first >= 0, above[first], NONE)
+    while True:
+        rises = (line >= 0) & whole[line] & (above[line] >= 0)
+        if not rises.any():
+            return line, first_line
+        line = np.where(rises, above[line], line)
+        first_line = np.where(rises & (first_line >= 0), above[first_line], first_line)
+
+
+def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
+    """As many lines outward from both as it takes to come to one below the same mark, or below none."""
+    above = marks_around(facts)
+    while True:
+        outer, first_outer = above[line], np.where(first_line >= 0, above[first_line], NONE)
+        rises = (first_line >= 0) & (outer >= 0) & (first_outer >= 0) & (outer != first_outer)
+        if not rises.any():
+            return line, first_line
+        line, first_line = np.where(rises, outer, line), np.where(rises, first_outer, first_line)
+
+
+def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
+    """What of the measured steps' operators repeats those below these marks, and the index of the mark."""
+    rows = program_operators(facts)
+    rows = rows[facts.repeats.exact[rows]]
+    marks = facts.trace.mask_of(calls.rows)
+    mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
+    rows, mark = rows[mark >= 0], mark[mark >= 0]
+    order = np.argsort(calls.rows, kind="stable")
+    return rows, order[np.searchsorted(calls.rows[order], mark)]

@@ -1,0 +1,106 @@
+"""An evaluation runs in each step, and its results are used at every n-th step alone.
+
+What it detects
+A call or a block of the recorded steps that evaluates without autograd, whose results the source uses in one place:
+under a condition that holds at every n-th step, such as `if epoch % 20 == 0: print(...)`. The text and the recording
+prove that together: the names are used nowhere else, the evaluation writes to nothing, logs nothing and saves nothing,
+and where the text does not say how many steps lie between two uses, the located step used it not. An evaluation that
+early stopping, the choice of the best model, a scheduler or a list of all results waits for is used in each step.
+
+Why is this bad?
+An evaluation of the whole data takes as long as a step, and often longer. Nobody sees what it found in the other steps.
+
+Example
+    for epoch in range(200):
+        train(model, data)
+        accuracy = evaluate(model, data)
+        if epoch % 20 == 0:
+            print(epoch, accuracy)
+
+Use instead
+    for epoch in range(200):
+        train(model, data)
+        if epoch % 20 == 0:
+            accuracy = evaluate(model, data)
+            print(epoch, accuracy)
+
+How the saving is estimated
+The evaluation's operators, and what lies between them, take the n-th part of their time: 1 in n steps runs them. Where
+the text leaves n open it is taken for ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.located import in_located_step
+from profkit.findings import Kind, Location
+from profkit.remarks import RARELY_USED
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.evidence import per_step, program_operators, share_of_steps
+from profkit.rules.pricing import leave_out
+from profkit.run import Remark
+from profkit.savings.replay import replay
+from profkit.trace.events import Bools, Category, Rows
+
+_LEAST = 0.005
+"""Of the step: from here on a finding is more than information, and nobody changes a program for less."""
+_USUAL = 10
+"""Steps between two uses, where the text does not say: progress is seldom told more often, and more adds little."""
+_UNCERTAINTY = 0.1
+"""Nothing is modelled but what the next operators find in the cache."""
+_UNCERTAINTY_OF_USUAL = 0.4
+"""Every second step to never, of nine in ten: 0.5 / 0.9 to 1 / 0.9."""
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
+    """Look at each evaluation that the source says is rarely used."""
+    remarks = [remark for remark in facts.run.remarks if remark.kind == RARELY_USED]
+    if not remarks and facts.run.torch is None:
+        raise CannotLook("what is done with results was not read (run the program under profkit)")
+    for remark in remarks:
+        marks = _marks_of(facts, remark, remark.site.line, max(remark.until, remark.site.line))
+        was_used = _marks_of(facts, remark, remark.used_at, remark.used_at).any()
+        rows, mark = _operators_below(facts, marks)
+        if not rows.size or share_of_steps(facts, rows) < 0.5 or (was_used and remark.every < 2):
+            continue
+        if (facts.tree.under(marks) & (facts.lines.backward | facts.optimizing)).any():
+            continue
+        kept, uncertainty = (1 / remark.every, _UNCERTAINTY) if remark.every else (1 / _USUAL, _UNCERTAINTY_OF_USUAL)
+        edit = leave_out(facts, rows, mark, kept, uncertainty)
+        if replay(facts, edit).fraction < _LEAST:
+            continue
+        often = f"at every {remark.every} steps" if remark.every > 1 else "in some steps"
+        yield Suspicion(
+            message=f"This evaluation runs in each step, and what it finds is used {often} alone, from line "
+            f"{remark.used_at} on.",
+            fix="Move it under the condition that its results are used under. Where it puts the model into evaluation "
+            "mode, `model.train()` must come before the next training step, as it must now.",
+            rows=rows,
+            location=Location.of(remark.site),
+            edit=edit,
+            confidence=0.9 if remark.every else 0.8,
+            count=1,
+            evidence={"operators_per_step": max(1, round(per_step(facts, rows)))},
+        )
+
+
+def _marks_of(facts: Facts, remark: Remark, first: int, last: int) -> Bools:
+    """The located step's marks of these lines of the remark's function."""
+    around = remark.site.file, remark.site.function
+    codes = [code for code, site in enumerate(facts.callsites)
+             if (site.file, site.function) == around and first <= site.line <= last]  # fmt: skip
+    rows = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    return facts.trace.mask_of(rows[np.isin(facts.trace.events.site[rows], codes)])
+
+
+def _operators_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
+    """What of the measured steps' operators repeats those below these marks, and the outermost mark of each."""
+    rows = program_operators(facts)
+    rows = rows[facts.repeats.exact[rows]]
+    mark = facts.tree.nearest_ancestor(facts.tree.outermost(marks), of=facts.repeats.row[rows])
+    return rows[mark >= 0], mark[mark >= 0]

@@ -1,0 +1,333 @@
+"""Which calls of PyTorch make what was there: told by what they are given, never by what that looks like."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from profkit.collect.profiler import profile
+from profkit.collect.recomputation import CallWatch
+from profkit.run import Recomputation, load_run
+
+SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def watched(*steps: Callable[[], object]) -> Recomputation:
+    """What is told of two steps, or of one, after which nothing happens."""
+    watch = CallWatch()
+    watch.begin()
+    try:
+        for number in range(2):
+            if number < len(steps):
+                steps[number]()
+            watch.end_step()
+    finally:
+        watch.stop()
+    assert not torch.overrides._len_torch_function_stack()
+    assert watch.found is not None
+    return watch.found
+
+
+def again(step: Callable[[], object]) -> int:
+    """How many calls of a step repeat another of it."""
+    return len(watched(step).again)
+
+
+def each(step: Callable[[], object]) -> int:
+    """How many calls a second step like the first one repeats."""
+    return len(watched(step, step).each_step)
+
+
+def matrix() -> Tensor:
+    return torch.randn(SIZE, SIZE)
+
+
+def test_the_same_function_of_the_same_tensor_is_one():
+    x = matrix()
+    assert watched(lambda: [x @ x, x @ x]) == Recomputation(again=((1, 0),))
+
+
+def test_what_is_computed_from_results_of_such_calls_is_one_too():
+    x = matrix()
+
+    def normalise() -> Tensor:
+        return (x.sum(0).pow_(-0.5)[None] * x).relu()
+
+    assert again(lambda: [normalise(), normalise()]) == 5
+
+
+def test_a_frozen_encoder_that_runs_twice_is_one():
+    encoder, x = nn.Sequential(nn.Linear(SIZE, SIZE), nn.GELU(), nn.LayerNorm(SIZE)), matrix()
+
+    def run() -> Tensor:
+        with torch.no_grad():
+            return encoder(x)
+
+    assert again(lambda: [run(), run()]) == 3
+
+
+def test_a_mask_made_anew_of_numbers_is_one_with_what_it_is_made_of():
+    def mask() -> Tensor:
+        return torch.triu(torch.ones(SIZE, SIZE), diagonal=1)
+
+    assert again(lambda: [mask(), mask()]) == 2
+
+
+def test_a_sparse_matrix_is_known_by_itself():
+    adjacency, x = matrix().to_sparse(), matrix()
+    same = matrix()
+    other = adjacency.clone()
+    assert again(lambda: [adjacency @ x, adjacency @ x]) == 1
+    assert again(lambda: [adjacency @ same, other @ same]) == 0
+
+
+def nothing_alike() -> dict[str, Callable[[], object]]:  # noqa: C901  # a list of small functions
+    """Steps in which nothing is computed again, however it looks."""
+    x, weight = matrix(), matrix().requires_grad_()
+    layer, norm = nn.Linear(SIZE, SIZE), nn.BatchNorm1d(SIZE)
+
+    def changed_between() -> None:
+        x.relu()
+        x.add_(1)
+        x.relu()
+
+    def changed_through_data() -> None:
+        layer(x)
+        layer.weight.data.mul_(0.5)
+        layer(x)
+
+    def changed_by_an_optimizer() -> None:
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        layer(x).sum().backward()
+        optimizer.step()
+        layer(x)
+
+    def changed_through_a_view() -> None:
+        x.relu()
+        x[0].zero_()
+        x.relu()
+
+    def changed_by_numpy() -> None:
+        x.relu()
+        x.numpy()[0, 0] += 1
+        x.relu()
+
+    def freed_between() -> None:
+        for number in range(4):
+            torch.full((SIZE,), float(number)).relu()
+
+    def of_fresh_memory() -> None:
+        for _ in range(3):
+            torch.empty(SIZE).relu()
+
+    def of_random_numbers() -> None:
+        for _ in range(3):
+            torch.randn(SIZE).relu()
+
+    def differentiated_in_turns() -> None:
+        for _ in range(2):
+            (weight @ x).relu().sum().backward()
+            weight.grad = None
+
+    def over_time() -> None:
+        state = torch.zeros(SIZE, SIZE)
+        for _ in range(4):
+            state = torch.tanh(x @ state + 1.5)
+
+    def checkpointed() -> None:
+        checkpoint(lambda one: (one @ weight).relu(), x, use_reentrant=False).sum().backward()
+
+    def given_up() -> None:
+        first = x.relu()
+        first.add_(1)
+        x.relu()
+
+    def written_into() -> None:
+        for number in range(2):
+            buffer = x.relu()
+            buffer.add_(number)
+
+    return {
+        "dropout": lambda: [functional.dropout(x), functional.dropout(x)],
+        "another input of one module": lambda: [layer(matrix()), layer(matrix())],
+        "equal tensors": lambda: [x.clone().relu(), x.relu()],
+        "another part of one tensor": lambda: [x[0].relu(), x[1].relu()],
+        "another stride": lambda: [x.relu(), x.t().relu()],
+        "another number": lambda: [x * 2, x * 2.0, x * 3],
+        "with a graph and without": lambda: [weight.relu(), weight.detach().relu()],
+        "in another mode": lambda: [weight.relu(), torch.no_grad()(weight.relu)()],
+        "statistics that move on": lambda: [norm(x), norm(x)],
+        "buffers of zeros": lambda: functional.linear(torch.zeros(SIZE), x) + torch.zeros(SIZE)[0],
+        "two states of an LSTM": lambda: nn.LSTMCell(SIZE, SIZE)(x, (torch.zeros(SIZE, SIZE), torch.zeros(SIZE, SIZE))),
+        "changed between": changed_between,
+        "changed through .data": changed_through_data,
+        "changed by an optimizer": changed_by_an_optimizer,
+        "changed through a view": changed_through_a_view,
+        "changed by NumPy": changed_by_numpy,
+        "freed, and its address used again": freed_between,
+        "of fresh memory": of_fresh_memory,
+        "of random numbers": of_random_numbers,
+        "the graph was freed between": differentiated_in_turns,
+        "a recurrence": over_time,
+        "checkpointing": checkpointed,
+        "the first result was changed": given_up,
+        "both results are changed": written_into,
+    }
+
+
+@pytest.mark.parametrize("name", nothing_alike())
+def test_nothing_is_computed_again(name):
+    step = nothing_alike()[name]
+    assert again(step) == 0
+
+
+def test_memory_that_numpy_owns_is_followed_as_long_as_it_can_be_compared():
+    values = np.ones(SIZE, dtype=np.float32)
+    x = torch.from_numpy(values)
+
+    def changed() -> None:
+        x.exp()
+        values[3] = 7
+        x.exp()
+
+    assert again(lambda: [x.exp(), x.exp()]) == 1
+    assert again(changed) == 0
+    large = torch.from_numpy(np.ones(2 << 20, dtype=np.float32))
+    assert again(lambda: [large.exp(), large.exp()]) == 0
+
+
+def test_a_table_that_each_step_builds_is_told_across_steps():
+    def step() -> Tensor:
+        return torch.arange(SIZE).float().mul(-0.1).exp()
+
+    assert each(step) == 4
+
+
+def test_what_the_next_step_does_with_other_inputs_is_not():
+    batches = iter([matrix(), matrix()])
+    weight = matrix()
+    assert each(lambda: next(batches) @ weight) == 0
+
+
+def test_what_a_training_changes_is_not():
+    layer, x = nn.Linear(SIZE, SIZE), matrix()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        layer(x).pow(2).sum().backward()
+        optimizer.step()
+
+    assert each(step) == 0
+
+
+def test_outputs_and_random_numbers_of_the_program_stay_the_same():
+    def run() -> list[Tensor]:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(SIZE, SIZE), nn.Dropout(0.5), nn.BatchNorm1d(SIZE))
+        x = matrix()
+        loss = (model(x) + model(x)).sum()
+        loss.backward()
+        return [loss.detach(), *(one.grad for one in model.parameters()), torch.randn(3)]
+
+    bare = run()
+    found: list[Tensor] = []
+    watched(lambda: found.extend(run()))
+    assert all(torch.equal(one, other) for one, other in zip(bare, found, strict=True))
+
+
+def test_no_tensor_is_kept_alive():
+    x = matrix()
+    storages = []
+
+    def step() -> None:
+        for _ in range(3):
+            storages.append(torch.multiprocessing.reductions.StorageWeakRef((x @ x).untyped_storage()))
+            assert all(storage.expired() for storage in storages[:-1])
+
+    watched(step)
+
+
+def test_an_error_of_the_program_passes_through():
+    x = matrix()
+
+    def step() -> None:
+        with pytest.raises(RuntimeError, match="shape"):
+            x @ torch.ones(SIZE + 1, 2)
+        x.relu()
+
+    assert again(lambda: [step(), step()]) == 1
+
+
+def test_transformer_layers_that_go_another_way_under_a_mode_are_left_alone():
+    attention = nn.MultiheadAttention(SIZE, 2)
+    watch = CallWatch()
+    watch.begin()
+    assert not watch.is_installed
+    del attention
+
+
+def test_a_mode_of_the_programs_own_is_left_alone_and_outlives_the_watch():
+    with torch.device("meta"):
+        watch = CallWatch()
+        watch.begin()
+        assert not watch.is_installed
+    watch.begin()
+    with torch.device("meta"):
+        watch.stop()
+        assert torch.ones(1).is_meta
+    assert not torch.overrides._len_torch_function_stack()
+
+
+def test_a_watch_that_ends_amid_a_call_leaves_with_the_next_function():
+    watch = CallWatch()
+
+    class Meddling:
+        @classmethod
+        def __torch_function__(cls, function, types, arguments=(), named=None):
+            watch.stop()
+            return 7
+
+    watch.begin()
+    assert torch.relu(Meddling()) == 7
+    matrix()
+    assert not torch.overrides._len_torch_function_stack()
+
+
+def test_the_recording_tells_it_by_numbers_that_its_events_carry(tmp_path: Path):
+    x = matrix()
+    with profile(tmp_path, warmup=1, active=2) as recording:
+        for _ in range(10):
+            [x @ x, x @ x]
+            recording.step()
+    found = load_run(tmp_path).recomputation
+    assert found is not None
+    ((second, first),) = found.again
+    assert second == first + 1
+    assert found.each_step == (first,)
+    assert not torch.overrides._len_torch_function_stack()
+
+
+def test_calls_of_other_threads_are_not_looked_at():
+    x = matrix()
+
+    def step() -> None:
+        x.relu()
+        thread = threading.Thread(target=x.relu)
+        thread.start()
+        thread.join()
+
+    assert again(step) == 0

@@ -1,0 +1,168 @@
+"""Results that were there: in the same step at an earlier line, or in the step before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.marks import CALL_MARK
+from profkit.rules.base import CannotLook
+from profkit.rules.redundant_recomputation import redundant_recomputation
+from profkit.run import CallSite, Recomputation, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, mark, op, step
+
+Json = dict[str, Any]
+SITES = (
+    CallSite("net.py", 5, "Net.forward", "x = self.first(x, edges)"),
+    CallSite("net.py", 6, "Net.forward", "x = self.second(x, edges)"),
+    CallSite("net.py", 20, "norm", "degree = count(edges)"),
+    CallSite("net.py", 21, "norm", "return degree.rsqrt()[edges]"),
+    CallSite("net.py", 30, "Layer.forward", "weight = norm(edges)"),
+    CallSite("net.py", 31, "Layer.forward", "return spread(x, weight)"),
+)
+LENGTH = 200
+"""Of a step, in microseconds."""
+
+
+def call(number: int, at: float, duration: float) -> Json:
+    return annotation(f"{CALL_MARK}{number}", at, duration)
+
+
+def layer(at: float, line: int, first_call: int, is_located: bool) -> list[Json]:
+    """80 us: a normalisation of 10 and 20 us with a pause of 2 us between, called at line 30, then 40 us of its own."""
+    operators = [op("aten::index_add", at + 6, 10), op("aten::rsqrt", at + 18, 20), op("aten::mul", at + 40, 40)]
+    if not is_located:
+        return operators
+    return [
+        mark(line, at, 90),
+        mark(4, at + 2, 37),
+        mark(2, at + 4, 13),
+        call(first_call, at + 5, 11.5),
+        operators[0],
+        mark(3, at + 17.2, 21.5),
+        call(first_call + 1, at + 17.5, 21),
+        operators[1],
+        mark(5, at + 39.2, 45),
+        call(first_call + 2, at + 39.5, 41),
+        operators[2],
+    ]
+
+
+def two_layers(at: float, is_located: bool) -> list[Json]:
+    return [*layer(at, 0, 0, is_located), *layer(at + 100, 1, 3, is_located)]
+
+
+def facts_with(told: Recomputation | None, part: Any = two_layers, steps: int = 4):
+    events = []
+    for number in range(steps):
+        events += [step(number, LENGTH * number, LENGTH), *part(LENGTH * number, number == 0)]
+    return facts_of(events, run=Run(recomputation=told), callsites=SITES)
+
+
+def find(facts) -> list[Any]:
+    return list(redundant_recomputation.check(facts))
+
+
+def lines(found: Any) -> list[int]:
+    return [found.location.line, *(place.line for place in found.also)]
+
+
+AGAIN = Recomputation(again=((3, 0), (4, 1)))
+
+
+def test_a_function_that_does_nothing_else_is_named_where_it_is_called():
+    (found,) = find(facts_with(AGAIN))
+    assert lines(found) == [30, 5, 6]
+    assert found.message == (
+        "2 operators a step compute again what the same step has computed of the same inputs, first at this line too, "
+        "called from line 5 and line 6."
+    )
+    assert found.evidence == {"operators_per_step": 2}
+
+
+def test_both_operators_vanish_and_what_lies_between_them():
+    facts = facts_with(AGAIN)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((10 + 2 + 20) / LENGTH, abs=1e-4)
+
+
+def test_where_more_than_that_is_done_below_it_the_line_itself_is_named():
+    (found,) = find(facts_with(Recomputation(again=((4, 1),))))
+    assert lines(found) == [21, 5, 6]
+
+
+def test_a_whole_layer_that_repeats_another_is_named_with_it():
+    (found,) = find(facts_with(Recomputation(again=((3, 0), (4, 1), (5, 2)))))
+    assert lines(found) == [6, 5]
+    assert "first at line 5" in found.message
+
+
+def test_what_the_next_step_makes_of_the_same_is_found_at_each_line():
+    (found,) = find(facts_with(Recomputation(again=((3, 0), (4, 1)), each_step=(0, 1))))
+    assert lines(found) == [30]
+    assert found.count == 4
+    assert "the step before" in found.message
+    assert "before the loop" in found.fix
+
+
+def test_what_has_other_inputs_in_the_next_step_repeats_the_same_step_alone():
+    each, again = find(facts_with(Recomputation(again=((3, 0), (4, 1)), each_step=(0,))))
+    assert (lines(each), lines(again)) == ([20], [30, 5, 6])
+    assert "the step before" in each.message
+    assert "the same step" in again.message
+
+
+def test_the_backward_pass_of_what_vanishes_vanishes_too():
+    def part(at: float, is_located: bool) -> list[Json]:
+        forward = [op("aten::mm", at + 6, 20, sequence=int(at)), op("aten::mm", at + 46, 20, sequence=int(at) + 1)]
+        marks = [mark(0, at, 38), call(0, at + 5, 22), mark(1, at + 40, 38), call(1, at + 45, 22)]
+        nodes = [op("autograd::engine::evaluate_function: MmBackward0", at + 120 - 30 * i, 25, sequence=int(at) + i,
+                    external=None) for i in (1, 0)]  # fmt: skip
+        return [*(marks if is_located else []), *forward, *nodes]
+
+    facts = facts_with(Recomputation(again=((1, 0),)), part)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((20 + 25) / LENGTH, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(Recomputation(), id="nothing repeats anything"),
+        pytest.param(Recomputation(again=((40, 0), (3, 70)), each_step=(99, -5)), id="numbers that the trace lacks"),
+    ],
+)
+def test_it_is_silent_where_nothing_is_told(told):
+    assert find(facts_with(told)) == []
+
+
+def test_memory_that_is_filled_with_numbers_is_not_computed():
+    def part(at: float, is_located: bool) -> list[Json]:
+        marks = [mark(0, at, 60), call(0, at + 5, 50)] if is_located else []
+        return [*marks, op("aten::zeros", at + 6, 40), op("aten::mul", at + 80, 100)]
+
+    assert find(facts_with(Recomputation(each_step=(0,)), part)) == []
+
+
+@pytest.mark.parametrize(("took_us", "reported"), [(1.02, 1), (0.98, 0)])
+def test_half_a_hundredth_of_the_step_is_the_least(took_us, reported):
+    def part(at: float, is_located: bool) -> list[Json]:
+        marks = [mark(0, at, 20), call(0, at + 5, 12)] if is_located else []
+        return [*marks, op("aten::exp", at + 6, took_us), op("aten::mul", at + 80, 100)]
+
+    assert len(find(facts_with(Recomputation(each_step=(0,)), part))) == reported
+
+
+@pytest.mark.parametrize(("steps_with_it", "reported"), [(2, 1), (1, 0)])
+def test_half_of_the_measured_steps_are_the_least(steps_with_it, reported):
+    def part(at: float, is_located: bool) -> list[Json]:
+        return two_layers(at, is_located) if at < LENGTH * (1 + steps_with_it) else [op("aten::mul", at, 100)]
+
+    assert len(find(facts_with(AGAIN, part, steps=5))) == reported
+
+
+def test_what_was_not_recorded_it_cannot_judge():
+    with pytest.raises(CannotLook, match="was not recorded"):
+        find(facts_with(None))
