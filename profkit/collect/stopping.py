@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from types import FrameType
 
 from profkit.collect.frames import walk_up
@@ -30,14 +31,17 @@ class Stopper:
     """`request` raises `RecordingComplete` soon in the main thread, in the program's own code.
 
     Not at the end of the step itself: that is often told by a finalizer, whose exceptions Python ignores. So another
-    thread waits until neither profkit nor any finalizer is at work there.
+    thread waits until neither profkit nor any finalizer is at work there. Where a program may still come to what
+    matters, ``within_s`` bounds how long it is let go on; a later `request` sets that anew.
     """
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
+        self._at = 0.0
 
-    def request(self) -> None:
+    def request(self, within_s: float = 0.0) -> None:
+        self._at = time.monotonic() + within_s
         if self._thread is None and not self._cancelled.is_set():
             self._thread = threading.Thread(target=self._run, name="profkit-stopper", daemon=True)
             self._thread.start()
@@ -56,7 +60,7 @@ class Stopper:
     def _run(self) -> None:
         main = threading.main_thread().ident or 0
         while not self._cancelled.wait(_INTERVAL_S):
-            if is_programs_own(sys._current_frames().get(main)):
+            if time.monotonic() >= self._at and is_programs_own(sys._current_frames().get(main)):
                 raised = ctypes.py_object(RecordingComplete)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), raised)
                 return

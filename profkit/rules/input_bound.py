@@ -54,7 +54,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.workers import LoaderAccount, busiest_loader
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (
     asked_of_workers,
     begins_an_iterator,
@@ -157,7 +157,7 @@ class _Plan(Struct, frozen=True):
     cpus: _Cpus | None = None
 
 
-@rule(Kind.FAULT)
+@rule(Kind.FAULT, Need.WHOLE_STEP)
 def input_bound(facts: Facts) -> Iterator[Suspicion]:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     rows = _requests(facts)

@@ -50,7 +50,7 @@ _NOTABLE_SHARE = 0.2
 _MOST_LINES = 3
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS)
+@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
 def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
     """One finding for all of that time, at the line with most of it."""
     if facts.run.torch is None:
@@ -92,9 +92,7 @@ def _explained(facts: Facts) -> Intervals:
     """When the host's threads that take turns, or a device, did something that was recorded."""
     events, tree = facts.trace.events, facts.tree
     kinds = (Category.OPERATOR, Category.COMPILED_CODE, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
-    rows = np.flatnonzero(
-        facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading)
-    )
+    rows = np.flatnonzero(facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading))
     others = (facts.device.any_busy, facts.updates.on(facts.serial_lanes[events.lane]))
     return union(
         np.concatenate([events.start_ns[rows], *(other.start_ns for other in others)]),
