@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
+from math import inf
 from pathlib import Path
 from statistics import median
 from threading import current_thread, main_thread
@@ -302,7 +303,7 @@ class Recorder:
         if self._plan.stops or not (is_second or self._opening.was_filled_by_events):
             return True
         passed_ns, left = self._schedule.reference_step_ns, self._events_left()
-        foreseen = self._allowance.events_per_s * median(passed_ns) / 1e9 if passed_ns else 0.0
+        foreseen = self._allowance.events_per_s * median(passed_ns) / 1e9 if passed_ns else inf
         return foreseen <= max(left, _FEW_EVENTS) or (left >= MANY_EVENTS and not is_second)
 
     def _keep(self, unfinished_step: int | None = None) -> None:
