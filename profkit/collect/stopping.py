@@ -13,7 +13,8 @@ from profkit.collect.frames import walk_up
 
 STOPPED = 75
 """Exit status of a program that was ended once it was recorded: ``EX_TEMPFAIL`` of sysexits.h, no real error."""
-_INTERVAL_S = 0.001
+_INTERVAL_S, _SELDOM_S = 0.001, 0.1
+"""Between two looks at what the program does, and at whether it is to be ended at all."""
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _AROUND = tuple(_OWN + name for name in ("script.py", "mainmodule.py", "profiler.py", "scenario.py"))
 _AROUND_NAMES = frozenset(("<module>", "main", "run", "run_scenario", "_record", "record_first_call"))
@@ -59,7 +60,7 @@ class Stopper:
 
     def _run(self) -> None:
         main = threading.main_thread().ident or 0
-        while not self._cancelled.wait(_INTERVAL_S):
+        while not self._cancelled.wait(min(_SELDOM_S, max(_INTERVAL_S, self._at - time.monotonic()))):
             if time.monotonic() >= self._at and is_programs_own(sys._current_frames().get(main)):
                 raised = ctypes.py_object(RecordingComplete)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), raised)
