@@ -71,7 +71,8 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) ->
 def _faults(diagnosis: Diagnosis, mend: list[Finding], worst: Finding) -> str:
     if len(mend) == 1:
         return f"1 fault {_cost(worst)}: {_short_name(worst)}"
-    together = f" cost {format_share(diagnosis.total.fraction)} of the step together" if diagnosis.total else ""
+    total = diagnosis.total
+    together = f" cost {format_share(total.fraction)} of the {total.whole} together" if total else ""
     return f"{len(mend)} faults{together}; the worst {_cost(worst)}: {_short_name(worst)}"
 
 
@@ -110,7 +111,7 @@ def _cost(finding: Finding) -> str:
     if grows(finding) and (saving.fraction < 0.10 or saving.time_ns_per_step <= 0):
         return f"makes memory grow by {format_bytes(saving.bytes)} per step"
     if saving.time_ns_per_step > 0:
-        return f"costs {format_share(saving.fraction)} of the step"
+        return f"costs {format_share(saving.fraction)} of the {saving.whole}"
     return f"holds {format_bytes(saving.bytes)} of memory" if saving.bytes > 0 else "costs no time here"
 
 
@@ -121,7 +122,7 @@ def _gain(finding: Finding) -> str:
         return "has a gain that was not measured"
     if saving.time_ns_per_step <= 0:
         return f"would free {format_bytes(saving.bytes)} of memory"
-    return f"would give back {format_share(saving.fraction)} of the step"
+    return f"would give back {format_share(saving.fraction)} of the {saving.whole}"
 
 
 def _largest_part(timing: Timing) -> str:

@@ -77,13 +77,20 @@ def no_gain_note(rule: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What the step would gain: time, its share of the step with a likely range, and bytes of memory."""
+    """What the step would gain: time, its share of the step with a likely range, and bytes of memory; ``of_part`` says
+    that only a part of a step was recorded, whose share it is."""
 
     time_ns_per_step: int
     fraction: float
     low: float
     high: float
     bytes: int = 0
+    of_part: bool = False
+
+    @property
+    def whole(self) -> str:
+        """What ``fraction`` is a share of."""
+        return "part that was recorded" if self.of_part else "step"
 
 
 @dataclass(frozen=True, slots=True)

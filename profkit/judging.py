@@ -92,12 +92,11 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
 
 def _tell(suspicion: Suspicion, saving: Saving | None) -> str:
     """The message, and why more comes free than what it says is spent, as nobody would believe the two together."""
-    saved_ns = saving.time_ns_per_step if saving else 0
-    if not suspicion.spent_ns or saved_ns <= suspicion.spent_ns:
+    if saving is None or not suspicion.spent_ns or saving.time_ns_per_step <= suspicion.spent_ns:
         return suspicion.message
     return (
-        f"{suspicion.message} Without it the step would be {format_time(saved_ns)} shorter: what runs around it, or "
-        "waits for it, goes too."
+        f"{suspicion.message} Without it the {saving.whole} would be {format_time(saving.time_ns_per_step)} shorter: "
+        "what runs around it, or waits for it, goes too."
     )
 
 

@@ -231,9 +231,9 @@ class Run:
     ``signals_per_step`` says how often ``step_signal`` comes in a step: an epoch may be one, of many steps of the
     optimizer. ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that
     the optimizer stepped for the first time after it, too late for its own steps to be recorded instead, or would have
-    done so in a program that was stopped. ``own_cpu_ns`` and ``children_cpu_ns`` are how long the processor worked from
-    the beginning of the recording to the program's end for the program, and for the processes that it started, of which
-    nothing is recorded."""
+    done so in a program that was stopped; ``is_part`` that the only step recorded was cut off. ``own_cpu_ns`` and
+    ``children_cpu_ns`` are how long the processor worked from the beginning of the recording to the program's end for
+    the program, and for the processes that it started, of which nothing is recorded."""
 
     command: tuple[str, ...] = ()
     python: str | None = None
@@ -268,6 +268,7 @@ class Run:
     windows: tuple[str, ...] = ()
     was_stopped: bool = False
     was_outdone: bool = False
+    is_part: bool = False
     exit_status: int | None = None
     own_cpu_ns: int = 0
     children_cpu_ns: int = 0

@@ -105,9 +105,7 @@ def test_events_of_kinds_that_are_not_known_are_counted_by_their_category():
     strange = [{**op("x", 5, 1), "cat": category} for category in ("mtia_ccp_events", "mtia_ccp_events", "other_thing")]
     first, second = check_recording(facts_of([step(0, 0, 100), op("aten::mul", 0, 50), *strange]))
     assert first.startswith("the program used an MTIA device whose work was not recorded (2 events of kinds that")
-    assert second == (
-        "3 events of kinds that profkit does not know are in no figure: mtia_ccp_events 2, other_thing 1"
-    )
+    assert second == ("3 events of kinds that profkit does not know are in no figure: mtia_ccp_events 2, other_thing 1")
 
 
 @pytest.mark.parametrize("category", ["overhead", "Trace", "cuda_sync", "cuda_event", "collective_comm", ""])
@@ -352,8 +350,10 @@ def test_a_whole_recording_can_be_judged():
 
 def test_without_steps_or_kernels_nothing_can_be_judged():
     assert find_obstacles(facts_of(LAUNCHED)) == (
-        ("the program used a CUDA device whose work was not recorded (10 kernel launches but no kernels; "
-        "ProfilerActivity.CUDA records it): what is on the host only is judged, times of the device are not known"),
+        (
+            "the program used a CUDA device whose work was not recorded (10 kernel launches but no kernels; "
+            "ProfilerActivity.CUDA records it): what is on the host only is judged, times of the device are not known"
+        ),
         "no steps were found: the whole recording is treated as one step",
     )
 
@@ -374,3 +374,30 @@ def test_nothing_can_be_judged_from_a_file_that_is_cut_off():
     whole = json_of([step(0, 0, 100), op("aten::mul", 0, 50), op("aten::add", 60, 20)])
     cut = trace_of_bytes(whole[: whole.index(b"aten::add")])
     assert find_obstacles(Facts(cut)) == ("the file is cut off, and what it lost may be from any part of the time",)
+
+
+def loop_over_elements() -> list[dict]:
+    """A step that traced lines of nothing else; in it 80 elements, one by one."""
+    events = [step(i, 1000 * i, 1000) for i in range(2)]
+    for at in (0, 1000):
+        events += [op("aten::select", at + 4 * i, 1, dims=[[1000], [], []], types=["float", "", ""]) for i in range(80)]
+        events += [op("aten::add", at + 4 * i + 2, 1, dims=[[], []], types=["float", "float"]) for i in range(80)]
+    return events
+
+
+@pytest.mark.parametrize(
+    ("is_part", "whole", "step_ns"), [(False, "step", 10_000_000), (True, "part that was recorded", 1_000_000)]
+)
+def test_of_a_part_of_a_step_what_repeats_in_it_is_told_and_no_share_of_a_step(is_part, whole, step_ns):
+    run = Run(torch="2.13", trace="t", step_signal="optimizer", reference_step_ns=(10_000_000,) * 3, is_part=is_part)
+    found = diagnose(facts_of(loop_over_elements(), run=run))
+    (loop,) = [one for one in found.findings if one.rule == "tensor-element-loop"]
+    assert loop.saving is not None
+    assert loop.saving.time_ns_per_step == pytest.approx(loop.saving.fraction * step_ns, rel=0.01)
+    text = render(found, "text")
+    assert f"of the {whole}" in text
+    assert (" per step (" in text) is not is_part
+    assert ("unattributed-time" in {one.rule for one in found.findings}) is not is_part
+    assert ("the only recorded step was cut off" in found.skipped.get("unattributed-time", "")) is is_part
+    assert any("those of the part that was recorded" in note for note in found.health) is is_part
+    assert ("doubtful, as the only recorded step was cut off" in found.verdict.text) is is_part

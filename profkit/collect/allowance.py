@@ -15,8 +15,10 @@ LEAST_S, SHARE = 5.0, 0.1
 """A program may take so much longer, or that share of its time where it is more."""
 _FIXED_S = 1.5
 """Of that: profkit's own start and PyTorch's profiler's, the census and the end; 0.9 to 1.6 s were seen."""
-_JUDGED_S = 8e-6
-"""Reading a trace and judging it, per event, by two processes: 1.2 s for 160,000."""
+_JUDGED_S = 9e-6
+"""What a stop does not show, per event: recording it, 1 us; reading and judging it, by two processes, 8."""
+_LEAST_EVENT_BYTES, MOST_EVENT_BYTES = 150, 460
+"""What recording one takes: loops of small operators without a graph 150, wide ones with shapes the most."""
 _STOPPED_S = 17e-6
 """Before any recording was stopped: 8 to 25 us are what it takes per event."""
 _FEW = 5_000
@@ -37,7 +39,7 @@ class Allowance:
         self._spent_s = 0.0
         self._stopped_s = _STOPPED_S
         self._events = self._depth = 0
-        self.events_per_s = 0.0
+        self.events_per_s, self.event_bytes = 0.0, MOST_EVENT_BYTES
 
     @contextmanager
     def spending(self) -> Iterator[None]:
@@ -50,6 +52,11 @@ class Allowance:
             self._depth -= 1
             if is_outer:
                 self._pay(self._computed() - begun, self._events - events)
+
+    def note_size(self, events: int, grown_bytes: int) -> None:
+        """A recording held so many events, and the process grew by so much meanwhile: by its own tensors too."""
+        if events >= _FEW:
+            self.event_bytes = max(_LEAST_EVENT_BYTES, min(MOST_EVENT_BYTES, grown_bytes // events))
 
     def count(self, events: int) -> None:
         """So many were in the recording that is being stopped."""

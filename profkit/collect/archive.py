@@ -76,7 +76,7 @@ class Archive:
             self.notes.append(f"no step ended by the signal that was asked for: {self._signals.chosen}")
         if opening_was_full is None:
             passed = f"only {format_count(self._schedule.step, 'whole step')} passed, none of them recorded"
-            rest = "a part of one" if self._tape.running else "nothing"
+            rest = "a part of one" if self._tape.running or self._tape.located else "nothing"
             part = "the program's beginning" if self._tape.opening else rest
             self.notes.append(f"{passed}: {part} is all there is")
         elif opening_was_full:

@@ -1,6 +1,6 @@
 """How long the recorded steps may take, and how large their recording may grow.
 
-Nothing counts the events of a recording that runs. What can be seen is the process's memory: an event takes 270 to 460
+Nothing counts the events of a recording that runs. What can be seen is the process's memory: an event takes 150 to 460
 bytes while it is recorded, by measurement, and stopping 5 to 20 us and 2.7 kB for each. What is gained faster than
 events can be recorded are the program's own tensors, as those of an evaluation that keeps its graph.
 """
@@ -15,6 +15,8 @@ from contextlib import suppress
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.allowance import MOST_EVENT_BYTES
+
 GROWTH_BYTES = 48 << 20
 """By which the process may grow while steps or the opening are recorded: 180,000 events at most, which take a second
 or two to stop."""
@@ -28,9 +30,10 @@ _BYTES_PER_S = 220e6
 it counts; tensors in new pages came at 500 to 1300."""
 _SHARE = 15
 """Stopping takes up to so many times the bytes of the recording, of the memory that is free."""
-_EVENT_BYTES = 460
 _LEAST_BYTES = 8 << 20
 """What a process gains now and then for other reasons; 18,000 to 30,000 events are half a second's work."""
+_LEAST_OF_LARGE_BYTES = 4 << 20
+"""Of steps that are only recorded in part: it may be a smaller one."""
 _MANY_MODULES = 20
 """The first optimizer that a program makes has PyTorch import 800, which take 80 MB: so many take 2."""
 _NEVER = float("inf")
@@ -44,33 +47,35 @@ class Bounds:
         self._full_bytes = self._most_bytes = _NEVER
         self.end()
 
-    def begin(self, events: int, are_large: bool = False, events_per_s: float = 0.0, is_first: bool = True) -> None:
+    def begin(
+        self,
+        events: int,
+        are_large: bool = False,
+        events_per_s: float = 0.0,
+        is_first: bool = True,
+        event_bytes: int = MOST_EVENT_BYTES,
+    ) -> None:
         """A recording begins that may hold so many ``events``; the steps ``are_large`` where the first did not even fit
-        into the opening: a million small operators took 299 MB, and then 26 s and 3.6 GB to stop. What comes in the
-        place of an earlier recording, which held ``events_per_s``, has twice as long as these would take. Lines run out
-        in the first alone."""
+        into the opening: a million small operators took 299 MB, and then 26 s and 3.6 GB to stop. Where an earlier
+        recording held ``events_per_s``, it has twice as long as these would take. ``event_bytes`` is what one takes.
+        Lines run out in the first alone."""
         now = time.monotonic()
         foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
-        self._begun, self._events = now, events
         self._deadline = now + min(2 * self._limit_s, foreseen_s)
         if is_first:
             give_memory_back()
         held = self._begun_bytes = self._measure()
         self._last_look, self._last_held, self._tensors, self._are_large = now, held, 0, are_large
         self._imports = Imports()
-        self._full_bytes = held + min(GROWTH_BYTES, bytes_of(events)) if is_first else _NEVER
+        for_events = bytes_of(events, event_bytes, _LEAST_OF_LARGE_BYTES if are_large else _LEAST_BYTES)
+        self._full_bytes = held + min(GROWTH_BYTES, for_events) if is_first else _NEVER
         most = GROWTH_BYTES if are_large else _MOST_BYTES
-        most = min(most, bytes_of(events), psutil.virtual_memory().available // _SHARE)
+        most = min(most, for_events, psutil.virtual_memory().available // _SHARE)
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most
-
-    @property
-    def pace(self) -> tuple[int, float]:
-        """What a recording that is exceeded held at least, and how long it took for that."""
-        return self._events, time.monotonic() - self._begun
 
     def end(self) -> None:
         """Nothing is recorded any more."""
-        self._begun, self._events, self._begun_bytes, self._imports = 0.0, 0, 0, Imports()
+        self._begun_bytes, self._imports = 0, Imports()
         self._deadline = self._full_bytes = self._most_bytes = _NEVER
         self._last_look, self._last_held, self._tensors, self._are_large = 0.0, 0, 0, False
 
@@ -112,9 +117,9 @@ class Imports:
         return len(sys.modules) > self._before + _MANY_MODULES
 
 
-def bytes_of(events: int) -> int:
+def bytes_of(events: int, event_bytes: int = MOST_EVENT_BYTES, least: int = _LEAST_BYTES) -> int:
     """By which a process grows at most that records so many."""
-    return max(_LEAST_BYTES, events * _EVENT_BYTES)
+    return max(least, events * event_bytes)
 
 
 def give_memory_back() -> None:

@@ -15,12 +15,17 @@ from collections.abc import Callable, Mapping
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
+import torch
+
 from profkit.collect.frames import SUSPENDS, forget_locals, function_name, source_file, source_line, walk_up
 from profkit.collect.marks import Mark, open_mark
 from profkit.marks import LINE_MARK
 from profkit.run import CallSite
 
 _Trace = Callable[[FrameType, str, Any], Any]
+_PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__code__: "outputs"}
+"""What begins a backward pass, and what it names that this begins at."""
+_PASS_NAMES = frozenset(code.co_name for code in _PASSES)
 _EXPIRED = float("-inf")
 _TICK = 256
 """Events between two looks at the clock."""
@@ -32,7 +37,8 @@ class LineTracer:
     """Marks the lines of user code on the thread that starts it, until it is stopped or its budget is spent.
 
     ``max_lines`` bounds the lines marked, ``max_seconds`` the time, both per start; ``has_ended`` says that one of them
-    was reached; ``on_end`` is called then, from the last line's callback. ``notes`` says why tracing ended early or
+    was reached; ``on_end`` is called then, from the last line's callback. ``on_backward`` is called where a backward
+    pass is about to begin, with the tensors that it begins at. ``notes`` says why tracing ended early or
     could not begin.
     """
 
@@ -46,6 +52,7 @@ class LineTracer:
         self.active = self.has_ended = False
         self.notes: list[str] = []
         self.on_end: Callable[[], None] = lambda: None
+        self.on_backward: Callable[[Any], None] = lambda _: None
         self._is_user = is_user
         self.max_lines, self._max_seconds, self._clock = max_lines, max_seconds, clock
         self._sites: dict[tuple[str, int, str], int] = {}
@@ -140,6 +147,8 @@ class LineTracer:
                 if self._ticks <= 0:
                     self._lines_left -= _TICK // _CALLS_PER_LINE
                     self._look_at_budget()
+                if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
+                    self.on_backward(_argument_of(frame, roots))
                 return None
             trace = self._trace_of(code)
             if code.co_flags & SUSPENDS:  # a resumed line raises no event of its own: reopen its mark here
@@ -224,6 +233,11 @@ class LineTracer:
     def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
+
+
+def _argument_of(frame: FrameType, name: str) -> Any:
+    """Of a frame whose callback runs: its cached locals are written back then, so they are left as they are."""
+    return frame.f_locals.get(name)
 
 
 def is_at_work(frame: FrameType | None) -> bool:

@@ -21,9 +21,9 @@ from profkit.collect.lines import LineTracer
 from profkit.collect.marks import free_cycles
 from profkit.collect.tape import Tape
 
-GROWTH_BYTES = 16 << 20
-"""By which the process may grow in one part: 36,000 to 64,000 events. A program whose steps turn out later needs none
-of these, and more would leave too little for its steps."""
+GROWTH_BYTES = 8 << 20
+"""By which the process may grow in one part: 18,000 to 70,000 events. A program whose steps turn out later needs none
+of these; twice as many took all that may be spent in the first minute."""
 _LINES = 10_000
 """Lines marked at first; a line of arithmetic leaves a dozen events, a line without PyTorch none."""
 _AGAIN = (2.0, 4.0, 8.0)
@@ -31,7 +31,7 @@ _AGAIN = (2.0, 4.0, 8.0)
 costs a second or two in which every line is marked."""
 _LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
 """No sooner after the opening, and no longer."""
-_MANY_EVENTS = 18_000
+MANY_EVENTS = 9_000
 """Half of what it takes to make the process grow so much, at 460 bytes each."""
 
 
@@ -54,7 +54,8 @@ class Opening:
         self._allowance = allowance or Allowance()
         self._is_on = False
         self._begun = self._end = 0.0
-        self._full_bytes, self._imports = 0, Imports()
+        self._full_bytes = self._begun_bytes = 0
+        self._imports = Imports()
         self._again_at: list[float] = []
 
     def begin(self) -> None:
@@ -96,6 +97,11 @@ class Opening:
             self._tracer.start(sys._getframe())  # a frame that held itself would hold the program's, and their tensors
         return self.was_full
 
+    def end(self) -> None:
+        """Be done, where it is on."""
+        if self._is_on:
+            self._finish()
+
     def break_off(self) -> None:
         """Stop for a moment; `go_on` begins a new part."""
         if self._is_on:
@@ -123,8 +129,9 @@ class Opening:
         self._is_on, self.was_full = False, True
         if self._tape.running is not None:
             free_cycles()
-            before = self._tape.opening
+            before, grown_bytes = self._tape.opening, self._measure() - self._begun_bytes
             self.events = self._tape.keep_opening()
+            self._allowance.note_size(self.events, grown_bytes)
             self.was_renewed |= before not in (None, self._tape.opening)
         if is_first:  # the time that it took to stop and to write was not the program's
             waited, kept_s = max(_LEAST_WAIT_S, over - self._begun), time.monotonic() - over
@@ -135,7 +142,7 @@ class Opening:
     def _begin_again(self) -> None:
         """Where the program is now; what is open was open before, and nobody recorded it."""
         self._again_at.pop(0)
-        if self._tape.running is None and self._allowance.events_left >= _MANY_EVENTS:
+        if self._tape.running is None and self._allowance.events_left >= max(MANY_EVENTS, self.events):
             self._end = time.monotonic() + min(self._limit_s, _AGAIN_S)
             give_memory_back()  # in what the last stop left a million events found room, unseen
             self._begin_part()
@@ -150,7 +157,9 @@ class Opening:
 
     def _may_grow_from_here(self) -> None:
         self._imports = Imports()
-        self._full_bytes = self._measure() + min(GROWTH_BYTES, bytes_of(self._allowance.events_left))
+        self._begun_bytes, allowance = self._measure(), self._allowance
+        most = bytes_of(allowance.events_left, allowance.event_bytes)
+        self._full_bytes = self._begun_bytes + min(GROWTH_BYTES, most)
 
     @property
     def _has_grown(self) -> bool:
@@ -165,7 +174,7 @@ class Opening:
     @property
     def was_filled_by_events(self) -> bool:
         """Whether it was the recording that made the process grow so much, and not the program's own first tensors."""
-        return self.was_full and self.events >= _MANY_EVENTS
+        return self.was_full and self.events >= MANY_EVENTS
 
     @property
     def _is_over(self) -> bool:

@@ -16,7 +16,7 @@ from profkit.collect.forking import Forking, follow_forks
 from profkit.collect.guard import Guard, describe, say, uncompiled
 from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.recorder import Progress, Recorder
-from profkit.collect.second import ANEW, SecondRecording
+from profkit.collect.second import ANEW, PATIENCE_S, SecondRecording
 from profkit.collect.stopping import Stopper
 from profkit.collect.subject import Subject
 from profkit.collect.termination import NOTE, STATUS, Termination
@@ -218,7 +218,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if (recorder := self._recorder) is not None and recorder.signals.outdone_by == EXPLICIT:
             self._begin_anew(EXPLICIT)
         elif self._plan.stops:
-            self._stopper.request()
+            self._stop(recorder)
         elif recorder is not None:
             self._requests.signal_name, self._requests.thread = recorder.signals.name, recorder.thread.ident
             if (cycle := recorder.cycles.found) is not None:
@@ -226,6 +226,14 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             elif recorder.signals.may_be_outdone:
                 self._second.wait()
             self._requests.look()
+
+    def _stop(self, recorder: Recorder | None) -> None:
+        """End the program now; where only calls or batches were recorded and an optimizer is there, once its own steps
+        are, or as soon as nobody would wait for these any more."""
+        may_go_on = recorder is not None and recorder.signals.awaits_optimizer
+        if may_go_on:
+            self._second.wait()
+        self._stopper.request(PATIENCE_S if may_go_on else 0.0)
 
     def _begin_window(self, signal: str) -> None:
         """A step ended, by ``signal``, and another recording was asked for."""
@@ -241,6 +249,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     def _begin_anew(self, signal: str) -> None:
         """A better signal came after all, and other steps were recorded."""
+        if self._plan.stops:
+            self._stopper.request(PATIENCE_S)
         self._record_anew(self._plan.for_better(signal), ANEW[signal], functools.partial(note_outdone, signal))
 
     def _record_anew(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
@@ -259,7 +269,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._recorder.finish(exit_status, notes, was_stopped)
             self._recorder = None
             self._is_finished = True
-            complete(self._directories, exit_status)
+            complete(self._directories, exit_status, was_stopped)
 
     def _end_at_exit(self) -> None:
         """The program never left the context."""

@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
+from math import inf
 from pathlib import Path
+from statistics import median
 from threading import current_thread, main_thread
 
 from profkit.collect import environment
@@ -24,6 +26,7 @@ from profkit.collect.faults import count_faults
 from profkit.collect.feeding import FeedingWatch
 from profkit.collect.forking import Forking
 from profkit.collect.gradients import GradientWatch
+from profkit.collect.graph_size import is_larger
 from profkit.collect.growth import GrowthLines
 from profkit.collect.guard import Guard
 from profkit.collect.interlude import Interlude
@@ -32,7 +35,7 @@ from profkit.collect.live import Census
 from profkit.collect.loader_sites import LoaderSites
 from profkit.collect.looks import Looks
 from profkit.collect.marks import free_cycles
-from profkit.collect.opening import Opening
+from profkit.collect.opening import MANY_EVENTS, Opening
 from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.recomputation import CallWatch
 from profkit.collect.recorded_thread import CUT_OFF, MISSED, RecordedThread
@@ -48,6 +51,10 @@ from profkit.collect.watchdog import Watchdog
 from profkit.collect.workers import WorkerWatch
 
 Progress = Callable[[str, int, int], None]
+_FEW_EVENTS = 5_000
+"""An eighth of a second's work in all: so small a step is recorded whatever was spent before."""
+_NEVER_STEPPED = "an optimizer is there and did not step for a minute after the recording: its steps were not recorded"
+_POSTPONED = "steps hold so much that their recording had to wait: it may add 5 s or a tenth to the program's time"
 
 
 class Recorder:
@@ -95,6 +102,7 @@ class Recorder:
         self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self._leave_thread))
         act = self.hears, lambda: self._work(self._cut_off), self.thread.is_idle, self._move_on
         self._sampler.on_tick = self.thread.tell = Watchdog(self._opening, self._bounds, self._tracer, guard, *act).look
+        self._tracer.on_backward = lambda roots: guard(lambda: self._before_backward(roots))
         self._on_cuda = lambda: guard(self._opening.record_cuda)
         self.misses = self.thread.misses
         self._between: Callable[[], None] | None = None
@@ -128,11 +136,13 @@ class Recorder:
         if not self.over:
             self._end()
         self._archive.conclude(self._is_user)
+        was_outdone = was_stopped and self.signals.awaits_optimizer
+        self.notes += [_NEVER_STEPPED] if was_outdone else []
         own_ns, childrens_ns = self._processor_time.measure()
         self._files.set(
             exit_status=exit_status,
             was_stopped=was_stopped,
-            was_outdone=was_stopped and self.signals.awaits_optimizer,
+            was_outdone=was_outdone,
             own_cpu_ns=own_ns,
             children_cpu_ns=childrens_ns,
         )
@@ -240,6 +250,9 @@ class Recorder:
         """Do what the step that begins needs."""
         if self._schedule.measured or (self._schedule.recorded and not self.signals.is_weak):
             self._tape.drop_opening()
+        if phase.recorded and self._tape.running is None and not (self._schedule.recorded or self._is_affordable()):
+            self.notes += [] if _POSTPONED in self.notes else [_POSTPONED]
+            phase = self._schedule.postpone()
         if phase.recorded:
             (self._tape.running or self._begin_recording()).begin_step(self._schedule.step)
             if phase is Phase.LOCATED:
@@ -278,9 +291,10 @@ class Recorder:
             self.signals.forget_uses()
             self._gradients.begin()
             self.signals.watch_optimizers(self._gradients.look)
-        per_s = self._allowance.events_per_s if is_first and self._archive.replaces is not None else 0.0
-        are_large = is_first and self._opening.was_filled_by_events
-        self._bounds.begin(self._events_left(), are_large, per_s, is_first)
+        allowance, are_large = self._allowance, is_first and self._opening.was_filled_by_events
+        per_s = allowance.events_per_s if are_large or (is_first and self._archive.replaces is not None) else 0.0
+        events = self._events_left() // (2 if are_large else 1)  # half for what it may hold more before it is cut
+        self._bounds.begin(events, are_large, per_s, is_first, allowance.event_bytes)
         recording = self._tape.start()
         if is_first and self._schedule.phase is Phase.LOCATED:
             self._calls.begin()
@@ -290,6 +304,16 @@ class Recorder:
 
     def _events_left(self) -> int:
         return min(MAX_EVENTS, self._allowance.events_left)
+
+    def _is_affordable(self) -> bool:
+        """Whether a recording that begins now may hold a step or, where none did fit into the opening, enough of one.
+        A part of one takes no earlier recording's place. Who asked for the program's end does not wait."""
+        is_second = self._archive.replaces is not None
+        if self._plan.stops or not (is_second or self._opening.was_filled_by_events):
+            return True
+        passed_ns, left = self._schedule.reference_step_ns, self._events_left()
+        foreseen = self._allowance.events_per_s * median(passed_ns) / 1e9 if passed_ns else inf
+        return foreseen <= max(left, _FEW_EVENTS) or (left >= MANY_EVENTS and not is_second)
 
     def _keep(self, unfinished_step: int | None = None) -> None:
         self._bounds.end()
@@ -338,10 +362,31 @@ class Recorder:
             if self._opening.look_at():
                 self.signals.listen_to_forwards()
         elif self._bounds.are_exceeded(self._tracer.has_ended):
-            self._allowance.note_pace(*self._bounds.pace)
-            self.notes.append("a step was so long that the recording was ended in the middle of it")
+            self._cut_step_off()
+
+    def _before_backward(self, roots: object) -> None:
+        """A pass that leaves more events than may be recorded is not entered: nothing could end it."""
+        if self._tape.running is None or in_backward_pass() or not self.hears():
+            return
+        with self._allowance.spending(), pause_marked():
+            most = self._events_left() // 2  # half is for what went before it
+            is_too_large = is_larger(roots, max(most, _FEW_EVENTS))
+        if not is_too_large:
+            return
+        if self._schedule.phase is not Phase.OPENING:
+            self._work(self._cut_step_off)
+        else:
+            self._work(self._opening.end)
+            self.signals.listen_to_forwards()
+
+    def _cut_step_off(self) -> None:
+        self.notes.append("a step was so long that the recording was ended in the middle of it")
+        self._stop_tracing()
+        if self._schedule.recorded:
             self._tape.drop_opening()
-            self._end()
+        else:
+            self._files.set(is_part=self._tape.keep_part())
+        self._end()
 
     def _call_between(self) -> None:
         between, self._between = self._between, None

@@ -231,6 +231,12 @@ class Schedule:
         self.phase = self._next()
         return self.phase
 
+    def postpone(self) -> Phase:
+        """One step more passes before any is recorded; returns the current phase."""
+        self._before = self.step + 1
+        self.phase = self._next()
+        return self.phase
+
     def go_on_timing(self) -> Phase:
         """One step more passes behind the recorded ones."""
         self.phase = Phase.AFTER

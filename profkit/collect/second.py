@@ -20,7 +20,8 @@ from profkit.collect.session import is_capturing
 from profkit.collect.windows import WindowRequests
 
 PATIENCE_S = 60.0
-"""After the first recording. What the program does for so long without its optimizer is worth looking at itself."""
+"""After the first recording. What the program does for so long without its optimizer is worth looking at itself; one
+that is to end once it is recorded goes on for no longer, before that step and then until such steps were measured."""
 SIGNAL = "optimizer"
 ANEW = {
     SIGNAL: "the optimizer stepped after other steps had been recorded: these are its own, recorded anew",

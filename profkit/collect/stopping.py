@@ -6,13 +6,15 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from types import FrameType
 
 from profkit.collect.frames import walk_up
 
 STOPPED = 75
 """Exit status of a program that was ended once it was recorded: ``EX_TEMPFAIL`` of sysexits.h, no real error."""
-_INTERVAL_S = 0.001
+_INTERVAL_S, _SELDOM_S = 0.001, 0.1
+"""Between two looks at what the program does, and at whether it is to be ended at all."""
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _AROUND = tuple(_OWN + name for name in ("script.py", "mainmodule.py", "profiler.py", "scenario.py"))
 _AROUND_NAMES = frozenset(("<module>", "main", "run", "run_scenario", "_record", "record_first_call"))
@@ -30,14 +32,17 @@ class Stopper:
     """`request` raises `RecordingComplete` soon in the main thread, in the program's own code.
 
     Not at the end of the step itself: that is often told by a finalizer, whose exceptions Python ignores. So another
-    thread waits until neither profkit nor any finalizer is at work there.
+    thread waits until neither profkit nor any finalizer is at work there. Where a program may still come to what
+    matters, ``within_s`` bounds how long it is let go on; a later `request` sets that anew.
     """
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
+        self._at = 0.0
 
-    def request(self) -> None:
+    def request(self, within_s: float = 0.0) -> None:
+        self._at = time.monotonic() + within_s
         if self._thread is None and not self._cancelled.is_set():
             self._thread = threading.Thread(target=self._run, name="profkit-stopper", daemon=True)
             self._thread.start()
@@ -55,8 +60,8 @@ class Stopper:
 
     def _run(self) -> None:
         main = threading.main_thread().ident or 0
-        while not self._cancelled.wait(_INTERVAL_S):
-            if is_programs_own(sys._current_frames().get(main)):
+        while not self._cancelled.wait(min(_SELDOM_S, max(_INTERVAL_S, self._at - time.monotonic()))):
+            if time.monotonic() >= self._at and is_programs_own(sys._current_frames().get(main)):
                 raised = ctypes.py_object(RecordingComplete)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), raised)
                 return

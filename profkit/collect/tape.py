@@ -18,6 +18,8 @@ from profkit.collect.session import ProfilerWatch, Recording, another_profiler_r
 
 _ABOUT_AS_MUCH = 0.5
 """Of the events of an earlier part: the later one says more of what the program does in the end."""
+_ENOUGH_EVENTS = 9_000
+"""Of a step: its beginning says more of it than what came before all steps, however much that was."""
 
 
 class Tape:
@@ -100,6 +102,19 @@ class Tape:
                 self.opening, self._opening_events = written, events
             return events
 
+    def keep_part(self) -> bool:
+        """Stop what runs, a step that is not over, and keep it unless it is little and the opening holds more. Whether
+        it is kept."""
+        with self._allowance.spending():
+            stopped = self.stop()
+            events = 0 if stopped is None else self._look_through(stopped)
+            enough = min(_ENOUGH_EVENTS, _ABOUT_AS_MUCH * self._opening_events)
+            if stopped is None or (self.opening is not None and events < enough):
+                return False
+            self.drop_opening()
+            self.located, self.located_events = write_plain(stopped, self._directory), events
+            return True
+
     def drop_opening(self) -> None:
         """What was recorded first is no longer needed."""
         if self.opening is not None:
@@ -149,6 +164,8 @@ class Tape:
         """Write the opening, where it is still kept, else the steps; None where there is neither."""
         with self._allowance.spending():
             running = self.stop()
+            if running is not None:
+                self._look_through(running)
             last = None if running is None or self.opening else write_plain(running, self._directory)
             steps = [trace for trace in (self.located, last) if trace is not None]
             chosen = [self.opening] if self.opening else steps

@@ -154,12 +154,12 @@ def note_outdone(signal: str, directory: Path) -> None:
         save(directory, RUN_FILE, replace(run, was_outdone=True))
 
 
-def complete(directories: Sequence[Path], exit_status: int | None) -> None:
-    """Say in recordings that ended before the program did how it ended."""
+def complete(directories: Sequence[Path], exit_status: int | None, was_stopped: bool = False) -> None:
+    """Say in recordings that ended before the program did how it ended, and whether because it was recorded."""
     for directory in directories:
         run = load_run(directory)
         if run.exit_status is None and exit_status is not None:
-            save(directory, RUN_FILE, replace(run, exit_status=exit_status))
+            save(directory, RUN_FILE, replace(run, exit_status=exit_status, was_stopped=was_stopped))
 
 
 def _is_free() -> bool:

@@ -30,6 +30,7 @@ from profkit.health.window import (
     check_later,
     check_located,
     check_nesting,
+    check_part,
     check_steps,
     check_waits,
 )
@@ -38,6 +39,7 @@ CHECKS = (
     check_foreign,
     check_children,
     check_steps,
+    check_part,
     check_located,
     check_later,
     describe_left_out,
@@ -57,7 +59,7 @@ CHECKS = (
 )
 """In the order in which they matter."""
 OBSTACLES = (describe_unrecorded, check_failure, check_children, check_most_lost, check_cut_off, check_operators,
-             check_steps)  # fmt: skip
+             check_steps, check_part)  # fmt: skip
 """What leaves too little to say that nothing is wrong with the program, whatever the rules found."""
 
 

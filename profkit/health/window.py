@@ -22,6 +22,12 @@ def check_steps(facts: Facts) -> str | None:
     return "no steps were found: the whole recording is treated as one step"
 
 
+def check_part(facts: Facts) -> str | None:
+    if not facts.run.is_part:
+        return None
+    return "the only recorded step was cut off: times and shares are those of the part that was recorded"
+
+
 def check_cut_off(facts: Facts) -> str | None:
     if not facts.trace.recording.is_cut_off:
         return None

@@ -47,9 +47,10 @@ def cost(finding: Finding) -> str:
         return "not measured: this recording does not say what mending it would give back"
     parts = []
     if saving.time_ns_per_step > 0:
-        likely = _likely_range(saving.low, saving.high)
-        share = f"{format_share(saving.fraction)} of the step{likely}{_MEASURED if is_measured(finding) else ''}"
-        parts.append(f"{format_time(saving.time_ns_per_step)} per step ({share})")
+        how = f"{_likely_range(saving.low, saving.high)}{_MEASURED if is_measured(finding) else ''}"
+        share = f"{format_share(saving.fraction)} of the {saving.whole}{how}"
+        each = "" if saving.of_part else " per step"
+        parts.append(f"{format_time(saving.time_ns_per_step)}{each} ({share})")
     if grows(finding):
         parts.append(f"memory grows by {format_bytes(saving.bytes)} per step")
     elif saving.bytes > 0:

@@ -68,7 +68,7 @@ class _Line(Struct, frozen=True):
     saved_bytes: int
 
 
-@rule(Kind.OPPORTUNITY, Need.MEMORY)
+@rule(Kind.OPPORTUNITY, Need.MEMORY, Need.WHOLE_STEP)
 def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
     """At most one finding: the line whose calls would give back most."""
     if not facts.lines.backward.any():

@@ -39,6 +39,8 @@ class Need(Enum):
     OPERATORS = "the recording holds no operators of the host"
     COMPUTE = "what the operators compute was not recorded"
     """Met by a CPU, and by an accelerator whose work was recorded: elsewhere operators take as long as their launch."""
+    WHOLE_STEP = "the only recorded step was cut off: what comes later in it, and its share of a step, are not known"
+    """For what comes once in a step, and for what a later operator of the step may explain."""
 
 
 class Trial(Struct, frozen=True):
@@ -144,5 +146,6 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.LIVE: lambda: len(facts.live) > 0 and not facts.run.was_outdone,
         Need.OPERATORS: lambda: len(facts.operators.rows) > 0,
         Need.COMPUTE: lambda: facts.accelerator is None or facts.accelerator.is_recorded,
+        Need.WHOLE_STEP: lambda: not facts.run.is_part,
     }
     return [need for need in needs if not met[need]()]

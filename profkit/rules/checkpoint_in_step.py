@@ -34,7 +34,7 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
 from profkit.marks import SAVE_MARK
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
 from profkit.savings.edits import remove, shrink
 from profkit.savings.replay import replay
@@ -53,7 +53,7 @@ _UNCERTAINTY = 0.25
 """File systems take their time unevenly: the pages are written to the disk later, or at once when there are many."""
 
 
-@rule(Kind.FAULT)
+@rule(Kind.FAULT, Need.WHOLE_STEP)
 def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
     """Each line that saves is a finding."""
     if facts.run.torch is None:

@@ -61,7 +61,7 @@ class _Layer(Struct, frozen=True):
     weights: int
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that calls a layer on a sequence."""
     found = list(_find_layers(facts))

@@ -37,7 +37,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.steps import compiling
 from profkit.findings import Kind
 from profkit.marks import GC_AUTOMATIC, GC_MARK
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, picked_one_by_one, share_of_steps, spent_ns
 from profkit.savings.edits import remove
 from profkit.savings.replay import replay
@@ -56,7 +56,7 @@ _LEAST_STEPS = 2
 _UNCERTAINTY = 0.2
 
 
-@rule(Kind.FAULT)
+@rule(Kind.FAULT, Need.WHOLE_STEP)
 def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that asks for collections, and one for all that Python began."""
     if facts.run.torch is None:

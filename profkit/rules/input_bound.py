@@ -58,7 +58,7 @@ from profkit.derive.intervals import union
 from profkit.derive.located import in_located_step
 from profkit.derive.workers import LoaderAccount, busiest_loader
 from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (
     asked_of_workers,
     begins_an_iterator,
@@ -165,7 +165,7 @@ class _Plan(Struct, frozen=True):
     cpus: _Cpus | None = None
 
 
-@rule(Kind.FAULT)
+@rule(Kind.FAULT, Need.WHOLE_STEP)
 def input_bound(facts: Facts) -> Iterator[Suspicion]:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     rows = _requests(facts)

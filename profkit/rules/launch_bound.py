@@ -67,7 +67,7 @@ class _Kernels(Struct, frozen=True):
     call_start_ns: Int64s
 
 
-@rule(Kind.OPPORTUNITY, Need.DEVICE)
+@rule(Kind.OPPORTUNITY, Need.DEVICE, Need.WHOLE_STEP)
 def launch_bound(facts: Facts) -> Iterator[Suspicion]:
     """One finding for the whole step."""
     kernels = _launched_kernels(facts)

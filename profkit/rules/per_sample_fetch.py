@@ -37,7 +37,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (
     LEAST_PICKS,
     PICKS,
@@ -98,7 +98,7 @@ class _Transforms(Struct, frozen=True):
         return f" What is done to each sample ({named}) moves along: do it to the whole batch, or once to all data."
 
 
-@rule(Kind.FAULT)
+@rule(Kind.FAULT, Need.WHOLE_STEP)
 def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     fetches = _fetches(facts)

@@ -69,7 +69,7 @@ class _Passes(Struct, frozen=True):
     redundant: Bools
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
 def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
     """Compare the backward passes between two steps of an optimizer."""
     forwards = _starts(facts, facts.trace.named(_FORWARD))

@@ -128,7 +128,7 @@ class _Updates(Struct, frozen=True):
         return _FUSED["Adam"] if self.may_be_adam else _FUSED[self.name] if self.takes_fused else None
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
 def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
     """Look at each optimizer's steps, by class and line."""
     for found in _find_updates(facts):

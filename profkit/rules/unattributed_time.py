@@ -51,7 +51,7 @@ _NOTABLE_SHARE = 0.2
 _MOST_LINES = 3
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS)
+@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
 def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
     """One finding for all of that time, at the line with most of it."""
     if facts.run.torch is None:

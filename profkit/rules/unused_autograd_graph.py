@@ -67,7 +67,7 @@ class _Unused(Struct, frozen=True):
     is_long: bool = True
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
 def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
     """At most one finding of what was recorded, at the line that makes most of the nodes; and the evaluations that only
     the source shows."""

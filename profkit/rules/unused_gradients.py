@@ -89,7 +89,7 @@ class _Stores(Struct, frozen=True):
     unheld: Bools
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that runs a backward pass of which a part is for nothing."""
     stores = _find_stores(facts)

@@ -69,7 +69,7 @@ class _Clearing(Struct, frozen=True):
     tensors: int
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
 def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that fills gradients with zeros."""
     for clearing in _find_clearings(facts):

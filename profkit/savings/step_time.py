@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from profkit.derive.distortion import FRAMES_FACTOR
 from profkit.derive.facts import Facts
+from profkit.derive.steps import WHOLE_RECORDING
 from profkit.run import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
@@ -53,7 +54,8 @@ def step_time(facts: Facts) -> StepTime:
 def _tell(facts: Facts) -> StepTime:
     steps, run = facts.steps, facts.run
     recorded_ns = steps.median_ns
-    timed_ns = unprofiled_steps(run, None)[0]
+    is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else nothing says how much of a step it is
+    timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
     reference_ns = int(median(timed_ns)) if timed_ns else None
     if not facts.device.present:
         return StepTime(recorded_ns, reference_ns, None if reference_ns is None else "measured")

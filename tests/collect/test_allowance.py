@@ -21,27 +21,27 @@ class Watch:
 
 
 def test_at_first_what_may_be_recorded_takes_what_is_left_of_five_seconds() -> None:
-    assert Watch().allowance.events_left == int(3.5 / 25e-6)
+    assert Watch().allowance.events_left == int(3.5 / 26e-6)
 
 
 def test_each_recording_leaves_less_for_the_next() -> None:
     watch = Watch()
-    watch.record(50_000, took_s=0.85)  # 17 us an event, and 8 to judge it
-    assert watch.allowance.events_left == pytest.approx(140_000 - 50_000, abs=1)
+    watch.record(50_000, took_s=0.85)  # 17 us an event, and 9 for the rest
+    assert watch.allowance.events_left == pytest.approx(3.5 / 26e-6 - 50_000, abs=1)
 
 
 def test_where_recording_turns_out_dearer_fewer_events_may_be_recorded() -> None:
     cheap, dear = Watch(), Watch()
     cheap.record(10_000, took_s=0.07)
     dear.record(10_000, took_s=0.42)
-    assert cheap.allowance.events_left == pytest.approx((3.5 - 0.15) / 15e-6, abs=1)
-    assert dear.allowance.events_left == pytest.approx((3.5 - 0.5) / 50e-6, abs=1)
+    assert cheap.allowance.events_left == pytest.approx((3.5 - 0.16) / 16e-6, abs=1)
+    assert dear.allowance.events_left == pytest.approx((3.5 - 0.51) / 51e-6, abs=1)
 
 
 def test_a_small_recording_says_nothing_of_the_price_of_an_event() -> None:
     watch = Watch()
     watch.record(10, took_s=0.1)
-    assert watch.allowance.events_left == pytest.approx((3.5 - 0.1) / 25e-6, abs=10)
+    assert watch.allowance.events_left == pytest.approx((3.5 - 0.1) / 26e-6, abs=10)
 
 
 def test_after_a_minute_a_tenth_of_the_time_is_more() -> None:
@@ -49,7 +49,7 @@ def test_after_a_minute_a_tenth_of_the_time_is_more() -> None:
     watch.now = 50.0
     before = watch.allowance.events_left
     watch.now = 60.0
-    assert (before, watch.allowance.events_left) == (int(3.5 / 25e-6), int(4.5 / 25e-6))
+    assert (before, watch.allowance.events_left) == (int(3.5 / 26e-6), int(4.5 / 26e-6))
 
 
 def test_what_was_spent_is_never_made_good_by_less_than_nothing() -> None:
@@ -62,7 +62,7 @@ def test_work_within_work_is_paid_once() -> None:
     watch = Watch()
     with watch.allowance.spending():
         watch.record(50_000, took_s=0.85)
-    assert watch.allowance.events_left == pytest.approx(90_000, abs=1)
+    assert watch.allowance.events_left == pytest.approx(3.5 / 26e-6 - 50_000, abs=1)
 
 
 def test_the_pace_is_that_of_the_densest_step_that_says_something() -> None:
@@ -70,3 +70,16 @@ def test_the_pace_is_that_of_the_densest_step_that_says_something() -> None:
     for events, took_s in ((10_000, 1.0), (40_000, 2.0), (4_000, 0.01), (10_000, 0.0)):
         allowance.note_pace(events, took_s)
     assert allowance.events_per_s == 20_000
+
+
+@pytest.mark.parametrize(("grown_bytes", "event_bytes"), [(300_000, 150), (3_000_000, 300), (90_000_000, 460)])
+def test_what_an_event_takes_is_told_by_the_last_recording_within_what_is_possible(
+    grown_bytes: int, event_bytes: int
+) -> None:
+    """The program's own tensors grow too, and what was freed is filled again."""
+    allowance = Watch().allowance
+    assert allowance.event_bytes == 460
+    allowance.note_size(4_999, 4_999 * 200)
+    assert allowance.event_bytes == 460
+    allowance.note_size(10_000, grown_bytes)
+    assert allowance.event_bytes == event_bytes

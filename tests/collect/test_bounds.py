@@ -85,7 +85,7 @@ def test_lines_that_ran_out_in_the_located_step_say_nothing_of_the_measured_ones
 
 
 @pytest.mark.parametrize(
-    ("events", "are_large", "most_mb"), [(60_000, False, 526), (60_000, True, 326), (0, True, 308)]
+    ("events", "are_large", "most_mb"), [(60_000, False, 526), (60_000, True, 326), (0, False, 508), (0, True, 304)]
 )
 def test_it_may_hold_no_more_than_the_events_that_are_left_would_take(
     monkeypatch: pytest.MonkeyPatch, events: int, are_large: bool, most_mb: int
@@ -93,6 +93,14 @@ def test_it_may_hold_no_more_than_the_events_that_are_left_would_take(
     process = Process(monkeypatch)
     process.bounds.begin(events, are_large)
     assert [process.is_full_at(mb) for mb in (most_mb, most_mb + 1)] == [False, True]
+
+
+def test_where_an_event_takes_less_memory_a_recording_of_as_many_may_grow_by_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(60_000, are_large=True, event_bytes=150)
+    assert [process.is_full_at(mb) for mb in (300 + 8, 300 + 9)] == [False, True]
 
 
 def test_what_comes_in_the_place_of_a_dense_recording_has_the_time_that_its_events_foretell(

@@ -140,7 +140,7 @@ def test_it_does_not_begin_again_where_no_more_may_be_recorded(clock: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("was_full", "events", "by_events"), [(True, 18_000, True), (True, 17_999, False), (False, 18_000, False)]
+    ("was_full", "events", "by_events"), [(True, 9_000, True), (True, 8_999, False), (False, 9_000, False)]
 )
 def test_an_opening_of_few_events_was_filled_by_the_programs_own_tensors(
     was_full: bool, events: int, by_events: bool

@@ -177,3 +177,15 @@ def test_progress_counts_up_to_the_end_of_the_recording() -> None:
 def test_a_plan_without_a_measured_step_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="active at least 1"):
         Plan(**wrong)  # type: ignore[arg-type]  # one field of int at a time
+
+
+def test_a_recording_that_is_postponed_begins_a_step_later() -> None:
+    schedule = Schedule(Plan(wait=1, warmup=1, active=1, after=0, opening=False))
+    phases = []
+    for postponed in (True, True, False, False, False):
+        if postponed:
+            schedule.postpone()
+        phases.append(schedule.phase)
+        schedule.begin(0)
+        schedule.advance(10)
+    assert phases == [Phase.REFERENCE, Phase.REFERENCE, Phase.LOCATED, Phase.REFERENCE, Phase.ACTIVE]

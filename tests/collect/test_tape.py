@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from profkit.collect.allowance import Allowance
 from profkit.collect.profiler import profile
 from profkit.collect.session import Recording
 from profkit.collect.tape import Tape
@@ -105,3 +106,35 @@ def test_a_recording_that_is_given_up_leaves_no_trace(tmp_path: Path, monkeypatc
         recording.step()
     assert list(tmp_path.glob(".*")) == []
     assert list(tmp_path.glob("*.pt.trace.json*")) == []
+
+
+@pytest.mark.parametrize(("operators", "is_kept"), [(1, False), (8, True)])
+def test_a_part_of_a_step_is_kept_unless_the_opening_holds_far_more(
+    tape: Tape, operators: int, is_kept: bool, tmp_path: Path
+) -> None:
+    record(tape, 10)
+    tape.keep_opening()
+    record(tape, operators)
+    assert tape.keep_part() is is_kept
+    assert (tape.opening is None, tape.located is not None) == (is_kept, is_kept)
+    tape.export()
+    made = [event for event in read_events(tmp_path) if event.get("name") == "aten::ones"]
+    assert len(made) == (operators if is_kept else 10)
+
+
+def test_of_a_part_that_is_large_it_does_not_matter_what_the_opening_holds(
+    tape: Tape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profkit.collect.tape._ENOUGH_EVENTS", 3)
+    record(tape, 10)
+    tape.keep_opening()
+    record(tape, 1)
+    assert tape.keep_part()
+
+
+def test_what_the_last_recording_held_is_paid_for(tmp_path: Path) -> None:
+    allowance = Allowance(lambda: 0.0, lambda: 0.0)
+    tape, before = Tape(tmp_path, lambda: None, allowance), allowance.events_left
+    record(tape, 100)
+    tape.export()
+    assert allowance.events_left < before

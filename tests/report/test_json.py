@@ -54,7 +54,14 @@ FULL = {
                 "precision": "call",
             },
             "also": [{"file": "train.py", "line": 44, "function": "evaluate", "source": "", "precision": "call"}],
-            "saving": {"time_ns_per_step": 5_300_000, "fraction": 0.43, "low": 0.3, "high": 0.5, "bytes": 4_000_000},
+            "saving": {
+                "time_ns_per_step": 5_300_000,
+                "fraction": 0.43,
+                "low": 0.3,
+                "high": 0.5,
+                "bytes": 4_000_000,
+                "of_part": False,
+            },
             "evidence": {"growth_bytes_per_step": 4_000_000},
         },
         {
@@ -73,7 +80,14 @@ FULL = {
                 "precision": "def",
             },
             "also": [],
-            "saving": {"time_ns_per_step": 1_000_000, "fraction": 0.08, "low": 0.08, "high": 0.08, "bytes": 0},
+            "saving": {
+                "time_ns_per_step": 1_000_000,
+                "fraction": 0.08,
+                "low": 0.08,
+                "high": 0.08,
+                "bytes": 0,
+                "of_part": False,
+            },
             "evidence": {},
         },
         {

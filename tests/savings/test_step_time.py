@@ -58,3 +58,11 @@ def test_the_devices_clock_is_believed():
 def test_without_a_device_nothing_bounds_the_step():
     facts = facts_of([op("aten::mm", 1, 1), step(0, 0, 100)], run=Run(reference_step_ns=(90 * US,)))
     assert step_time(facts) == StepTime(100 * US, 90 * US, "measured")
+
+
+def test_steps_that_were_timed_say_nothing_of_a_recording_that_is_none_or_a_part_of_one():
+    whole, none = [step(0, 0, 100), op("aten::mm", 1, 99)], [op("aten::mm", 1, 99)]
+    run, part = Run(reference_step_ns=(800 * US,)), Run(reference_step_ns=(800 * US,), is_part=True)
+    assert step_time(facts_of(whole, run=run)).ns == 800 * US
+    assert step_time(facts_of(whole, run=part)).ns == 100 * US
+    assert step_time(facts_of(none, run=run)).ns == 99 * US

@@ -1,0 +1,119 @@
+"""Steps that hold more than may be recorded: they are recorded in part, or later, and that is said."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from profkit.collect.allowance import Allowance
+from profkit.collect.lines import LineTracer
+from profkit.collect.opening import Opening
+from profkit.collect.plan import Plan
+from profkit.collect.profiler import profile
+from profkit.collect.recorder import _POSTPONED
+from profkit.collect.subject import Subject
+from profkit.collect.usercode import UserFiles
+from profkit.run import load_run
+from tests.collect.reading import read_events, steps_of
+from tests.collect.training import train
+
+CUT_OFF = "a step was so long that the recording was ended in the middle of it"
+
+
+def unrolled(length: int) -> torch.Tensor:
+    state = leaf = torch.ones(4, requires_grad=True)
+    for _ in range(length):
+        state = state * 2
+    assert leaf.is_leaf
+    return state.sum()
+
+
+def train_unrolled(length: int, directory: Path) -> list[str]:
+    """Six steps through a loop of that length; the names in what was recorded of them."""
+    with profile(directory, wait=1, warmup=1, active=1) as recording:
+        for _ in range(6):
+            unrolled(length).backward()
+            recording.step()
+    return [event["name"] for event in read_events(directory)]
+
+
+@pytest.mark.parametrize(("length", "is_part"), [(200, True), (10, False)])
+def test_a_backward_pass_through_too_large_a_graph_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, is_part: bool
+) -> None:
+    """Both run the same lines; of one the whole step may be recorded, of the other what leads up to it."""
+    monkeypatch.setattr("profkit.collect.recorder._FEW_EVENTS", 300)
+    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 600)
+    names = train_unrolled(length, tmp_path)
+    run = load_run(tmp_path)
+    assert ("MulBackward0" in names) is not is_part
+    assert names.count("aten::mul") >= length
+    assert (run.is_part, CUT_OFF in run.notes) == (is_part, is_part)
+
+
+def test_the_pass_goes_on_as_if_nobody_had_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profkit.collect.recorder._FEW_EVENTS", 0)
+    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 0)
+    leaf = torch.ones(4, requires_grad=True)
+    with profile(tmp_path, wait=0):
+        (leaf * 2 * 2).sum().backward()
+        (given,) = torch.autograd.grad((leaf * 3).sum(), leaf)
+    assert leaf.grad is not None
+    assert (leaf.grad.tolist(), given.tolist()) == ([4.0] * 4, [3.0] * 4)
+
+
+def test_the_tracer_tells_where_a_backward_pass_begins() -> None:
+    told: list[object] = []
+    tracer = LineTracer(UserFiles((Path(__file__).parent,)))
+    tracer.on_backward = told.append
+    leaf = torch.ones(2, requires_grad=True)
+    loss, other = leaf.sum(), leaf.prod()
+    tracer.start(sys._getframe())
+    try:
+        loss.backward()
+        torch.autograd.grad([other], [leaf])
+    finally:
+        tracer.stop(sys._getframe())
+    assert [one if isinstance(one, (list, tuple)) else [one] for one in told] == [[loss], [other]]
+
+
+def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan, enough_after: int) -> None:
+    """Ten steps of which the opening held none whole; from some step on a part of one may be recorded."""
+    left = {"events": 0}
+    monkeypatch.setattr(Allowance, "events_left", property(lambda _: left["events"]))
+    monkeypatch.setattr(Opening, "was_filled_by_events", property(lambda _: True))
+    with profile.planned(directory, plan, Subject()) as recording:
+        recording._allowance.events_per_s = 1e12
+        for number in range(10):
+            left["events"] = 10**6 if number >= enough_after else 0
+            train(1, recording)
+
+
+def test_a_large_step_is_recorded_once_that_can_be_afforded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=6)
+    run = load_run(tmp_path)
+    assert _POSTPONED in run.notes
+    assert min(steps_of(read_events(tmp_path))) >= 5
+
+
+def test_where_it_never_can_the_opening_stands_and_the_report_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=99)
+    run = load_run(tmp_path)
+    assert _POSTPONED in run.notes
+    assert any(note.endswith("the program's beginning is all there is") for note in run.notes)
+
+
+def test_a_step_that_is_known_to_be_small_is_recorded_whatever_was_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Allowance, "events_left", property(lambda _: 0))
+    with profile(tmp_path, wait=1, warmup=1, active=1) as recording:
+        train(8, recording)
+    run = load_run(tmp_path)
+    assert _POSTPONED not in run.notes
+    assert 0 in steps_of(read_events(tmp_path))
