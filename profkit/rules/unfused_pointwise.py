@@ -24,8 +24,10 @@ The chain takes the share of its time that one fused kernel has of its memory tr
 and the result written once, over the inputs and outputs of all operators. How many of the inputs are the same tensor
 is not recorded: one and a quarter of the others are taken to be distinct. On a CPU the arithmetic of `exp`, `tanh` and
 their like stays: what they take beyond the time in which the slowest other operator of the chains moves as many bytes.
-Python's time between the operators vanishes, and their backward nodes shrink by the same share as the traffic. The time
-to compile is not in it.
+`tanh` and `log` become dearer there: as operators they are MKL's vector functions, inside a fused kernel SLEEF's, so that
+a fused formula with `tanh` may be no faster at all. Python's time between the operators vanishes. Their backward nodes
+shrink by the same share as the traffic; on a CPU a fused backward pass computes the functions once more. The time to
+compile is not in it.
 """
 
 from __future__ import annotations
@@ -38,11 +40,14 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.intervals import stretches
+from profkit.derive.operators import parse_types
+from profkit.derive.places import runs_inside_a_call
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (
     backward_of,
     group_by_place,
+    length_ns,
     locations_of,
     program_elementwise,
     program_operators,
@@ -54,6 +59,7 @@ from profkit.rules.evidence import (
 from profkit.rules.pricing import scale_operators
 from profkit.rules.releases import INDUCTOR, note_since
 from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.replay import replay
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_bytes
@@ -75,6 +81,15 @@ _TRANSCENDENTAL = frozenset((
     "tanh",
 ))  # fmt: skip
 """Computed by polynomials of ten and more terms, which on a CPU takes longer than the moving of the data."""
+_SLEEF = {"tanh": 5.5, "erfc": 5.5, "log2": 3.0, "log": 2.0, "acos": 1.7, "atan": 1.7, "tan": 1.7, "asin": 1.5}
+"""How many times what the operator takes on one thread, its data in the cache, a kernel takes that computes the function
+amid others. PyTorch calls MKL for the operators alone (``IMPLEMENT_VML_MKL`` in ATen's ``UnaryOpsKernel.cpp``), everywhere
+else SLEEF's functions of 1 ulp. Measured with Inductor's kernels and `gelu` (`bench_pointwise.py`); `exp`, `sin`, `cos` and
+`erf` take the same in both."""
+_VML_TYPES = ("float", "double")
+"""Others are computed by SLEEF in the operator already."""
+_ARITHMETIC_UNCERTAINTY = 0.3
+"""Of what a fused kernel computes: with two to sixteen numbers in a vector, other processors may differ by as much."""
 _UNCERTAINTY = 0.25
 """How far the extremes, one distinct input or all of them, lie from the estimate for chains of three to ten."""
 
@@ -106,20 +121,34 @@ def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
         kept = sum(chain.moved_bytes * chain.kept for chain in chains) / steps
         places = locations_of(facts, sites_by_time(facts, rows))
         longest = max(len(chain.rows) for chain in chains)
+        edit = _fuse(facts, chains)
+        if not facts.device.present and replay(facts, edit).fraction <= 0:
+            continue
         yield Suspicion(
             message=f"{longest} elementwise operations in a row each read and write whole tensors: "
             f"{format_bytes(moved)} a step move where one pass would move about {format_bytes(kept)}.",
-            fix=f"Put the formula into a function under `torch.compile`{note_since(facts, INDUCTOR)}, or call the "
-            "ready-made fused operator where PyTorch has one (`nn.functional.gelu`, `silu`, `torch.lerp`, `addcmul`). "
-            "Compiling takes seconds once.",
+            fix=_advise(facts, rows),
             rows=rows,
-            edit=_fuse(facts, chains),
+            edit=edit,
             confidence=0.8,
             count=max(1, round(len(chains) / steps)),
             location=places[0] if places else None,
             also=places[1:],
             evidence={"operators_in_chain": longest, "moved_bytes_per_step": moved, "fused_bytes_per_step": int(kept)},
         )
+
+
+def _advise(facts: Facts, rows: Rows) -> str:
+    since, seconds = note_since(facts, INDUCTOR), "Compiling takes seconds once."
+    if runs_inside_a_call(facts, rows):
+        return (
+            "The formula is not on this line but inside what it calls. Where that is a library, it may have a setting "
+            f"for a fused form; else put the model under `torch.compile`{since}. {seconds}"
+        )
+    return (
+        f"Put the formula into a function under `torch.compile`{since}, or call the ready-made fused operator where "
+        f"PyTorch has one (`nn.functional.gelu`, `silu`, `torch.lerp`, `addcmul`). {seconds}"
+    )
 
 
 def _find_chains(facts: Facts) -> Iterator[_Chain]:
@@ -160,41 +189,70 @@ def _price(rows: Rows, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:
     return _Chain(rows, fused / int(moves.sum()), moves)
 
 
-def _fused_ns(facts: Facts, chains: list[_Chain]) -> Int64s:
-    """What each chain takes in one pass on a CPU: the share of the traffic that is left, and all arithmetic."""
+def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
+    """What each operator of the chains computes on a CPU besides moving data: of its own time, and in a fused kernel."""
     rows = np.concatenate([chain.rows for chain in chains])
     moves = np.concatenate([chain.moves_bytes for chain in chains])
     spent = spent_ns(facts, rows)
-    names = facts.trace.events.name_code[rows]
-    first, kind = distinct_rows(names, moves)
+    names, types = facts.trace.events.name_code[rows], facts.trace.events.types_code[rows]
+    first, kind = distinct_rows(names, moves, types)
     best_ns = np.full(len(first), np.iinfo(np.int64).max)
     np.minimum.at(best_ns, kind, spent)  # of equal operators the fastest: the others waited for memory
-    slow = np.isin(names[first], facts.trace.codes_where(lambda name: base_name(name) in _TRANSCENDENTAL))
+    plain = [base_name(facts.trace.names[code]) for code in names[first]]
+    slow = np.array([name in _TRANSCENDENTAL for name in plain])
     per_byte = (best_ns / moves[first])[~slow].max(initial=0.0)
-    arithmetic = np.where(slow & (per_byte > 0), best_ns - per_byte * moves[first], 0.0).clip(min=0)[kind]
-    at = np.cumsum([0, *(len(chain.rows) for chain in chains[:-1])])
-    stays = np.minimum(arithmetic, spent)
-    share = np.array([chain.kept for chain in chains])
-    fused_ns: Int64s = (np.add.reduceat(spent - stays, at) * share + np.add.reduceat(stays, at)).astype(np.int64)
-    return fused_ns
+    own = np.where(slow & (per_byte > 0), best_ns - per_byte * moves[first], 0.0).clip(min=0)
+    vector = [_SLEEF.get(name, 0.0) if _is_vml(facts.trace.text_of(code)) else 0.0
+              for name, code in zip(plain, types[first], strict=True)]  # fmt: skip
+    fused = np.maximum(own, np.array(vector) * best_ns)
+    return np.minimum(own[kind], spent).astype(np.int64), fused[kind].astype(np.int64)
+
+
+def _is_vml(types: str) -> bool:
+    return next(iter(parse_types(types)), "") in _VML_TYPES
 
 
 def _fuse(facts: Facts, chains: list[_Chain]) -> Edit:
-    """Each chain becomes one pass, or with a device one launch and one kernel; its backward nodes shrink alike."""
-    on_device = facts.device.present
-    parts = [
-        shrink_spans(
-            np.array([facts.trace.events.start_ns[chain.rows[0]] for chain in chains]),
-            np.array([facts.tree.end_ns[chain.rows[-1]] for chain in chains]),
-            np.array([spent_ns(facts, chain.rows).sum() // len(chain.rows) for chain in chains])
-            if on_device else _fused_ns(facts, chains),
-            _UNCERTAINTY,
-        )
-    ]  # fmt: skip
+    return _fuse_on_device(facts, chains) if facts.device.present else _fuse_on_host(facts, chains)
+
+
+def _spans(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
+    """Where each chain starts and ends, Python's time between its operators included."""
+    return (
+        np.array([facts.trace.events.start_ns[chain.rows[0]] for chain in chains]),
+        np.array([facts.tree.end_ns[chain.rows[-1]] for chain in chains]),
+    )
+
+
+def _fuse_on_host(facts: Facts, chains: list[_Chain]) -> Edit:
+    """Each chain becomes one pass that does all its arithmetic; the backward pass is another, that does it again."""
+    rows = np.concatenate([chain.rows for chain in chains])
+    share = np.array([chain.kept for chain in chains])
+    at = np.cumsum([0, *(len(chain.rows) for chain in chains[:-1])])
+    spent, (stays, computed) = spent_ns(facts, rows), _arithmetic_ns(facts, chains)
+    start, end = _spans(facts, chains)
+    length = length_ns(facts, start, end)
+    fused = np.minimum(np.add.reduceat(spent - stays, at) * share + np.add.reduceat(computed, at), length)
+    nodes = backward_of(facts, rows)
+    backward = max(float(spent_ns(facts, nodes).sum()), 1.0)
+    kept = min(1.0, float(share.mean() + computed.sum() / backward))
+    saved = float((length - fused).sum()) + (1 - kept) * backward * bool(nodes.size)
+    in_doubt = _ARITHMETIC_UNCERTAINTY * float(computed.sum()) * (2 if nodes.size else 1)
+    uncertainty = min(1.0, _UNCERTAINTY + in_doubt / max(saved, 1.0))
+    return combine([
+        shrink_spans(start, end, fused.astype(np.int64), uncertainty),
+        scale_operators(facts, nodes, np.full(len(nodes), kept), uncertainty),
+    ])  # fmt: skip
+
+
+def _fuse_on_device(facts: Facts, chains: list[_Chain]) -> Edit:
+    """Each chain becomes one launch and one kernel; its backward nodes shrink alike."""
     rows = np.concatenate([chain.rows for chain in chains])
     kept = np.concatenate([np.full(len(chain.rows), chain.kept) for chain in chains])
     nodes = backward_of(facts, rows)
-    parts.append(scale_operators(facts, nodes, np.full(len(nodes), kept.mean()), _UNCERTAINTY, len(chains) / len(rows)))
-    if on_device:
-        parts.append(scale_operators(facts, rows, kept, _UNCERTAINTY, launch_kept=1.0))
-    return combine(parts)
+    one_call = np.array([spent_ns(facts, chain.rows).sum() // len(chain.rows) for chain in chains])
+    return combine([
+        shrink_spans(*_spans(facts, chains), one_call, _UNCERTAINTY),
+        scale_operators(facts, nodes, np.full(len(nodes), kept.mean()), _UNCERTAINTY, len(chains) / len(rows)),
+        scale_operators(facts, rows, kept, _UNCERTAINTY, launch_kept=1.0),
+    ])  # fmt: skip
