@@ -69,4 +69,3 @@ def _user_frames(facts: Facts) -> Rows:
         frames &= facts.trace.where_name(is_user_frame)
     around, forward = facts.tree.nearest_ancestor(frames), facts.lines.forward
     return np.where((around < 0) & (forward >= 0), around[forward], around)
-

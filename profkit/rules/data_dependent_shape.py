@@ -4,7 +4,8 @@ What it detects
 Boolean indexing (`x[mask]`, `x[mask] = y`) and `masked_select` of large tensors in most steps, where keeping the whole
 tensor and masking with `torch.where` would take less time. On a GPU also `nonzero` and `unique`, where the host waits
 for them. A selection that spares the operators after it more than it costs, such as of the few tokens whose scores are
-computed, is not reported, nor are indices that are numbers.
+computed, is not reported, nor are indices that are numbers. Where the line selects nothing itself but calls what does,
+as a layer of a library, it is an opportunity.
 
 Why is this bad?
 The mask is searched for its true elements, which makes a list of 64-bit indices, eight bytes for each; the elements are
@@ -39,6 +40,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators import item_bytes, parse_dims, parse_types
+from profkit.derive.places import runs_inside_a_call
 from profkit.derive.wait_causes import WaitCause, wait_causes
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
@@ -79,6 +81,10 @@ _UNCERTAINTY = 0.35
 _FIX = (
     "Keep the whole tensor and mask it: `torch.where(mask, x, 0).sum() / mask.sum()` for a mean, `torch.where(mask, y, "
     "x)` for `x[mask] = y`; or pad to a fixed size."
+)
+_INSIDE_FIX = (
+    "The selection is not on this line but inside what it calls. Where that is a library, look for a setting that "
+    "leaves it out, or prepare the input once, before the loop, so that nothing has to be selected."
 )
 _COUNT_FIX = "Work on tensors of a fixed size with `torch.where`, or find the places once, outside the loop."
 
@@ -176,18 +182,18 @@ def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     passes = passes_bytes / _bytes_per_ns(facts, rows, found) + call_ns(facts) * (len(rows) + len(nodes))
     growth = _find_growth(facts, rows, found)
     kept = (passes + growth.longer_ns) / max(spent, 1.0)
-    steps = max(facts.steps.measured_count, 1)
+    steps, is_inside = max(facts.steps.measured_count, 1), runs_inside_a_call(facts, rows)
     if spent * (1 - kept) / steps < _LOW * step_time(facts).ns:
         return
     size = int(found.tensor_bytes.sum()) // steps
     yield Suspicion(
         message=f"{format_bytes(size)} a step cut down by a mask to {format_share(1 / growth.factor)} of the elements: "
         "searching the mask, gathering and scattering takes longer than a pass over everything.",
-        fix=_FIX,
+        fix=_INSIDE_FIX if is_inside else _FIX,
         rows=rows,
         edit=combine([scale_operators(facts, part, np.full(len(part), kept), _UNCERTAINTY) for part in (rows, nodes)]),
         confidence=0.8,
-        kind=_kind_of(facts, growth),
+        kind=Kind.OPPORTUNITY if is_inside else _kind_of(facts, growth),
         evidence={"masked_bytes_per_step": size, "picked_share": round(1 / growth.factor, 3)},
     )
 

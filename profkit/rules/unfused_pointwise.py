@@ -24,8 +24,8 @@ The chain takes the share of its time that one fused kernel has of its memory tr
 and the result written once, over the inputs and outputs of all operators. How many of the inputs are the same tensor
 is not recorded: one and a quarter of the others are taken to be distinct. On a CPU the arithmetic of `exp`, `tanh` and
 their like stays: what they take beyond the time in which the slowest other operator of the chains moves as many bytes.
-`tanh` and `log` become dearer there: as operators they are MKL's vector functions, inside a fused kernel SLEEF's, so that
-a fused formula with `tanh` may be no faster at all. Python's time between the operators vanishes. Their backward nodes
+`tanh` and `log` become dearer: as operators they are MKL's vector functions, inside a fused kernel SLEEF's, so that a
+fused formula with `tanh` may be no faster at all. Python's time between the operators vanishes. Their backward nodes
 shrink by the same share as the traffic; on a CPU a fused backward pass computes the functions once more. The time to
 compile is not in it.
 """
@@ -82,9 +82,9 @@ _TRANSCENDENTAL = frozenset((
 ))  # fmt: skip
 """Computed by polynomials of ten and more terms, which on a CPU takes longer than the moving of the data."""
 _SLEEF = {"tanh": 5.5, "erfc": 5.5, "log2": 3.0, "log": 2.0, "acos": 1.7, "atan": 1.7, "tan": 1.7, "asin": 1.5}
-"""How many times what the operator takes on one thread, its data in the cache, a kernel takes that computes the function
-amid others. PyTorch calls MKL for the operators alone (``IMPLEMENT_VML_MKL`` in ATen's ``UnaryOpsKernel.cpp``), everywhere
-else SLEEF's functions of 1 ulp. Measured with Inductor's kernels and `gelu` (`bench_pointwise.py`); `exp`, `sin`, `cos` and
+"""How many times what the operator takes on one thread, its data in the cache, a kernel takes that computes the
+function amid others. PyTorch calls MKL for the operators alone (``IMPLEMENT_VML_MKL`` in ATen's ``cpu/vml.h``), and
+SLEEF everywhere else. Measured with Inductor's kernels (`bench_pointwise.py --functions`); `exp`, `sin`, `cos` and
 `erf` take the same in both."""
 _VML_TYPES = ("float", "double")
 """Others are computed by SLEEF in the operator already."""
@@ -190,7 +190,7 @@ def _price(rows: Rows, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:
 
 
 def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
-    """What each operator of the chains computes on a CPU besides moving data: of its own time, and in a fused kernel."""
+    """What each operator of the chains computes on a CPU besides moving data: now, and in a fused kernel."""
     rows = np.concatenate([chain.rows for chain in chains])
     moves = np.concatenate([chain.moves_bytes for chain in chains])
     spent = spent_ns(facts, rows)

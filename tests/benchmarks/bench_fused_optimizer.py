@@ -50,10 +50,10 @@ def main() -> None:
 
 def show(name: str, count: int, elements: int, threads: int, rounds: int) -> bool | None:
     """Measure in a process of its own; whether the prediction held, None where there is none."""
-    command = [sys.executable, __file__, "--rounds", str(rounds), "--one", name, str(count), str(elements), str(threads)]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(done.stderr)
+    case = [name, str(count), str(elements), str(threads)]
+    command = [sys.executable, __file__, "--rounds", str(rounds), "--one", *case]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     found = json.loads(done.stdout.splitlines()[-1])
     low, middle, high = found["measured"]
     measured = f"{middle:.1%} ({low:.1%} to {high:.1%})"
@@ -105,7 +105,8 @@ def run_one(name: str, count: int, elements: int, threads: int, rounds: int) -> 
     gains = sorted(1 - timed(True) / timed(False) for _ in range(rounds))
     low, middle, high = quantiles(gains, n=4)
     saving = found[0].saving if found else None
-    return {"predicted": [saving.low, saving.fraction, saving.high] if saving else None, "measured": [low, middle, high]}
+    predicted = [saving.low, saving.fraction, saving.high] if saving else None
+    return {"predicted": predicted, "measured": [low, middle, high]}
 
 
 if __name__ == "__main__":

@@ -220,3 +220,20 @@ def test_on_a_gpu_the_longer_kernels_after_it_are_set_against_the_wait(taking, r
         ]
 
     assert len(find(facts_of(steps_of(part, 200)))) == reported
+
+
+@pytest.mark.parametrize(("source", "inside"), [
+    ("x = self.conv1(x, edge_index)", True), ("loss = error[valid].mean()", False),
+    ("picked = torch.masked_select(x, mask)", False),
+])  # fmt: skip
+def test_a_selection_that_a_library_makes_is_an_opportunity_and_not_to_be_masked_on_that_line(source, inside):
+    name = "aten::masked_select" if "masked_select" in source else "aten::index"
+
+    def part(at: float) -> list[Json]:
+        return [{**event, "name": name} if event["name"] == "aten::index" else event for event in masked_mean(at)]
+
+    traced = [step(9, 0, 100), mark(0, 0, 95), *part(0)]
+    later = [event for i in range(1, 5) for event in (step(i, 100 * i, 100), *part(100 * i))]
+    (found,) = find(facts_of([*traced, *later], callsites=(CallSite("net.py", 3, "forward", source),)))
+    assert found.fix.startswith("The selection is not on this line") == inside
+    assert found.kind is (Kind.OPPORTUNITY if inside else Kind.FAULT)
