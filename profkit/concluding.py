@@ -24,6 +24,8 @@ _MOSTLY = 0.9
 """From here on what is computed is what the step consists of."""
 _MOST_REASONS = 2
 _LEAST_REASON = 0.01
+_UPDATE = "Optimizer.step#"
+"""How PyTorch names an optimizer's step in a recording, before the class."""
 _ON_DEVICE = {
     COMMUNICATING: ("communicates", " while nothing is computed"),
     COPYING: ("copies and clears memory", ""),
@@ -45,7 +47,7 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
         return Verdict(VerdictKind.CANNOT_JUDGE, f"Cannot judge: {obstacles[0]}")
     unseen = len(diagnosis.skipped)
     limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
-    what = f"{_largest_part(diagnosis.timing)}{_hottest_line(diagnosis)}"
+    what = f"{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
     return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found; {what}{limit}")
 
 
@@ -63,7 +65,7 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) ->
         count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
         found = f"No fault, but {count} {_gain(lead)}: {_short_name(lead)}"
     is_little = lead.severity is Severity.LOW and diagnosis.timing.shares
-    return f"{found}; {_largest_part(diagnosis.timing)}" if is_little else found
+    return f"{found}; {_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}" if is_little else found
 
 
 def _faults(diagnosis: Diagnosis, mend: list[Finding], worst: Finding) -> str:
@@ -75,10 +77,20 @@ def _faults(diagnosis: Diagnosis, mend: list[Finding], worst: Finding) -> str:
 
 def _hottest_line(diagnosis: Diagnosis) -> str:
     """``, the hottest line is train.py:31 with 43 %``; empty where lines are not known."""
-    spot = next((spot for spot in diagnosis.hottest if spot.location is not None), None)
+    spot = next((spot for spot in diagnosis.hottest if spot.location is not None and not spot.operator), None)
     if spot is None or spot.location is None:
         return ""
     return f", the hottest line is {spot.location.short} with {format_share(spot.fraction)}"
+
+
+def _optimizer(diagnosis: Diagnosis) -> str:
+    """``, Adadelta's update at main.py:31 takes 20 %``; empty where no optimizer takes much."""
+    spot = next((spot for spot in diagnosis.hottest if spot.operator.startswith(_UPDATE)), None)
+    if spot is None:
+        return ""
+    name = spot.operator.removeprefix(_UPDATE).partition(".")[0]
+    place = f" at {spot.location.short}" if spot.location else ""
+    return f", {name}'s update{place} takes {format_share(spot.fraction)}"
 
 
 def _fraction(finding: Finding) -> float:

@@ -13,7 +13,7 @@ from msgspec import structs
 from profkit import run as run_directory
 from profkit.concluding import conclude
 from profkit.derive.facts import Facts
-from profkit.derive.hottest import hottest_lines, hottest_operators
+from profkit.derive.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.derive.places import call_site
 from profkit.derive.shares import IDLE
 from profkit.derive.steps import measured_numbers
@@ -147,7 +147,10 @@ def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
     sites = ((spot.fraction, call_site(facts, spot.site)) for spot in hottest_lines(facts))
     lines = (HotSpot(round(fraction, 4), Location.of(site)) for fraction, site in sites if site is not None)
     operators = (HotSpot(round(spot.fraction, 4), operator=spot.name) for spot in hottest_operators(facts))
-    return (*lines, *operators)
+    updates = ((spot, call_site(facts, spot.site)) for spot in hottest_updates(facts))
+    optimizers = (HotSpot(round(spot.fraction, 4), Location.of(site) if site else None, spot.name)
+                  for spot, site in updates)  # fmt: skip
+    return (*lines, *optimizers, *operators)
 
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:

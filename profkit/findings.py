@@ -125,7 +125,7 @@ class TimeShare:
 @dataclass(frozen=True, slots=True)
 class HotSpot:
     """Where much of the step's time passes, which need not be a fault: a line, in the step that was traced line by
-    line, or an operator, of the device's time where there is one."""
+    line, or an operator, of the device's time where there is one. An optimizer's step is an operator with its line."""
 
     fraction: float
     location: Location | None = None

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 MOST = 5
 _LEAST_SHARE = 0.01
 """Less is no place to begin."""
+_LEAST_UPDATE = 0.1
+"""An optimizer is named from a tenth of the step on, as what costs as much is a fault of high severity."""
 _BACKWARD = "autograd::engine::evaluate_function: "
 
 
 class Hot(Struct, frozen=True):
-    """``site`` is the call site of a line, ``name`` that of an operator; ``fraction`` of the steps looked at."""
+    """``site`` is the call site of a line, ``name`` that of an operator; ``fraction`` of the steps looked at. An
+    optimizer's step has both, the line where it is known."""
 
     fraction: float
     site: int = -1
@@ -49,6 +52,24 @@ def hottest_operators(facts: Facts) -> tuple[Hot, ...]:
     names = facts.trace.names
     by_name = np.bincount(facts.trace.events.name_code[rows], taken_ns, len(names)) / max(whole_ns, 1)
     return tuple(Hot(fraction, name=names[code].removeprefix(_BACKWARD)) for code, fraction in _largest(by_name))
+
+
+def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
+    """Optimizers that take a tenth of the measured steps or more, with the line that calls most of their steps: their
+    many operators are each too short to be seen. Where a device computes, the host's time says nothing of it."""
+    steps, updates, names = facts.steps, facts.updates, facts.trace.names
+    if facts.device.present:
+        return ()
+    chosen = facts.measured[updates.rows]
+    rows, taken_ns = updates.rows[chosen], (updates.end_ns - updates.start_ns)[chosen]
+    whole_ns = max(int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum()), 1)
+    codes, sites = facts.trace.events.name_code[rows], facts.lines.site[rows]
+    by_name = np.bincount(codes, taken_ns, len(names)) / whole_ns
+    return tuple(
+        Hot(fraction, site=int(np.bincount(sites[codes == code].clip(min=-1) + 1).argmax()) - 1, name=names[code])
+        for code, fraction in _largest(by_name)
+        if fraction >= _LEAST_UPDATE
+    )
 
 
 def _host_work(facts: Facts) -> tuple[Rows, Int64s, int]:

@@ -164,12 +164,17 @@ def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str
 def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """The hottest lines: their share, where they are and what stands there."""
     return [(format_share(spot.fraction), short_place(spot.location), printable(spot.location.source))
-            for spot in diagnosis.hottest if spot.location is not None]  # fmt: skip
+            for spot in diagnosis.hottest if spot.location is not None and not spot.operator]  # fmt: skip
 
 
 def hot_operators(diagnosis: Diagnosis) -> list[tuple[str, str]]:
-    """The operators that take most: their share and their name."""
-    return [(format_share(spot.fraction), printable(spot.operator)) for spot in diagnosis.hottest if spot.operator]
+    """The operators that take most: their share and their name, an optimizer's step with its line."""
+    return [(format_share(spot.fraction), f"{printable(spot.operator)}{_at(spot.location)}")
+            for spot in diagnosis.hottest if spot.operator]  # fmt: skip
+
+
+def _at(place: Location | None) -> str:
+    return f" at {short_place(place)}" if place else ""
 
 
 HOT_LINES = "The hottest lines, in the step that was traced line by line"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from profkit.derive.hottest import Hot, hottest_lines, hottest_operators
+from profkit.derive.hottest import Hot, hottest_lines, hottest_operators, hottest_updates
 from profkit.diagnosing import diagnose
 from profkit.findings import HotSpot, Location
 from profkit.run import CallSite, Run
-from tests.traces import facts_of, kernel, mark, op, runtime, step
+from tests.traces import annotation, facts_of, kernel, mark, op, runtime, step
 
 SITES = (CallSite("/a/train.py", 3, "main", "train(x)"), CallSite("/a/train.py", 9, "train", "return x * x"))
 
@@ -52,3 +53,39 @@ def test_a_diagnosis_without_a_finding_of_weight_names_them():
     assert "90 %  train.py:3\n        train(x)\n" in text
     assert "50 %  aten::mul\n" in text
     assert "hottest" not in str(replace(found, hottest=(), verdict=None))
+
+
+def updating(length: float) -> list[dict[str, Any]]:
+    """A traced step and a measured one, each with an update of so many us."""
+    traced = [step(0, 0, 100), mark(0, 0, 90), annotation("Optimizer.step#Adadelta.step", 50, length)]
+    return [
+        *traced,
+        step(1, 100, 100),
+        op("aten::mul", 100, 30),
+        annotation("Optimizer.step#Adadelta.step", 150, length),
+    ]
+
+
+@pytest.mark.parametrize(("length", "named"), [(10, True), (9, False)])
+def test_an_optimizer_is_named_from_a_tenth_of_the_step_on(length, named):
+    facts = facts_of(updating(length), callsites=SITES)
+    assert bool(hottest_updates(facts)) == named
+
+
+def test_an_optimizer_that_takes_much_stands_in_the_verdict_with_its_line():
+    facts = facts_of(updating(20), run=Run(torch="2.13"), callsites=SITES)
+    found = diagnose(facts)
+    assert hottest_updates(facts) == (Hot(pytest.approx(0.2), site=0, name="Optimizer.step#Adadelta.step"),)
+    assert found.verdict is not None
+    assert "Adadelta's update at train.py:3 takes 20 %, the hottest line is train.py:3" in found.verdict.text
+    assert "20 %  Optimizer.step#Adadelta.step at train.py:3\n" in str(found)
+
+
+def test_an_optimizer_on_a_line_that_nobody_knows_is_named_without():
+    facts = facts_of([step(0, 0, 100), annotation("Optimizer.step#Adadelta.step", 50, 20)])
+    assert hottest_updates(facts) == (Hot(pytest.approx(0.2), site=-1, name="Optimizer.step#Adadelta.step"),)
+
+
+def test_where_a_device_computes_the_hosts_time_of_an_update_is_none_of_the_steps():
+    launch = [runtime("cudaLaunchKernel", 52, 3, correlation=1), kernel("gemm", 55, 40, correlation=1)]
+    assert hottest_updates(facts_of([*updating(30), *launch])) == ()
