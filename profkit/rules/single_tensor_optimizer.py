@@ -22,7 +22,8 @@ The operators are counted by name, which gives the number k of operators per par
 takes is the cost of any call; that, and Python's time between the operators, is paid once instead of k times. The rest
 is the moving of data: a fused update reads parameter, gradient and state once and writes parameter and state once (for
 s tensors of state 2s + 3 passes; Adam has two, SGD with momentum one), where the operators make as many passes as their
-inputs and outputs. Optimizers that know only `foreach` keep that rest. With `--measure` both forms of the optimizer are
+inputs and outputs. Where threads would meet more often than in the loop, at each small parameter, the range is twice as
+wide. Optimizers that know only `foreach` keep that rest. With `--measure` both forms of the optimizer are
 run on the recorded shapes instead.
 """
 
@@ -80,7 +81,19 @@ _MAX_MOVING = 0.35
 twice as long (66 parameters of 128 x 128 and 256 x 256), and Python with the calls half (of 16 x 16 to 64 x 64), which
 gains as long as a third of the time and less goes into data. PyTorch itself never chooses it there."""
 _UNCERTAINTY = 0.3
-"""Fused updates were between a fifth faster and a fifth slower than this for Adam, SGD and Adagrad at three sizes."""
+"""Fused updates were between a fifth faster and a fifth slower than this for Adam, SGD and Adagrad at three sizes;
+`bench_fused_optimizer.py` has more."""
+
+_GRAIN_ELEMENTS = 1 << 15
+"""From here on elementwise operators use several threads (``GRAIN_SIZE`` in ATen's ``TensorIterator.h``); a fused update
+does for every parameter (``parallel_for`` without a grain in ``cpu/FusedAdamKernel.cpp`` and its like)."""
+_UNCERTAINTY_OF_REGIONS = 0.6
+"""Where threads meet once for each small parameter, which takes microseconds on CPUs of their own. On two CPUs that
+other programs used as well (load 8), the update of six parameters took 87 times as long as the loop on one thread."""
+_SHARED_CPUS = (
+    " All threads then meet at each parameter, so that it is slower than the loop where other programs use the CPUs as "
+    "well."
+)
 
 
 class _Updates(Struct, frozen=True):
@@ -98,6 +111,8 @@ class _Updates(Struct, frozen=True):
     """Whether it makes the updates of Adam, as far as its operators tell."""
     takes_fused: bool = False
     """Whether ``fused=True`` is there in the program's PyTorch, or may be."""
+    adds_regions: bool = False
+    """Whether a fused update lets several threads meet more often than the loop does."""
 
     @property
     def parameters(self) -> int:
@@ -130,6 +145,7 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
             may_be_adam=found.may_be_adam and not pays_by_itself,
             takes_fused=_may_take_fused(facts, found.name, bool(work.size)),
         )
+        updates = structs.replace(updates, adds_regions=not work.size and _adds_regions(facts, updates))
         if not pays_by_itself and updates.fused_states is None:
             continue
         # It may step in one step of several only; what a step of the optimizer takes is what matters then.
@@ -162,6 +178,15 @@ def _may_take_fused(facts: Facts, name: str, on_device: bool) -> bool:
     return name in _FUSED and has_release(facts, _fused_since(name, on_device)) is not False
 
 
+def _adds_regions(facts: Facts, updates: _Updates) -> bool:
+    """Whether more parameters would be shared out among threads than operators are now."""
+    host = facts.run.host
+    if updates.fused_states is None or host is None or host.torch_threads < 2 or not facts.operators.has_shapes:
+        return False
+    shared_out = (facts.operators.elements[updates.operators] >= _GRAIN_ELEMENTS).sum() / len(updates.steps)
+    return bool(shared_out < updates.parameters)
+
+
 def _advise(facts: Facts, updates: _Updates, on_device: bool) -> str:
     if updates.may_be_adam:
         since = note_since(facts, _fused_since("AdamW", on_device))
@@ -176,7 +201,8 @@ def _advise(facts: Facts, updates: _Updates, on_device: bool) -> str:
         )
     if updates.takes_fused:
         since = note_since(facts, _fused_since(updates.name, on_device), "`foreach=True`")
-        return f"Pass `fused=True`{since} to `torch.optim.{updates.name}`: it updates all parameters in one call."
+        fix = f"Pass `fused=True`{since} to `torch.optim.{updates.name}`: it updates all parameters in one call."
+        return f"{fix}{_SHARED_CPUS}" if updates.adds_regions else fix
     since = note_since(facts, FOREACH)
     return f"Pass `foreach=True`{since} to `torch.optim.{updates.name}`: it updates all parameters in a few calls."
 
@@ -267,7 +293,8 @@ def _update_together(facts: Facts, updates: _Updates, work: Rows) -> Edit:
     moving = np.bincount(owner, weights=remains, minlength=len(facts.trace.events))[updates.steps]
     calling = spent_ns(facts, updates.steps) - moving
     kept = calling / updates.per_parameter + (0 if work.size else kept_passes * moving)
-    host = shrink(updates.steps, kept.astype(np.int64), _UNCERTAINTY)
+    uncertainty = _UNCERTAINTY_OF_REGIONS if updates.adds_regions else _UNCERTAINTY
+    host = shrink(updates.steps, kept.astype(np.int64), uncertainty)
     duration = facts.trace.events.duration_ns[work]
     shortest = duration.min(initial=0)
     return combine([host, shrink_work(work, (kept_passes * (duration - shortest)).astype(np.int64), _UNCERTAINTY)])

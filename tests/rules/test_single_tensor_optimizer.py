@@ -12,7 +12,7 @@ from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Suspicion
 from profkit.rules.single_tensor_optimizer import single_tensor_optimizer
-from profkit.run import CallSite, OptimizerUse, Run
+from profkit.run import CallSite, Host, OptimizerUse, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 
@@ -107,6 +107,31 @@ def test_on_a_cpu_the_default_is_an_opportunity_and_foreach_false_a_fault():
     assert [found.kind for found in find(facts_of(events, run=run_with(False)))] == [Kind.FAULT]
     other = Run(optimizers=(OptimizerUse("Adam", False, None, 6),))
     assert [found.kind for found in find(facts_of(events, run=other))] == [Kind.OPPORTUNITY]
+
+
+@pytest.mark.parametrize(("threads", "elements", "meet"), [
+    (2, 64 * 64, True), (1, 64 * 64, False), (2, 1 << 15, False), (2, (1 << 15) - 1, True), (None, 64 * 64, False),
+])  # fmt: skip
+def test_threads_that_would_meet_at_each_small_parameter_leave_the_saving_in_doubt(threads, elements, meet):
+    """The loop shares out operators on 32768 elements and more, a fused update every parameter."""
+
+    def part(at: float) -> list[Json]:
+        events = update(at + 10)
+        large = {"dims": [[elements], [elements]], "types": ["float", "float"]}
+        return [events[0], *(op(event["name"], event["ts"], event["dur"], **large) for event in events[1:])]
+
+    host = None if threads is None else Host(cpus=2, torch_threads=threads, memory_bytes=1 << 30)
+    (found,) = find(facts_of(steps_of(part), run=Run(host=host)))
+    assert ("All threads then meet" in found.fix) == meet
+    assert found.edit.uncertainty == (0.6 if meet else 0.3)
+
+
+def test_without_threads_to_meet_foreach_and_devices_keep_their_range():
+    host = Host(cpus=2, torch_threads=2, memory_bytes=1 << 30)
+    asked = Run(host=host, optimizers=(OptimizerUse("RMSprop", False, None, 6),))
+    (loop,) = find(facts_of(steps_of(lambda at: update(at + 5, call=1, name="RMSprop")), run=asked))
+    (device,) = find(facts_of(steps_of(on_device), run=Run(host=host)))
+    assert [found.edit.uncertainty for found in (loop, device)] == [0.3, 0.3]
 
 
 def on_device(at: float) -> list[Json]:
