@@ -85,8 +85,8 @@ _UNCERTAINTY = 0.3
 `bench_fused_optimizer.py` has more."""
 
 _GRAIN_ELEMENTS = 1 << 15
-"""From here on elementwise operators use several threads (``GRAIN_SIZE`` in ATen's ``TensorIterator.h``); a fused update
-does for every parameter (``parallel_for`` without a grain in ``cpu/FusedAdamKernel.cpp`` and its like)."""
+"""From here on elementwise operators use several threads (``GRAIN_SIZE`` in ATen's ``TensorIterator.h``). A fused
+update uses them for every parameter (``parallel_for`` without a grain in ``cpu/FusedAdamKernel.cpp`` and its like)."""
 _UNCERTAINTY_OF_REGIONS = 0.6
 """Where threads meet once for each small parameter, which takes microseconds on CPUs of their own. On two CPUs that
 other programs used as well (load 8), the update of six parameters took 87 times as long as the loop on one thread."""
