@@ -7,7 +7,7 @@ random numbers. Around each call of the located step lies an event, so that the 
 line it was. Nothing in a backward pass is looked at: activations that are computed again there are so on purpose.
 
 Where a mode might be noticed nothing is watched: PyTorch's own transformer layers take another way under one, and the
-compiler would compile again.
+compiler would compile again, or fail where it was told to compile all in one.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class CallWatch(overrides.TorchFunctionMode):
         if _push is not None and not self.is_installed and _nobody_notices():
             self._all_ns = self._spent_ns = self._step = self._graphs = 0
             self._thread, self.is_on = threading.get_ident(), True
+            _compiler_starts().append(self._make_way)
             _push(self)
 
     def end_step(self) -> None:
@@ -147,6 +148,11 @@ class CallWatch(overrides.TorchFunctionMode):
         if is_mine and not self._leave() and sys.gettrace() is None:
             sys.settrace(self._leave_later)  # amid a call the mode is put aside, and comes back at its end
 
+    def _make_way(self, _compiled: Any) -> None:
+        """For the compiler, which follows no mode that it cannot trace."""
+        with suppress(Exception):
+            self.stop()
+
     def _leave(self) -> bool:
         """Take the mode away, wherever it stands among the program's own."""
         if _push is None or _pop is None or _count_modes is None:
@@ -156,7 +162,10 @@ class CallWatch(overrides.TorchFunctionMode):
         for mode in reversed(above):
             if mode is not self:
                 _push(mode)
-        self._thread = 0 if is_found else self._thread
+        if is_found:
+            self._thread = 0
+            with suppress(ValueError):
+                _compiler_starts().remove(self._make_way)
         return is_found
 
     def _leave_later(self, _frame: FrameType, _event: str, _argument: Any) -> None:
@@ -334,15 +343,28 @@ def _random_state() -> list[bytes]:
     return [ctypes.string_at(state.data_ptr(), state.nbytes) for state in states]
 
 
+def _compiler_is_used() -> bool:
+    """Whether anything was compiled, or given to the compiler, which counts nothing before the first call; what it is
+    told to leave alone has no backend."""
+    contexts, utils = (sys.modules.get(f"torch._dynamo.{name}") for name in ("eval_frame", "utils"))
+    backends = getattr(contexts, "cached_backends", {}).values()
+    return any(backend is not None for backend in backends) or any(getattr(utils, "counters", {}).values())
+
+
+def _compiler_starts() -> list[Callable[[Any], None]]:
+    """What the compiler calls first of all, before it looks at the modes; nobody's where it is not imported or differs.
+    To import it would take a second."""
+    handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+    calls = getattr(handler, "start_callbacks", None)
+    return calls if isinstance(calls, list) else []
+
+
 def _nobody_notices() -> bool:
     """Whether a mode would change nothing but time."""
     if in_backward_pass() or _count_modes is None or _count_modes() or torch._C._get_tracing_state() is not None:
         return False
-    compiler = sys.modules.get("torch._dynamo.utils")
-    if getattr(compiler, "counters", {}).get("frames"):
+    if _compiler_is_used():
         return False
-    if (
-        torch.distributed.is_available() and torch.distributed.is_initialized()
-    ):  # writes from elsewhere change no version
-        return False
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return False  # writes from elsewhere change no version
     return not any(issubclass(type(thing), _NOTICING) for thing in gc.get_objects())

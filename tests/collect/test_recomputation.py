@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -331,3 +331,33 @@ def test_calls_of_other_threads_are_not_looked_at():
         thread.join()
 
     assert again(step) == 0
+
+
+@pytest.fixture
+def compiler() -> Iterator[None]:
+    """Forgets afterwards that it was used."""
+    yield
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+@pytest.mark.usefixtures("compiler")
+def test_what_is_compiled_as_a_whole_compiles_under_the_watch_too():
+    """Made before it or under it, and called for the first time in a watched step: the watch makes way."""
+    x = matrix()
+
+    def double(number: int) -> Tensor:
+        compiled = torch.compile(lambda given: given.sin() * number, backend="eager", fullgraph=True)
+        return compiled(x) @ x
+
+    torch.optim.SGD([x], lr=0.1)  # as in every training the compiler's modules are there
+    watch = CallWatch()
+    watch.begin()
+    assert watch.is_on
+    assert double(2).equal((x.sin() * 2) @ x)
+    assert not watch.is_installed
+    watch.end_step()
+    watch.begin()
+    assert not watch.is_installed
+    assert double(3).equal((x.sin() * 3) @ x)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
