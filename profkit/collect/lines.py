@@ -31,13 +31,15 @@ _TICK = 256
 """Events between two looks at the clock."""
 _CALLS_PER_LINE = 10
 """Calls inside libraries are seen and not marked; so many of them cost as much as a line that is."""
+_MOST_OF_ONE = 0.5
+"""Of the lines that may be marked: a function that loops over numbers in Python must leave some to those after it."""
 
 
 class LineTracer:
     """Marks the lines of user code on the thread that starts it, until it is stopped or its budget is spent.
 
     ``max_lines`` bounds the lines marked, ``max_seconds`` the time, both per start; ``has_ended`` says that one of them
-    was reached; ``on_end`` is called then, from the last line's callback. ``on_backward`` is called where a backward
+    was reached. A function with half of the lines is marked no further: what it runs is told at the line that calls it; ``on_end`` is called then, from the last line's callback. ``on_backward`` is called where a backward
     pass is about to begin, with the tensors that it begins at. ``notes`` says why tracing ended early or
     could not begin.
     """
@@ -59,6 +61,7 @@ class LineTracer:
         self._lines: set[tuple[str, int]] = set()
         self._traces: dict[int, tuple[CodeType, _Trace]] = {}
         self._open: list[tuple[int, Mark]] = []
+        self._marked: dict[CodeType, int] = {}
         self._global_trace: _Trace = self._on_call
         self._lines_left = self._ticks = 0
         self._deadline = 0.0
@@ -81,6 +84,7 @@ class LineTracer:
         self.active, self.has_ended = True, False
         self._lines_left, self._ticks = self.max_lines, _TICK
         self._deadline = self._clock() + self._max_seconds
+        self._marked = {}
         for caller in self._user_frames(frame):
             if caller.f_trace is None:
                 caller.f_trace = self._trace_of(caller.f_code)
@@ -104,7 +108,8 @@ class LineTracer:
     def resume(self, frame: FrameType | None) -> None:
         """Go on tracing; open the marks of the lines that ``frame`` and its callers are in, outermost first."""
         if self.active and sys.gettrace() is None:
-            for caller in reversed(self._user_frames(frame)):
+            marked = [caller for caller in self._user_frames(frame) if caller.f_trace and caller.f_trace_lines]
+            for caller in reversed(marked):
                 self._enter(id(caller), self._name(caller.f_code, caller.f_lineno))
             sys.settrace(self._global_trace)
             self._is_set = True
@@ -117,6 +122,7 @@ class LineTracer:
         for caller in self._user_frames(frame):
             if caller is in_callback:  # its cached locals are written back when the callback returns: they must stay
                 caller.f_trace = None
+                caller.f_trace_lines = True
             else:
                 self._clean(caller, traced)
         if self._saw_suspending:
@@ -133,6 +139,7 @@ class LineTracer:
     def _clean(frame: FrameType, traced: set[_Trace]) -> None:
         if frame.f_trace in traced:
             frame.f_trace = None
+            frame.f_trace_lines = True
         forget_locals(frame)
 
     def _user_frames(self, frame: FrameType | None) -> list[FrameType]:
@@ -149,6 +156,8 @@ class LineTracer:
                     self._look_at_budget()
                 if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
                     self.on_backward(_argument_of(frame, roots))
+                return None
+            if self._marked.get(code, 0) > self._most_of_one:
                 return None
             trace = self._trace_of(code)
             if code.co_flags & SUSPENDS:  # a resumed line raises no event of its own: reopen its mark here
@@ -184,6 +193,9 @@ class LineTracer:
                 if event == "line":
                     line = frame.f_lineno
                     self._enter(key, names.get(line) or names.setdefault(line, self._name(code, line)))
+                    marked = self._marked[code] = self._marked.get(code, 0) + 1
+                    if marked > self._most_of_one and len(opened) > 1:
+                        self._pass_by(frame)
                     self._spend_line()
             except Exception as error:  # an error raised in a trace callback would reach the program
                 self._give_up(error)
@@ -195,6 +207,17 @@ class LineTracer:
         mark = open_mark(name)
         mark.__enter__()
         self._open.append((key, mark))
+
+    @property
+    def _most_of_one(self) -> float:
+        return _MOST_OF_ONE * self.max_lines
+
+    def _pass_by(self, frame: FrameType) -> None:
+        """Mark no more lines of a function that runs: the mark of the line that calls it stands for the rest."""
+        self._open.pop()[1].__exit__(None, None, None)
+        frame.f_trace_lines = False
+        name = function_name(frame.f_code)
+        self._note(f"of {name}, which runs more lines than all others, what came later is told at the line that calls it")
 
     def _unwind(self, key: int) -> None:
         """Close the mark of the frame ``key``, where it has one, and those opened since."""

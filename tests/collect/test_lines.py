@@ -20,6 +20,7 @@ from tests.collect import traced
 from tests.collect.reading import Event, is_inside, marks_around, marks_of
 
 Record = Callable[[Callable[[], Any]], list[Event]]
+A = torch.rand(8)
 
 
 def make_tracer(**limits: Any) -> LineTracer:
@@ -28,6 +29,15 @@ def make_tracer(**limits: Any) -> LineTracer:
 
 def call_traced(tracer: LineTracer, action: Callable[[], Any]) -> Any:
     tracer.start(sys._getframe())
+    try:
+        return action()
+    finally:
+        tracer.stop(sys._getframe())
+
+
+def call_alone(tracer: LineTracer, action: Callable[[], Any]) -> Any:
+    """As if nothing of the program's called it."""
+    tracer.start(None)
     try:
         return action()
     finally:
@@ -160,7 +170,7 @@ def test_no_frame_and_no_thread_is_traced_after_the_stop() -> None:
     assert generator.gi_frame.f_trace is None  # type: ignore[attr-defined]  # a generator
 
 
-def test_the_budget_of_lines_ends_the_tracing_with_a_note() -> None:
+def test_the_budget_of_lines_ends_the_tracing_of_a_loop_that_nothing_of_the_program_calls() -> None:
     def loop() -> int:
         total = 0
         for number in range(1000):
@@ -168,7 +178,7 @@ def test_the_budget_of_lines_ends_the_tracing_with_a_note() -> None:
         return total
 
     tracer = make_tracer(max_lines=50)
-    assert call_traced(tracer, loop) == 499500
+    assert call_alone(tracer, loop) == 499500
     assert tracer.notes == ["lines were located for the first 50 lines that ran, and no longer"]
 
 
@@ -180,8 +190,12 @@ def test_the_budget_of_time_ends_the_tracing_even_in_library_code() -> None:
 
 
 def test_calls_inside_libraries_spend_the_budget_too() -> None:
+    def unwrap() -> None:
+        for _ in range(2000):
+            inspect.unwrap(len)
+
     tracer = make_tracer(max_lines=100)
-    call_traced(tracer, lambda: [inspect.unwrap(len) for _ in range(2000)])
+    call_alone(tracer, unwrap)
     assert tracer.has_ended
     assert tracer.notes == ["lines were located for the first 100 lines that ran, and no longer"]
 
@@ -192,9 +206,45 @@ def test_after_the_budget_no_operator_lies_in_a_mark(recorded: Record) -> None:
             pass
         torch.sub(traced.A, 1)
 
-    events = recorded(lambda: call_traced(make_tracer(max_lines=50), loop))
+    events = recorded(lambda: call_alone(make_tracer(max_lines=50), loop))
     (subtraction,) = [event for event in events if event["name"] == "aten::sub"]
     assert marks_around(subtraction, events) == []
+
+
+def test_a_function_that_loops_in_python_leaves_lines_to_what_comes_after_it(recorded: Record) -> None:
+    """Of 40 lines it has 20; what it runs later is told where it is called."""
+    tracer = make_tracer(max_lines=40)
+
+    def count(times: int) -> Tensor:
+        total = 0
+        for _ in range(times):
+            total += 1
+        return A * total
+
+    def work() -> Tensor:
+        first = count(100)
+        second = count(1)
+        return first * second
+
+    events = recorded(lambda: call_traced(tracer, work))
+    products = [event for event in events if event["name"] == "aten::mul"]
+    sources = [tracer.callsites[marks_around(event, events)[-1]].source for event in products]
+    assert sources == ["first = count(100)", "second = count(1)", "return first * second"]
+    assert [note for note in tracer.notes if "count" in note] == tracer.notes != []
+    assert not tracer.has_ended
+
+
+def test_a_frame_that_is_marked_no_further_is_as_before_once_tracing_ends() -> None:
+    tracer = make_tracer(max_lines=40)
+
+    def count() -> bool:
+        for _ in range(30):
+            pass
+        during = sys._getframe().f_trace_lines
+        tracer.stop(sys._getframe())
+        return not during and sys._getframe().f_trace_lines
+
+    assert call_traced(tracer, count)
 
 
 def test_an_error_in_the_tracer_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
