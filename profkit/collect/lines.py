@@ -39,9 +39,9 @@ class LineTracer:
     """Marks the lines of user code on the thread that starts it, until it is stopped or its budget is spent.
 
     ``max_lines`` bounds the lines marked, ``max_seconds`` the time, both per start; ``has_ended`` says that one of them
-    was reached. A function with half of the lines is marked no further: what it runs is told at the line that calls it; ``on_end`` is called then, from the last line's callback. ``on_backward`` is called where a backward
-    pass is about to begin, with the tensors that it begins at. ``notes`` says why tracing ended early or
-    could not begin.
+    was reached; ``on_end`` is called then, from the last line's callback. A function that has run half of the lines is
+    marked no further: what it runs is told at the line that calls it. ``on_backward`` is called where a backward pass
+    is about to begin, with the tensors that it begins at. ``notes`` says why tracing ended early or could not begin.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class LineTracer:
         self._open.pop()[1].__exit__(None, None, None)
         frame.f_trace_lines = False
         name = function_name(frame.f_code)
-        self._note(f"of {name}, which runs more lines than all others, what came later is told at the line that calls it")
+        self._note(f"{name} runs more lines than are located: what it did later is told at the line that calls it")
 
     def _unwind(self, key: int) -> None:
         """Close the mark of the frame ``key``, where it has one, and those opened since."""
