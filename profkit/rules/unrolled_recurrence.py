@@ -58,6 +58,7 @@ from profkit.rules.evidence import (
     works_under,
 )
 from profkit.rules.pricing import call_ns, scale_operators
+from profkit.rules.written_recurrence import call_written_once, find_written_loops
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
@@ -76,6 +77,14 @@ _NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
 _PICKING = frozenset(("narrow", "select", "slice"))
 _STACKED = (" Cells that feed one another are its layers (`num_layers`) where they are of one size, else one after "
             "the other.")  # fmt: skip
+_WEIGHTS = (" A linear layer over input and state side by side is split by columns: those of the input are "
+            "`weight_ih_l0`, those of the state `weight_hh_l0`; its bias is `bias_ih_l0`, and `bias_hh_l0` is zero. Two "
+            "layers that are added are the two weights.")  # fmt: skip
+_EMBED_ONCE = (" An embedding before the cell, and a head or a criterion behind it, are then called once, on the whole "
+               "sequence.")  # fmt: skip
+_RNN_INSTEAD = "Use `nn.RNN(…, nonlinearity='{}')`, which takes the whole sequence in one call." + _WEIGHTS + _EMBED_ONCE
+_LSTM_INSTEAD = ("Use `nn.LSTM`, which takes the whole sequence in one call; its gates stand in the order input, forget, "
+                 "cell, output." + _WEIGHTS + _EMBED_ONCE)  # fmt: skip
 _ONCE = " What else the loop computes of the outputs is then called once, on all of them."
 _CALL_NS = 5_000
 """What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
@@ -127,6 +136,32 @@ def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
             location=places[0] if places else None,
             also=places[1:],
             evidence={"calls_per_step": round(per_step(facts, cells)), "longest_run": longest},
+        )
+    yield from _suspect_written_cells(facts)
+
+
+def _suspect_written_cells(facts: Facts) -> Iterator[Suspicion]:
+    """The same for cells that the program writes itself, by the line of their loop."""
+    found = list(find_written_loops(facts))
+    for site in sorted({loop.site for loop in found}):
+        loops = [loop for loop in found if loop.site == site]
+        rows = np.sort(np.concatenate([loop.operators for loop in loops]))
+        if share_of_steps(facts, rows) < 0.5:
+            continue
+        (location,) = locations_of(facts, [site])
+        lstm = loops[0].cell == "LSTM"
+        rounds = sum(loop.rounds for loop in loops)
+        count = round(rounds / max(facts.steps.measured_count, 1))
+        yield Suspicion(
+            message=f"A recurrent cell written by hand, the formula of `nn.{'LSTM' if lstm else 'RNN'}Cell`, runs "
+            f"{count:,} times a step, once a time step, on a sequence that is there from the start.",
+            fix=_LSTM_INSTEAD if lstm else _RNN_INSTEAD.format(loops[0].cell),
+            rows=rows,
+            count=count,
+            edit=call_written_once(facts, loops),
+            confidence=0.8,
+            location=location,
+            evidence={"calls_per_step": count, "longest_run": max(loop.rounds for loop in loops)},
         )
 
 
