@@ -49,7 +49,7 @@ def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) ->
         and not given & derived
         and not tests & derived
         and not (branches and given & (made - picked))
-        and has_steady_weights(state_lines, made | varied)
+        and has_steady_weights(state_lines, (made | varied) - (written & read))
     )
     return CarriedState(takes, not branches and not written & read & made)
 
@@ -99,8 +99,9 @@ def _changing(lines: list[ast.stmt]) -> set[str]:
     """What heads of loops vary, and counters."""
     names = set[str]()
     for line in lines:
+        flow = flow_of(line)
         if isinstance(line, ast.For):
             names |= names_in(line.target)
-        elif isinstance(line, ast.AugAssign) or (isinstance(line, ast.Assign) and flow_of(line).to & flow_of(line).read):
-            names |= flow_of(line).to
+        elif isinstance(line, ast.AugAssign) or (isinstance(line, ast.Assign) and flow.to & flow.read):
+            names |= flow.to
     return names

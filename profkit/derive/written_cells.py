@@ -1,4 +1,4 @@
-"""Recurrent cells that a program writes itself: operators that compute, in a row, what `nn.RNNCell` or `nn.LSTMCell` do.
+"""Recurrent cells that a program writes itself: operators that compute in a row what `nn.RNNCell` or `nn.LSTMCell` do.
 
 A form is an order of operators, one letter each, with only views in between, and their shapes: either one product over
 a concatenation of the input and the state, or two products that are added, and after them only results of the state's
@@ -63,11 +63,6 @@ class WrittenCells(Struct, frozen=True):
     hidden: Int64s
     of_input: Bools
 
-    def rows_of(self, rows: Rows, cells: Rows) -> Rows:
-        """Which of the operators, the ones that were looked at, are in one of these cells."""
-        mine: Rows = rows[np.isin(self.owner, cells) & (self.owner >= 0)]
-        return mine
-
 
 def find_written_cells(facts: Facts, rows: Rows) -> WrittenCells:
     """Look through operators that the program called, in the order of time."""
@@ -86,8 +81,8 @@ def find_written_cells(facts: Facts, rows: Rows) -> WrittenCells:
     order = sorted(range(len(found)), key=lambda i: found[i][3])
     rank = np.empty(len(found) + 1, dtype=np.int64)
     rank[order], rank[-1] = np.arange(len(found)), NONE
-    columns = np.array([found[i][:3] for i in order], dtype=np.int64).reshape(-1, 3).T
-    return WrittenCells(rank[owner], *columns, of_input=of_input)
+    forms, batches, sizes = np.array([found[i][:3] for i in order], dtype=np.int64).reshape(-1, 3).T
+    return WrittenCells(rank[owner], forms, batches, sizes, of_input)
 
 
 def _letters(facts: Facts, rows: Rows) -> str:

@@ -16,31 +16,30 @@ from profkit.derive.places import call_site
 from profkit.derive.rounds import Rounds, find_rounds, mark_chains
 from profkit.derive.written_cells import FORMS, PASSING, WrittenCells, find_written_cells
 from profkit.rules.evidence import backward_of, program_operators, spent_ns
-from profkit.rules.pricing import call_ns, scale_operators
+from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 
 LEAST_ROUNDS = 8
 """A few steps of refinement or of message passing are shorter; sequences are longer."""
-_NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
+NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
+"""A cell that is given no state makes one of zeros."""
 _OF_INPUT = frozenset(("dropout", "feature_dropout", "native_dropout", "one_hot"))
-"""Besides what works element by element on something else than a state, these prepare an input inside a module."""
-_PRODUCTS = frozenset(("addmm", "mm"))
-_CALL_NS = 5_000
-"""What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
+"""Besides what works element by element on anything but a state, these prepare an input inside a module."""
 _UNCERTAINTY = 0.4
 
 
 class WrittenLoop(Struct, frozen=True):
-    """One run of time steps. ``site`` is the line of the loop that leads to the cell, ``operators`` are the cells' and
-    ``others`` what else is computed between the first and the last."""
+    """One run of time steps. ``site`` is the line of the loop that leads to the cell, ``operators`` are the cells',
+    ``views`` and ``others`` what else is looked at and computed between the first and the last."""
 
     site: int
     cell: str
     rounds: int
     operators: Rows
     of_input: Rows
+    views: Rows
     others: Rows
 
 
@@ -54,7 +53,7 @@ class _Source(Struct, frozen=True):
 
 
 def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
-    """Runs of cells, one in each round of a loop that takes a sequence, each of which takes on the state of the last."""
+    """Runs of cells, one in each round of a loop that takes a sequence, each of which takes on the last one's state."""
     sources = _read_loops(facts)
     if not sources:
         return
@@ -79,10 +78,10 @@ def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
         if len(part) >= LEAST_ROUNDS and known[part[0]]:
             mine = np.isin(cells.owner, part)
             between = (np.arange(len(rows)) > first[part[0]]) & (np.arange(len(rows)) < last[part[-1]])
-            others = between & ~mine & ~operators_of(facts.trace, VIEW)[rows]
+            views = operators_of(facts.trace, VIEW)[rows]
             yield WrittenLoop(
                 sources[int(anchors[part[0]])].site, FORMS[cells.form[part[0]]].cell, len(part),
-                rows[mine], rows[mine & cells.of_input], rows[others],
+                rows[mine], rows[mine & cells.of_input], rows[between & views], rows[between & ~mine & ~views],
             )  # fmt: skip
 
 
@@ -178,7 +177,7 @@ def _touches(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, in
         return (*shapes[0][:-1], shapes[1][0]) in states
     if name in PASSING and name != "detach":
         return False
-    return name in _NEW_STATES or any(shape in states for shape in shapes)
+    return name in NEW_STATES or any(shape in states for shape in shapes)
 
 
 def call_written_once(facts: Facts, loops: list[WrittenLoop]) -> Edit:
@@ -194,12 +193,13 @@ def _on_host(facts: Facts, loops: list[WrittenLoop]) -> Edit:
     parts = [shrink_spans(start, end, np.array(kept), _UNCERTAINTY)]
     for loop in loops:
         others = np.setdiff1d(backward_of(facts, loop.others), backward_of(facts, loop.operators))
-        parts.append(shrink(others, _once_ns(facts, others, loop.rounds, _CALL_NS), _UNCERTAINTY))
-        vanishing = loop.operators[operators_of(facts.trace, frozenset(("cat", "concat")))[loop.operators]]
+        parts.append(shrink(others, _once_ns(facts, others, loop.rounds, CALL_NS), _UNCERTAINTY))
+        joining = loop.operators[operators_of(facts.trace, frozenset(("cat", "concat")))[loop.operators]]
+        vanishing = np.concatenate([joining, loop.views])
         joined = loop.operators if _in_one_call(facts, loop) else loop.of_input
         for rows, share in ((vanishing, 0), (joined, 1)):
             nodes = backward_of(facts, rows)
-            parts.append(shrink(nodes, share * _arithmetic_ns(facts, nodes), _UNCERTAINTY))
+            parts.append(shrink(nodes, share * arithmetic_ns(facts, nodes), _UNCERTAINTY))
     return combine(parts)
 
 
@@ -208,9 +208,10 @@ def _on_device(facts: Facts, loops: list[WrittenLoop]) -> Edit:
     parts = []
     products = operators_of(facts.trace, frozenset(("linear",)))
     for loop in loops:
-        for rows in (loop.operators, backward_of(facts, loop.operators)):
-            kept = products[rows] if rows is loop.operators else facts.tree.holding(
-                operators_of(facts.trace, _PRODUCTS))[rows]  # fmt: skip
+        own = np.sort(np.concatenate([loop.operators, loop.views]))
+        for rows in (own, backward_of(facts, own)):
+            kept = products[rows] if rows is own else facts.tree.holding(
+                operators_of(facts.trace, PRODUCTS))[rows]  # fmt: skip
             parts.append(scale_operators(facts, rows, kept.astype(float), _UNCERTAINTY, launch_kept=1 / loop.rounds))
     return combine(parts)
 
@@ -224,25 +225,17 @@ def _kept_ns(facts: Facts, loop: WrittenLoop) -> Int64s:
     """Of each operator of the cells: the arithmetic in a library; otherwise what is not the input's product stays, and
     where that was one with the state's, an addition comes in place of the concatenation."""
     if _in_one_call(facts, loop):
-        return _arithmetic_ns(facts, loop.operators)
+        return arithmetic_ns(facts, loop.operators)
     joins = operators_of(facts.trace, frozenset(("cat", "concat")))[loop.operators]
     kept = np.where(joins, round(call_ns(facts)), spent_ns(facts, loop.operators))
-    return np.where(np.isin(loop.operators, loop.of_input), _arithmetic_ns(facts, loop.operators), kept)
+    return np.where(np.isin(loop.operators, loop.of_input), arithmetic_ns(facts, loop.operators), kept)
 
 
 def _once_ns(facts: Facts, rows: Rows, rounds: int, call: float) -> Int64s:
     """What stays of operators, or nodes, that are called once for all rounds: the arithmetic of products, of tables
     that are written whole a share, and of the others all but the call."""
     spent = spent_ns(facts, rows)
-    products = facts.tree.holding(operators_of(facts.trace, _PRODUCTS))[rows]
+    products = facts.tree.holding(operators_of(facts.trace, PRODUCTS))[rows]
     tables = facts.tree.holding(operators_of(facts.trace, frozenset(("embedding_dense_backward",))))[rows]
     once = (spent - round(call)).clip(min=0)
-    return np.where(products, _arithmetic_ns(facts, rows), np.where(tables, spent // rounds, once))
-
-
-def _arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
-    """The time of the products inside each of the operators, without what their calls cost."""
-    products = operators_of(facts.trace, _PRODUCTS)
-    spent = spent_ns(facts, np.arange(len(facts.trace.events)))
-    arithmetic: Int64s = facts.tree.total_under(np.where(products, (spent - _CALL_NS).clip(min=0), 0))[rows]
-    return arithmetic
+    return np.where(products, arithmetic_ns(facts, rows), np.where(tables, spent // rounds, once))

@@ -76,7 +76,8 @@ def recording(
                 events += [mark(len(lines), at + 2, 157)] * (inner is not None)
                 events += [mark(i, at + 160 + 2 * i, 2) for i in range(2, len(lines) - 1)]
                 events += [mark(len(lines) - 1, at + 170, 29)] * (len(lines) > 2)
-            events += placed([operator("select", [BATCH, 9, FEATURES]), *(before or []), *cell, *(inside or [])], at + 3)
+            pick = operator("select", [BATCH, 9, FEATURES])
+            events += placed([pick, *(before or []), *cell, *(inside or [])], at + 3)
             events += placed(between or [], at + 171)
     return facts_of(events, callsites=sites)
 
@@ -136,7 +137,7 @@ def test_a_head_in_the_module_and_a_criterion_in_the_loop_change_nothing():
         pytest.param([*CAT, operator("layer_norm", STATE, [HIDDEN])], id="normalised after"),
         pytest.param([*CAT, operator("detach", STATE)], id="cut off from the rounds before"),
         pytest.param([*CAT, *CAT], id="two cells a round"),
-        pytest.param([operator("cat", [INPUT, INPUT, STATE], []), linear([BATCH, 17], HIDDEN), *CAT[2:]], id="two inputs"),
+        pytest.param([operator("cat", [INPUT] * 2 + [STATE], []), linear([BATCH, 17], 5), *CAT[2:]], id="two inputs"),
         pytest.param([linear(INPUT, 5), linear(INPUT, 5), *ADDED[2:]], id="no state"),
         pytest.param([*LSTM[:2], *pointwise("sigmoid mul sigmoid tanh mul add sigmoid mul tanh")], id="another order"),
         pytest.param([*LSTM, *pointwise("mul mul")], id="more gates"),
