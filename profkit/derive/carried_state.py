@@ -30,7 +30,7 @@ def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) ->
     parsed = [parse_line(line) for line in body_lines]
     cells = [parse_line(line) for line in state_lines]
     body = [line for line in parsed if line is not None]
-    assigning = [line for line in cells if isinstance(line, ast.Assign) and all(map(_is_plain, line.targets))]
+    assigning = [line for line in cells if isinstance(line, ast.Assign) and _is_plain(line)]
     if len(body) < len(parsed) or len(assigning) < len(cells) or not cells:
         return CarriedState()
     written, read = _written_and_read(assigning)
@@ -80,10 +80,10 @@ def _is_steady(call: ast.Call, changing: set[str], assigned: set[str]) -> bool:
     )
 
 
-def _is_plain(target: ast.expr) -> bool:
-    """A name, or names side by side."""
-    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-    return all(isinstance(part, ast.Name) for part in parts)
+def _is_plain(line: ast.Assign) -> bool:
+    """Whether a line gives names the result of one expression, and does not swap values on the way."""
+    parts = [part for target in line.targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return all(isinstance(part, ast.Name) for part in parts) and not isinstance(line.value, ast.Tuple)
 
 
 def _written_and_read(lines: list[ast.Assign]) -> tuple[set[str], set[str]]:

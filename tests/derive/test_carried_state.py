@@ -51,6 +51,8 @@ def test_a_loop_over_a_sequence(cell, others):
         (["h = cell(x[t], h, t)"], [HEAD]),
         (["h = cell(x[t], h, scale=s[t])"], [HEAD]),
         (["h = cell(x[t],"], [HEAD]),
+        (["h, g = torch.tanh(self.a(x[:, t]) + self.b(g)), h"], [HEAD]),
+        (["h = cell(x, h)"], [HEAD, "if coin():", "x = xs[t]"]),
     ],
 )
 def test_loops_that_may_have_to_be_loops(cell, others):
@@ -60,6 +62,11 @@ def test_loops_that_may_have_to_be_loops(cell, others):
 def test_a_line_that_assigns_the_state_is_told():
     masked = ["for t in range(n):", "h = cell(x[t], h)", "h = h * mask[t]"]
     assert read_carried_state(["h = cell(x[t], h)"], masked) == CarriedState(takes_sequence=True)
+
+
+def test_a_branch_may_hide_a_line_that_assigns_the_state():
+    body = [HEAD, "h = cell(x[t], h)", "if t % 10 == 0:", "print(t)"]
+    assert read_carried_state(["h = cell(x[t], h)"], body) == CarriedState(takes_sequence=True)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from profkit.rules.base import Suspicion
 from profkit.rules.unrolled_recurrence import unrolled_recurrence
 from profkit.run import CallSite
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, mark, op, step
+from tests.traces import facts_of, kernel, mark, op, runtime, step
 
 Json = dict[str, Any]
 BATCH, FEATURES, HIDDEN, WORDS = 4, 6, 5, 30
@@ -49,6 +49,11 @@ LSTM_OF_FOUR = [
     *pointwise("mul mul add"), linear([BATCH, JOINED], HIDDEN), *pointwise("sigmoid tanh mul"),
 ]  # fmt: skip
 
+LSTM_OF_EIGHT = [
+    *(each for name in ("sigmoid", "sigmoid", "tanh", "sigmoid") for each in (*ADDED[:3], *pointwise(name))),
+    *pointwise("mul mul add tanh mul"),
+]
+
 
 def placed(operators: list[Json], at: float) -> list[Json]:
     """One every 5 us."""
@@ -58,7 +63,7 @@ def placed(operators: list[Json], at: float) -> list[Json]:
 def recording(
     cell: list[Json] = CAT, lines: tuple[str, ...] = (HEAD, CALL), inner: str | None = CELL, *,
     rounds: int = 8, before: list[Json] | None = None, inside: list[Json] | None = None,
-    between: list[Json] | None = None,
+    between: list[Json] | None = None, also: list[Json] | None = None,
 ):  # fmt: skip
     """Three steps of a loop whose rounds take 200 us, the first with marks: the loop's head, the line with the cell,
     or the call of a module with it, and further lines, of which the last runs ``between``. ``before`` and ``inside``
@@ -79,7 +84,7 @@ def recording(
             pick = operator("select", [BATCH, 9, FEATURES])
             events += placed([pick, *(before or []), *cell, *(inside or [])], at + 3)
             events += placed(between or [], at + 171)
-    return facts_of(events, callsites=sites)
+    return facts_of([*events, *(also or [])], callsites=sites)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +97,7 @@ def recording(
         pytest.param(LSTM, "`nn.LSTM`", id="gates of one layer"),
         pytest.param(LSTM_OF_TWO, "`nn.LSTM`", id="gates of two layers"),
         pytest.param(LSTM_OF_FOUR, "`nn.LSTM`", id="a layer for each gate"),
+        pytest.param(LSTM_OF_EIGHT, "`nn.LSTM`", id="two layers for each gate"),
     ],
 )
 def test_a_cell_that_a_module_computes_is_reported_at_the_loops_line_that_calls_it(cell, named):
@@ -140,7 +146,11 @@ def test_a_head_in_the_module_and_a_criterion_in_the_loop_change_nothing():
         pytest.param([operator("cat", [INPUT] * 2 + [STATE], []), linear([BATCH, 17], 5), *CAT[2:]], id="two inputs"),
         pytest.param([linear(INPUT, 5), linear(INPUT, 5), *ADDED[2:]], id="no state"),
         pytest.param([*LSTM[:2], *pointwise("sigmoid mul sigmoid tanh mul add sigmoid mul tanh")], id="another order"),
+        pytest.param([*LSTM[:2], *pointwise("sigmoid mul tanh tanh mul add sigmoid tanh mul")], id="a gate of tanh"),
         pytest.param([*LSTM, *pointwise("mul mul")], id="more gates"),
+        pytest.param([*LSTM[:3], operator("mul", STATE, [BATCH, 1]), *LSTM[4:]], id="a gate for all"),
+        pytest.param([CAT[0], linear([BATCH, JOINED], 7), CAT[2]], id="a product of another size"),
+        pytest.param([ADDED[0], operator("detach", STATE), *ADDED[1:]], id="cut off within"),
         pytest.param([linear(STATE, HIDDEN), *pointwise("tanh")], id="a layer over and over"),
     ],
 )  # fmt: skip
@@ -152,6 +162,16 @@ def test_an_input_that_a_module_attends_to_with_the_state_is_silent():
     attend = [operator("bmm", [BATCH, 1, HIDDEN], [BATCH, HIDDEN, FEATURES])]
     assert find(recording(before=attend)) == []
     assert len(find(recording(before=[operator("relu", INPUT)]))) == 1
+
+
+def test_a_module_whose_layer_differs_by_a_count_of_its_own_is_silent():
+    assert find(recording(inner="h = torch.tanh(self.layers[self.i](torch.cat([self.emb(c), h], 1)))")) == []
+
+
+def test_where_a_branch_may_hide_a_line_the_operators_show_that_nothing_replaces_the_state():
+    lines = (HEAD, CALL, "if k % 10 == 0:")
+    assert len(find(recording(lines=lines))) == 1
+    assert find(recording(lines=lines, between=pointwise("mul"))) == []
 
 
 def test_a_state_that_another_line_masks_is_silent():
@@ -196,3 +216,31 @@ def test_without_lines_nothing_shows_that_the_inputs_are_there():
         events.append(step(number, 1700 * number, 1700))
         events += [each for k in range(8) for each in placed(CAT, 1700 * number + 10 + 200 * k)]
     assert find(facts_of(events)) == []
+
+
+def test_the_backward_pass_loses_the_concatenation_and_keeps_the_rest():
+    cell = [{**each, "args": {**each["args"], "Sequence number": i}} for i, each in enumerate(CAT)]
+    names = ("CatBackward0", 9, 0), ("TanhBackward0", 12, 2)
+    nodes = [op(f"autograd::engine::evaluate_function: {name}", 1700 * n + 1600 + 20 * i, length, sequence=order)
+             for n in range(3) for i, (name, length, order) in enumerate(names)]  # fmt: skip
+    facts = recording(cell, also=nodes)
+    (found,) = find(facts)
+    assert found.edit is not None
+    assert {facts.trace.name_of(row).partition(": ")[2] for row in found.edit.rows.tolist()} == {"CatBackward0"}
+    assert set(found.edit.kept_ns.tolist()) == {0}
+
+
+def test_on_a_device_the_kernels_of_the_products_stay():
+    """Of each cell 20 us of kernels, 15 of them in its product: the linear layer begins 10 us after the pick of its
+    input, tanh 5 us later."""
+    launched: list[Json] = []
+    for number in range(3):
+        for k in range(8):
+            begin, first = 1700 * number + 13 + 200 * k, 2 * (8 * number + k) + 1
+            launched.append(op("aten::addmm", begin + 10.1, 2))
+            for offset, length, later in ((10.2, 15, 0), (15.5, 5, 1)):
+                launched.append(runtime("cudaLaunchKernel", begin + offset, 0.5, correlation=first + later))
+                launched.append(kernel("k", begin + 40 + 20 * later, length, correlation=first + later))
+    (found,) = find(recording(also=launched))
+    assert found.edit is not None
+    assert sorted(set(found.edit.work_kept_ns.tolist())) == [0, 15_000]
