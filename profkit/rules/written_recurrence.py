@@ -67,14 +67,16 @@ def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
     site = facts.lines.site[rows]
     touches = _touches_state(facts, rows, cells)
     inside = np.isin(site, [code for source in sources.values() for code in source.inside])
+    inside |= operators_of(facts.trace, NEW_STATES)[rows]  # another sequence begins, whatever line does it
     touched, spoilt = (np.concatenate([[0], np.cumsum(mask)]) for mask in (touches, touches & inside))
     anchors = site[_anchors(facts, rows, cells)]
     keeps = np.array([code in sources and sources[code].keeps_state for code in anchors.tolist()], dtype=bool)
     known = np.isin(anchors, list(sources))
     step = facts.steps.index_of(facts.trace.events.start_ns[rows[first]])
+    passes = np.cumsum(facts.lines.backward)[rows[first]]
     here, after = first[:-1], first[1:]
     joined = (touched[after] == touched[here]) | (keeps[1:] & (spoilt[after] == spoilt[here]))
-    for column in (step, anchors, cells.form, cells.batch, cells.hidden):
+    for column in (step, passes, anchors, cells.form, cells.batch, cells.hidden):
         joined &= column[1:] == column[:-1]
     for part in np.split(np.arange(len(first)), np.flatnonzero(~joined) + 1):
         if len(part) >= LEAST_ROUNDS and known[part[0]]:

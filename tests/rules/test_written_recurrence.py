@@ -174,6 +174,13 @@ def test_where_a_branch_may_hide_a_line_the_operators_show_that_nothing_replaces
     assert find(recording(lines=lines, between=pointwise("mul"))) == []
 
 
+def test_a_new_state_and_a_backward_pass_end_a_sequence():
+    assert find(recording(lines=(HEAD, CALL, "loss = head(h)"), between=[operator("zeros")])) == []
+    name = "autograd::engine::evaluate_function: AddmmBackward0"
+    passes = [op(name, 1700 * n + 10 + 200 * k + 180, 5) for n in range(3) for k in range(8)]
+    assert find(recording(lines=(HEAD, CALL, "loss.backward()"), also=passes)) == []
+
+
 def test_a_state_that_another_line_masks_is_silent():
     mask = pointwise("mul")
     assert find(recording(lines=(HEAD, CALL, "h = h * mask[:, k]"), between=mask)) == []
