@@ -164,6 +164,21 @@ def test_an_input_that_a_module_attends_to_with_the_state_is_silent():
     assert len(find(recording(before=[operator("relu", INPUT)]))) == 1
 
 
+def test_two_loops_one_after_the_other_are_told_each_at_its_line():
+    lines = HEAD, "h = torch.tanh(self.a(x[:, k]) + self.b(h))", "for m in range(n):", INLINE.replace("k", "m")
+    sites = tuple(CallSite("two.py", 6 + i, "forward", line) for i, line in enumerate(lines))
+    events: list[Json] = []
+    for number in range(3):
+        events.append(step(number, 1700 * number, 1700))
+        for k in range(16):
+            at, head = 1700.0 * number + 10 + 100 * k, 2 * (k // 8)
+            events += [mark(head, at, 1), mark(head + 1, at + 1, 90)] * (number == 0)
+            events += placed(ADDED, at + 3)
+    found = find(facts_of(events, callsites=sites))
+    assert [each.location and each.location.line for each in found] == [7, 9]
+    assert [each.count for each in found] == [8, 8]
+
+
 def test_a_module_whose_layer_differs_by_a_count_of_its_own_is_silent():
     assert find(recording(inner="h = torch.tanh(self.layers[self.i](torch.cat([self.emb(c), h], 1)))")) == []
 
