@@ -41,7 +41,7 @@ class CellCall(Struct, frozen=True):
     keeps_state: bool = False
 
 
-class _Flow(Struct, frozen=True):
+class Flow(Struct, frozen=True):
     """One line: the names that it changes, those that it reads for that, and whether it gives the former new values."""
 
     text: str
@@ -62,41 +62,41 @@ def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
     body = [line for line in parsed if line is not None]
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call) or len(body) < len(parsed):
         return CellCall()
-    results, arguments = _assigned(*statement.targets), statement.value.args
-    state = _assigned(arguments[1]) if len(arguments) > 1 else set()
+    results, arguments = assigned_names(*statement.targets), statement.value.args
+    state = assigned_names(arguments[1]) if len(arguments) > 1 else set()
     if not state or not state <= results:
         return CellCall()
-    flows = [_flow_of(line) for line in body]
+    flows = [flow_of(line) for line in body]
     branches = any(isinstance(line, (ast.If, ast.Try, ast.Match)) for line in body)
     given, made = names_in(arguments[0]), _union(flow.to for flow in flows if not flow.is_loop)
-    if given & _closure(results, flows) or (branches and given & made):
+    if given & derived_names(results, flows) or (branches and given & made):
         return CellCall(True if _surely_derived(given, results, flows) else None)
     elsewhere = _union(flow.to for flow in flows if flow.text != ast.dump(statement))
     return CellCall(False, not branches and not state & elsewhere)
 
 
-def _surely_derived(given: set[str], results: set[str], flows: list[_Flow]) -> bool:
+def _surely_derived(given: set[str], results: set[str], flows: list[Flow]) -> bool:
     """Whether one of the given names has no value but what is computed from the results."""
-    derived = _closure(results, [flow for flow in flows if flow.renews])
+    derived = derived_names(results, [flow for flow in flows if flow.renews])
     return any(all(flow.renews and flow.read & derived for flow in flows if name in flow.to)
                for name in given & derived)  # fmt: skip
 
 
-def _flow_of(line: ast.stmt) -> _Flow:
+def flow_of(line: ast.stmt) -> Flow:
     targets = _written(line)
     parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
     renews = isinstance(line, ast.Assign) and all(isinstance(part, ast.Name) for part in parts)
-    return _Flow(ast.dump(line), _assigned(*targets), _read_names(line), renews, isinstance(line, ast.For))
+    return Flow(ast.dump(line), assigned_names(*targets), _read_names(line), renews, isinstance(line, ast.For))
 
 
-def _assigned(*targets: ast.expr) -> set[str]:
+def assigned_names(*targets: ast.expr) -> set[str]:
     """The names whose values an assignment to these changes: `h` of `h[i]`, `self` of `self.h`, not the index."""
     names: set[str] = set()
     for target in targets:
         if isinstance(target, (ast.Tuple, ast.List)):
-            names |= _assigned(*target.elts)
+            names |= assigned_names(*target.elts)
         elif isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
-            names |= _assigned(target.value)
+            names |= assigned_names(target.value)
         elif isinstance(target, ast.Name):
             names.add(target.id)
     return names
@@ -121,7 +121,7 @@ def _read_names(line: ast.stmt) -> set[str]:
     return names_in(line.value) if isinstance(line, (ast.Assign, ast.AugAssign, ast.Expr)) else _reads(line)
 
 
-def _closure(names: set[str], flows: list[_Flow]) -> set[str]:
+def derived_names(names: set[str], flows: list[Flow]) -> set[str]:
     """``names`` and all that is computed from them, directly or through one another."""
     derived = set(names)
     for _ in flows:
@@ -215,7 +215,7 @@ COLLECTING = ("append", "extend", "add", "insert", "update")
 
 def _derived_from(names: set[str], lines: list[ast.stmt]) -> set[str]:
     """``names`` and all that the lines compute from them, directly or through one another."""
-    return _closure(names, [_Flow("", _targets(line), _reads(line), True, False) for line in lines])
+    return derived_names(names, [Flow("", _targets(line), _reads(line), True, False) for line in lines])
 
 
 def _reads(statement: ast.stmt) -> set[str]:

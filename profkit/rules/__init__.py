@@ -11,7 +11,7 @@ from types import MappingProxyType
 from profkit.errors import UsageError
 from profkit.rules.base import Rule
 
-_NOT_RULES = ("base", "evidence", "pricing", "releases")
+_NOT_RULES = ("base", "evidence", "pricing", "releases", "written_recurrence")
 
 
 @cache

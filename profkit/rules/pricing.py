@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.derive.families import operators_of
 from profkit.experiment import Experiment
 from profkit.rules.base import Trial
 from profkit.rules.evidence import Floats, backward_of, length_ns, spent_ns
@@ -20,11 +21,24 @@ from profkit.trace.values import quantile
 _CHEAPEST = 0.05
 """The quantile of all operators' times that is taken for the cost of a call."""
 
+PRODUCTS = frozenset(("addmm", "mm"))
+"""What a linear layer or a recurrent cell multiplies with, and its backward."""
+CALL_NS = 5_000
+"""What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
+
 
 def call_ns(facts: Facts) -> float:
     """What calling an operator costs, whatever it does: what the program's cheapest take."""
     called = facts.operators.rows[facts.measured[facts.operators.rows]]
     return quantile(spent_ns(facts, called), _CHEAPEST) if called.size else 0.0
+
+
+def arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
+    """The time of the products inside each of the operators, without what their calls cost."""
+    products = operators_of(facts.trace, PRODUCTS)
+    spent = spent_ns(facts, np.arange(len(facts.trace.events)))
+    arithmetic: Int64s = facts.tree.total_under(np.where(products, (spent - CALL_NS).clip(min=0), 0))[rows]
+    return arithmetic
 
 
 def share_with_backward(facts: Facts, rows: Rows) -> float:

@@ -6,6 +6,10 @@ call and the next nothing replaces the hidden state and the next input does not 
 of the loop's lines shows it, or the operators do. So a decoder that feeds its own prediction back, a state that is
 masked or normalised on the way, and steps that begin with a new state are left alone: they need the loop.
 
+A cell that the program writes itself counts where its operators are those of an `nn.RNNCell` or `nn.LSTMCell`: linear
+layers over input and state, side by side or added, then tanh or ReLU, or the gates of an LSTM. There the source has to
+show that each round calls the same layers once, with an input that the loop picks and the state of the last round.
+
 Why is this bad?
 Each time step pays Python and the dispatcher for a dozen operators on a handful of numbers, and the product of the
 input with its weights, which needs no earlier step, runs in as many small pieces, as does what is computed of each
@@ -57,28 +61,32 @@ from profkit.rules.evidence import (
     spent_ns,
     works_under,
 )
-from profkit.rules.pricing import call_ns, scale_operators
+from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
+from profkit.rules.written_recurrence import LEAST_ROUNDS, NEW_STATES, call_written_once, find_written_loops
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 
-_MIN_CALLS = 8
-"""A stack of cells, a few steps of refinement or of message passing are shorter; sequences are longer."""
 _CELLS = frozenset(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"))
-_PRODUCTS = frozenset(("addmm", "mm"))
-"""What a cell's `linear` runs, and its backward."""
-_LAYERS = _PRODUCTS | {"linear", "matmul"}
+_LAYERS = PRODUCTS | {"linear", "matmul"}
 """What is called for each output of a cell, as a head is."""
 _PASSING = frozenset(("_to_copy", "clone", "copy", "empty", "index_put", "to"))
 """Operators that copy a state, to keep it or in another type: besides views they leave the state as it is."""
-_NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
-"""A cell that is given no state makes one of zeros."""
 _PICKING = frozenset(("narrow", "select", "slice"))
 _STACKED = (" Cells that feed one another are its layers (`num_layers`) where they are of one size, else one after "
             "the other.")  # fmt: skip
+_TO_WEIGHTS = (
+    " A linear layer over input and state side by side is split by columns: those of the input are `weight_ih_l0`, "
+    "those of the state `weight_hh_l0`; its bias is `bias_ih_l0`, and `bias_hh_l0` is zero. Two layers that are added "
+    "are the two weights. An embedding before the cell, and a head or a criterion behind it, are then called once, on "
+    "the whole sequence."
+)
+_RNN_INSTEAD = "Use `nn.RNN(…, nonlinearity='{}')`, which takes the whole sequence in one call." + _TO_WEIGHTS
+_LSTM_INSTEAD = (
+    "Use `nn.LSTM`, which takes the whole sequence in one call; its gates stand in the order input, forget, cell, "
+    "output." + _TO_WEIGHTS
+)
 _ONCE = " What else the loop computes of the outputs is then called once, on all of them."
-_CALL_NS = 5_000
-"""What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
 _UNCERTAINTY = 0.4
 """The library's products over the whole sequence were between a third faster and a third slower than the cell's."""
 
@@ -128,13 +136,39 @@ def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
             also=places[1:],
             evidence={"calls_per_step": round(per_step(facts, cells)), "longest_run": longest},
         )
+    yield from _suspect_written_cells(facts)
+
+
+def _suspect_written_cells(facts: Facts) -> Iterator[Suspicion]:
+    """The same for cells that the program writes itself, by the line of their loop."""
+    found = list(find_written_loops(facts))
+    for site in sorted({loop.site for loop in found}):
+        loops = [loop for loop in found if loop.site == site]
+        rows = np.sort(np.concatenate([loop.operators for loop in loops]))
+        if share_of_steps(facts, rows) < 0.5:
+            continue
+        (location,) = locations_of(facts, [site])
+        lstm = loops[0].cell == "LSTM"
+        rounds = sum(loop.rounds for loop in loops)
+        count = round(rounds / max(facts.steps.measured_count, 1))
+        yield Suspicion(
+            message=f"A recurrent cell written by hand, the formula of `nn.{'LSTM' if lstm else 'RNN'}Cell`, runs "
+            f"{count:,} times a step, once a time step, on a sequence that is there from the start.",
+            fix=_LSTM_INSTEAD if lstm else _RNN_INSTEAD.format(loops[0].cell),
+            rows=rows,
+            count=count,
+            edit=call_written_once(facts, loops),
+            confidence=0.8,
+            location=location,
+            evidence={"calls_per_step": count, "longest_run": max(loop.rounds for loop in loops)},
+        )
 
 
 def _find_loops(facts: Facts) -> Iterator[_Loop]:
     """Runs of cells within a step, each of which takes on the state of the last."""
     rows = program_operators(facts)
     at = np.flatnonzero(operators_of(facts.trace, _CELLS)[rows])
-    if len(at) < _MIN_CALLS:
+    if len(at) < LEAST_ROUNDS:
         return
     replaces, computes = _between(facts, rows, at)
     total_replacing = np.concatenate([[0], np.cumsum(replaces)])
@@ -152,7 +186,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     for part in np.split(at, np.flatnonzero(~joined) + 1):
         cells = rows[part]
         repeats = np.unique(facts.trace.events.dims_code[cells], return_counts=True)[1].max()
-        if repeats >= _MIN_CALLS:
+        if repeats >= LEAST_ROUNDS:
             inside = slice(part[0], part[-1])
             library = facts.device.present or bool((lstm & ~double)[cells].all())
             others = rows[inside][(computes | replaces)[inside]]
@@ -172,7 +206,7 @@ def _read_source(facts: Facts) -> _Shown:
     found: dict[int, list[CellCall]] = {}
     for loop in (marks[which == i] for i in range(len(first))):
         line = call_site(facts, int(site[loop[0]]))
-        if line is not None and len(loop) >= _MIN_CALLS:
+        if line is not None and len(loop) >= LEAST_ROUNDS:
             lines = lines_between(facts, int(loop[0]), int(loop[-1]))
             found.setdefault(int(site[loop[0]]), []).append(read_cell_call(line.source, lines))
     for code, calls in found.items():
@@ -211,11 +245,12 @@ def _state_of(facts: Facts, dims_code: int) -> tuple[int, ...]:
 def _gives_state(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, ...]]) -> bool:
     if name == "linear" and len(shapes) > 1 and shapes[1]:
         return (*shapes[0][:-1], shapes[1][0]) in states
-    return name in _NEW_STATES or any(shape in states for shape in shapes)
+    return name in NEW_STATES or any(shape in states for shape in shapes)
 
 
 def _takes_next_of_sequence(facts: Facts, rows: Rows, cells: Rows) -> Bools:
-    """Whether a cell's input was picked, just before the call, from a sequence of at least `_MIN_CALLS` of its size."""
+    """Whether a cell's input was picked, just before the call, from a sequence of at least `LEAST_ROUNDS` times its
+    size."""
     before = rows[cells - 1]
     dims = facts.trace.events.dims_code
     keys, inverse = np.unique(np.stack([dims[before], dims[rows[cells]]]), axis=1, return_inverse=True)
@@ -227,7 +262,7 @@ def _takes_next_of_sequence(facts: Facts, rows: Rows, cells: Rows) -> Bools:
 def _is_sequence_of(picked: list[tuple[int, ...]], cell: list[tuple[int, ...]]) -> bool:
     if not picked or not cell or not picked[0] or not cell[0] or picked[0][-1] != cell[0][-1]:
         return False
-    return bool(math.prod(picked[0]) >= _MIN_CALLS * math.prod(cell[0]))
+    return bool(math.prod(picked[0]) >= LEAST_ROUNDS * math.prod(cell[0]))
 
 
 def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
@@ -245,7 +280,7 @@ def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
     else:
         others = np.concatenate([loop.others for loop in loops if loop.others_in_one_call] or [cells[:0]])
         layers = backward_of(facts, others[operators_of(facts.trace, _LAYERS)[others]])
-        parts += [shrink(rows, _arithmetic_ns(facts, rows), _UNCERTAINTY) for rows in (nodes, layers)]
+        parts += [shrink(rows, arithmetic_ns(facts, rows), _UNCERTAINTY) for rows in (nodes, layers)]
         parts.append(_join_input_products(facts, loops))
     return combine(parts)
 
@@ -255,8 +290,8 @@ def _join_input_products(facts: Facts, loops: list[_Loop]) -> Edit:
     one for the sequence, is only arithmetic."""
     cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if not loop.in_one_call])
     nodes = backward_of(facts, cells)
-    products = nodes[facts.tree.holding(operators_of(facts.trace, _PRODUCTS))[nodes]]
-    return shrink(products, (spent_ns(facts, products) + _arithmetic_ns(facts, products)) // 2, _UNCERTAINTY)
+    products = nodes[facts.tree.holding(operators_of(facts.trace, PRODUCTS))[nodes]]
+    return shrink(products, (spent_ns(facts, products) + arithmetic_ns(facts, products)) // 2, _UNCERTAINTY)
 
 
 def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
@@ -265,7 +300,7 @@ def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
     spent = spent_ns(facts, loop.cells)
     if facts.device.present:
         return spent // len(spent)
-    return _arithmetic_ns(facts, loop.cells) if loop.in_one_call else (spent - _CALL_NS).clip(min=0)
+    return arithmetic_ns(facts, loop.cells) if loop.in_one_call else (spent - CALL_NS).clip(min=0)
 
 
 def _kept_of_others_ns(facts: Facts, loop: _Loop) -> Int64s:
@@ -277,15 +312,7 @@ def _kept_of_others_ns(facts: Facts, loop: _Loop) -> Int64s:
         return spent // int(np.unique(facts.lines.site[loop.cells], return_counts=True)[1].max())
     products = operators_of(facts.trace, _LAYERS)[loop.others]
     once = (spent - round(call_ns(facts))).clip(min=0)
-    return np.where(products, _arithmetic_ns(facts, loop.others), once)
-
-
-def _arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
-    """The time of the products inside each of the operators, without what their calls cost."""
-    products = operators_of(facts.trace, _PRODUCTS)
-    spent = spent_ns(facts, np.arange(len(facts.trace.events)))
-    arithmetic: Int64s = facts.tree.total_under(np.where(products, (spent - _CALL_NS).clip(min=0), 0))[rows]
-    return arithmetic
+    return np.where(products, arithmetic_ns(facts, loop.others), once)
 
 
 def _share_of_products(facts: Facts, cells: Rows) -> float:
@@ -293,5 +320,5 @@ def _share_of_products(facts: Facts, cells: Rows) -> float:
     inside = facts.trace.mask_of(cells)
     inside = facts.tree.under(inside)
     duration = facts.trace.events.duration_ns
-    products = duration[works_under(facts, operators_of(facts.trace, _PRODUCTS) & inside)].sum()
+    products = duration[works_under(facts, operators_of(facts.trace, PRODUCTS) & inside)].sum()
     return float(products / max(duration[works_under(facts, inside)].sum(), 1))

@@ -1,0 +1,248 @@
+"""Loops over time that call a recurrent cell which the program writes itself, and what one call would take instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.carried_state import has_steady_weights, read_carried_state
+from profkit.derive.facts import Facts
+from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
+from profkit.derive.located import in_located_step, sites_between
+from profkit.derive.operators import has_type, parse_dims
+from profkit.derive.places import call_site
+from profkit.derive.rounds import Rounds, find_rounds, mark_chains
+from profkit.derive.written_cells import FORMS, PASSING, WrittenCells, find_written_cells
+from profkit.rules.evidence import backward_of, program_operators, spent_ns
+from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
+from profkit.savings.edits import Edit, combine, shrink, shrink_spans
+from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.values import distinct, distinct_rows
+
+LEAST_ROUNDS = 8
+"""A few steps of refinement or of message passing are shorter; sequences are longer."""
+NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
+"""A cell that is given no state makes one of zeros."""
+_OF_INPUT = frozenset(("dropout", "feature_dropout", "native_dropout", "one_hot"))
+"""Besides what works element by element on anything but a state, these prepare an input inside a module."""
+_JOINING = frozenset(("cat", "concat"))
+_UNCERTAINTY = 0.4
+"""The library's products over the whole sequence were between a third faster and a third slower than a cell's."""
+
+
+class WrittenLoop(Struct, frozen=True):
+    """One run of time steps. ``site`` is the line of the loop that leads to the cell, ``operators`` are the cells',
+    ``views`` and ``others`` what else is looked at and computed between the first and the last."""
+
+    site: int
+    cell: str
+    rounds: int
+    operators: Rows
+    of_input: Rows
+    views: Rows
+    others: Rows
+
+
+class _Source(Struct, frozen=True):
+    """What the located step shows of a loop: its line, the lines that run below it or hold the cell's operators, and
+    whether no other line assigns the state."""
+
+    site: int
+    inside: frozenset[int]
+    keeps_state: bool
+
+
+def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
+    """Runs of cells, one in each round of a loop that takes a sequence, each of which takes on the last one's state."""
+    sources = _read_loops(facts)
+    if not sources:
+        return
+    rows = program_operators(facts)
+    cells = find_written_cells(facts, rows)
+    if len(cells.form) < LEAST_ROUNDS:
+        return
+    first, last = _ends(cells)
+    site = facts.lines.site[rows]
+    touches = _touches_state(facts, rows, cells)
+    inside = np.isin(site, [code for source in sources.values() for code in source.inside])
+    inside |= operators_of(facts.trace, NEW_STATES)[rows]  # another sequence begins, whatever line does it
+    touched, spoilt = (np.concatenate([[0], np.cumsum(mask)]) for mask in (touches, touches & inside))
+    anchors = site[_anchors(facts, rows, cells)]
+    keeps = np.array([code in sources and sources[code].keeps_state for code in anchors.tolist()], dtype=bool)
+    known = np.isin(anchors, list(sources))
+    step = facts.steps.index_of(facts.trace.events.start_ns[rows[first]])
+    passes = np.cumsum(facts.lines.backward)[rows[first]]
+    here, after = first[:-1], first[1:]
+    joined = (touched[after] == touched[here]) | (keeps[1:] & (spoilt[after] == spoilt[here]))
+    for column in (step, passes, anchors, cells.form, cells.batch, cells.hidden):
+        joined &= column[1:] == column[:-1]
+    for part in np.split(np.arange(len(first)), np.flatnonzero(~joined) + 1):
+        if len(part) >= LEAST_ROUNDS and known[part[0]]:
+            mine = np.isin(cells.owner, part)
+            between = (np.arange(len(rows)) > first[part[0]]) & (np.arange(len(rows)) < last[part[-1]])
+            views = operators_of(facts.trace, VIEW)[rows]
+            yield WrittenLoop(
+                sources[int(anchors[part[0]])].site, FORMS[cells.form[part[0]]].cell, len(part),
+                rows[mine], rows[mine & cells.of_input], rows[between & views], rows[between & ~mine & ~views],
+            )  # fmt: skip
+
+
+def _read_loops(facts: Facts) -> dict[int, _Source]:
+    """By the line of a cell's first product: the loop around it, where all loops that lead there take a sequence."""
+    rows = in_located_step(facts, facts.operators.rows)
+    rows = rows[~(facts.lines.backward | facts.updates.inside)[rows]]
+    cells = find_written_cells(facts, rows)
+    if len(cells.form) < LEAST_ROUNDS:
+        return {}
+    chains = mark_chains(facts, rows)
+    anchors = _anchors(facts, rows, cells)
+    found: dict[int, list[_Source | None]] = {}
+    for rounds in find_rounds(facts, rows[anchors]):
+        if len(rounds.marks) >= LEAST_ROUNDS:
+            source = _read_loop(facts, rows, cells, chains, rounds)
+            for code in distinct(facts.lines.site[rounds.events]).tolist():
+                found.setdefault(code, []).append(source)
+    return {code: sources[0] for code, sources in found.items()
+            if sources[0] is not None and all(source == sources[0] for source in sources)}  # fmt: skip
+
+
+def _read_loop(facts: Facts, rows: Rows, cells: WrittenCells, chains: Int64s, rounds: Rounds) -> _Source | None:
+    """What the lines of one loop show; None where they do not show that it takes a sequence."""
+    site, column = facts.trace.events.site, chains[:, rounds.level]
+    numbers = cells.owner[np.searchsorted(rows, rounds.events)]
+    mine = np.isin(cells.owner, numbers)
+    if (column[mine] < 0).any():
+        return None
+    lines = distinct(site[column[mine]])
+    during = (rows >= rows[mine][0]) & (column >= 0) & np.isin(site[column], lines)
+    during &= column <= column[mine].max()
+    if not _only_prepares_input(facts, rows, cells, column, numbers):
+        return None
+    body = sites_between(facts, int(rounds.marks[0]), int(rounds.marks[-1]))
+    of_cell = [place for code in lines.tolist() if (place := call_site(facts, code))]
+    of_cell.sort(key=lambda place: place.line)
+    carried = read_carried_state([place.source for place in of_cell], [place.source for place in body])
+    own = [call_site(facts, code) for code in distinct(facts.lines.site[rows[mine]]).tolist()]
+    steady = has_steady_weights([place.source for place in own if place], set())
+    if not carried.takes_sequence or not steady:
+        return None
+    inside = frozenset(distinct(facts.lines.site[rows[during]]).tolist())
+    return _Source(int(site[rounds.marks[0]]), inside, carried.keeps_state)
+
+
+def _only_prepares_input(facts: Facts, rows: Rows, cells: WrittenCells, column: Int64s, numbers: Int64s) -> bool:
+    """Whether what runs below a loop's line before the cell does no more than prepare an input by itself: else it may
+    attend with the state, of which the loop's own lines would show nothing."""
+    first, _ = _ends(cells)
+    begin = first[numbers]
+    order = np.argsort(column[begin])
+    marks, begin = column[begin][order], begin[order]
+    at = np.searchsorted(marks, column).clip(max=len(marks) - 1)
+    before = (marks[at] == column) & (np.arange(len(rows)) < begin[at]) & ~operators_of(facts.trace, PASSING)[rows]
+    allowed = operators_of(facts.trace, ELEMENTWISE, _OF_INPUT)[rows] & ~_touches_state(facts, rows, cells)
+    return not (before & ~allowed).any()
+
+
+def _ends(cells: WrittenCells) -> tuple[Rows, Rows]:
+    """Where each cell's first operator stands and its last, of those that were looked at."""
+    at = np.flatnonzero(cells.owner >= 0)
+    first, last = np.full(len(cells.form), len(cells.owner)), np.zeros(len(cells.form), dtype=np.int64)
+    np.minimum.at(first, cells.owner[at], at)
+    np.maximum.at(last, cells.owner[at], at)
+    return first, last
+
+
+def _anchors(facts: Facts, rows: Rows, cells: WrittenCells) -> Rows:
+    """Where each cell's first product stands."""
+    at = np.flatnonzero((cells.owner >= 0) & operators_of(facts.trace, frozenset(("linear",)))[rows])
+    anchors = np.full(len(cells.form), len(cells.owner))
+    np.minimum.at(anchors, cells.owner[at], at)
+    return anchors
+
+
+def _touches_state(facts: Facts, rows: Rows, cells: WrittenCells) -> Bools:
+    """Which operators outside the cells may replace a state: they take something of its shape or give it. What cuts a
+    state off from the backward pass counts too."""
+    states = set(zip(cells.batch.tolist(), cells.hidden.tolist(), strict=True))
+    events = facts.trace.events
+    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    names = [base_name(facts.trace.name_of(row)) for row in rows[first].tolist()]
+    shapes = [[tuple(shape) for shape in parse_dims(facts.trace.text_of(code))] if code >= 0 else []
+              for code in events.dims_code[rows[first]].tolist()]  # fmt: skip
+    touching = np.array([_touches(*each, states) for each in zip(names, shapes, strict=True)], dtype=bool)
+    mask: Bools = touching[inverse] & (cells.owner < 0)
+    return mask
+
+
+def _touches(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, int]]) -> bool:
+    if name == "linear" and len(shapes) > 1 and shapes[1]:
+        return (*shapes[0][:-1], shapes[1][0]) in states
+    if name in PASSING and name != "detach":
+        return False
+    return name in NEW_STATES or any(shape in states for shape in shapes)
+
+
+def call_written_once(facts: Facts, loops: list[WrittenLoop]) -> Edit:
+    """Each loop takes the time of one call for the sequence and of one of each thing that it computes besides."""
+    start = np.array([facts.trace.events.start_ns[loop.operators[0]] for loop in loops])
+    end = np.array([facts.tree.end_ns[loop.operators[-1]] for loop in loops])
+    kept = np.array([_kept_on_host_ns(facts, loop) for loop in loops])
+    edit_of = _kernels_once if facts.device.present else _nodes_once
+    return combine([shrink_spans(start, end, kept, _UNCERTAINTY), *(edit_of(facts, loop) for loop in loops)])
+
+
+def _kept_on_host_ns(facts: Facts, loop: WrittenLoop) -> int:
+    if facts.device.present:
+        return int(spent_ns(facts, np.concatenate([loop.operators, loop.others])).sum()) // loop.rounds
+    once = _once_ns(facts, loop.others, loop.rounds, call_ns(facts))
+    return int(_kept_ns(facts, loop).sum() + once.sum())
+
+
+def _nodes_once(facts: Facts, loop: WrittenLoop) -> Edit:
+    """The backward pass on the host."""
+    others = np.setdiff1d(backward_of(facts, loop.others), backward_of(facts, loop.operators))
+    joining = loop.operators[operators_of(facts.trace, _JOINING)[loop.operators]]
+    vanishing = backward_of(facts, np.concatenate([joining, loop.views]))
+    joined = backward_of(facts, loop.operators if _in_one_call(facts, loop) else loop.of_input)
+    return combine([
+        shrink(others, _once_ns(facts, others, loop.rounds, CALL_NS), _UNCERTAINTY),
+        shrink(vanishing, np.zeros(len(vanishing), dtype=np.int64), _UNCERTAINTY),
+        shrink(joined, arithmetic_ns(facts, joined), _UNCERTAINTY),
+    ])  # fmt: skip
+
+
+def _kernels_once(facts: Facts, loop: WrittenLoop) -> Edit:
+    """The products stay on the device; what is between them is part of the library's kernels."""
+    own = np.sort(np.concatenate([loop.operators, loop.views]))
+    products = facts.tree.holding(operators_of(facts.trace, PRODUCTS))
+    return combine([
+        scale_operators(facts, rows, products[rows].astype(float), _UNCERTAINTY, launch_kept=1 / loop.rounds)
+        for rows in (own, backward_of(facts, own))
+    ])  # fmt: skip
+
+
+def _in_one_call(facts: Facts, loop: WrittenLoop) -> bool:
+    """Whether a library of the CPU has the cell; otherwise PyTorch itself runs it for each time step."""
+    return loop.cell == "LSTM" and not has_type(facts.trace, "double")[loop.operators].any()
+
+
+def _kept_ns(facts: Facts, loop: WrittenLoop) -> Int64s:
+    """Of each operator of the cells: the arithmetic in a library; otherwise what is not the input's product stays, and
+    where that was one with the state's, an addition comes in place of the concatenation."""
+    if _in_one_call(facts, loop):
+        return arithmetic_ns(facts, loop.operators)
+    joins = operators_of(facts.trace, _JOINING)[loop.operators]
+    kept = np.where(joins, round(call_ns(facts)), spent_ns(facts, loop.operators))
+    return np.where(np.isin(loop.operators, loop.of_input), arithmetic_ns(facts, loop.operators), kept)
+
+
+def _once_ns(facts: Facts, rows: Rows, rounds: int, call: float) -> Int64s:
+    """What stays of operators, or nodes, that are called once for all rounds: the arithmetic of products, of tables
+    that are written whole a share, and of the others all but the call."""
+    spent = spent_ns(facts, rows)
+    products = facts.tree.holding(operators_of(facts.trace, PRODUCTS))[rows]
+    tables = facts.tree.holding(operators_of(facts.trace, frozenset(("embedding_dense_backward",))))[rows]
+    once = (spent - round(call)).clip(min=0)
+    return np.where(products, arithmetic_ns(facts, rows), np.where(tables, spent // rounds, once))
