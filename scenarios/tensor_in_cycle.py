@@ -45,7 +45,7 @@ def grow(root: Node, weight: Tensor, refer: Callable[[Node], Any]) -> Tensor:
     for depth in range(5):
         for node in level:
             for sign in (1.0, -1.0):
-                value = torch.tanh(node.value @ weight + sign / (depth + 1))  # expect: reference-cycle
+                value = torch.tanh((sign * node.value) @ weight + 1 / (depth + 1))  # expect: reference-cycle
                 node.children.append(Node(value, refer(node)))
         level = [child for node in level for child in node.children]
     return torch.stack([leaf.value.mean() for leaf in level]).sum()

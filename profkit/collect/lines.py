@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, GeneratorType
@@ -63,7 +64,7 @@ class LineTracer:
         self._open: list[tuple[int, Mark]] = []
         self._marked: dict[CodeType, int] = {}
         self._global_trace: _Trace = self._on_call
-        self._lines_left = self._ticks = 0
+        self._lines_left = self._ticks = self._thread = 0
         self._deadline = 0.0
         self._saw_suspending = self._is_set = False
 
@@ -81,7 +82,7 @@ class LineTracer:
         if self.active or sys.gettrace() is not None:
             self._note("a debugger or a coverage tool traces the program: lines could not be located")
             return False
-        self.active, self.has_ended = True, False
+        self.active, self.has_ended, self._thread = True, False, threading.get_ident()
         self._lines_left, self._ticks = self.max_lines, _TICK
         self._deadline = self._clock() + self._max_seconds
         self._marked = {}
@@ -92,8 +93,12 @@ class LineTracer:
         return True
 
     def expire(self) -> None:
-        """Spend the budget, from any thread: the tracing ends at one of the next lines or calls."""
+        """Spend the budget, from any thread: the tracing ends at one of the next lines or calls, also of functions that
+        are marked no further."""
         self._deadline = _EXPIRED
+        for frame in walk_up(sys._current_frames().get(self._thread)):
+            if frame.f_trace is not None:
+                frame.f_trace_lines = True
 
     def pause(self) -> None:
         """Stop tracing for a moment and close all marks, so that none straddles what comes next."""
@@ -194,7 +199,7 @@ class LineTracer:
                     line = frame.f_lineno
                     self._enter(key, names.get(line) or names.setdefault(line, self._name(code, line)))
                     marked = self._marked[code] = self._marked.get(code, 0) + 1
-                    if marked > self._most_of_one and len(opened) > 1:
+                    if marked > self._most_of_one and len(opened) > 1 and self._deadline != _EXPIRED:
                         self._pass_by(frame)
                     self._spend_line()
             except Exception as error:  # an error raised in a trace callback would reach the program

@@ -44,6 +44,8 @@ _MOST_GIVEN = 64
 _MOST_NESTED = 3
 _PASSED_BY = ("__get__", "__set__", "__delete__")
 """Of properties: to read a tensor's shape is a call as well."""
+_OPENS_RANGE = "_record_function_"
+"""What begins and ends a range in the recording: around it an event would lie across it."""
 _ENDS_GRAPH = ("backward", "grad")
 """What frees a graph: what is differentiated is computed again for the next one."""
 _SHARES = ("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_", "values", "_values", "indices", "_indices")
@@ -180,7 +182,8 @@ class CallWatch(overrides.TorchFunctionMode):
     ) -> Any:
         named = named or {}
         name = getattr(function, "__name__", "")
-        if not self.is_on or name in _PASSED_BY or in_backward_pass():
+        is_passed_by = name in _PASSED_BY or name.startswith(_OPENS_RANGE)
+        if not self.is_on or is_passed_by or in_backward_pass():
             return function(*arguments, **named)
         call = self._told_of(function, name, arguments, named)
         if call is None:

@@ -7,7 +7,8 @@ one step, as where each layer computes one normalisation of the same graph or tw
 batch, or the next step makes the call again, as where a mask is built in each forward pass or a frozen model runs on
 the same data in each epoch. Calls that draw random numbers are none, nor are those whose result somebody writes into,
 those whose graph a backward pass has freed meanwhile, those in a backward pass, where activations are computed again on
-purpose, and buffers of zeros that are two on purpose. Equal numbers that lie elsewhere are not the same.
+purpose, and buffers of zeros that are two on purpose. Equal numbers that lie elsewhere are not the same. A program each
+of whose steps computes what the one before did is a benchmark, and not judged.
 
 Why is this bad?
 The second result holds the same numbers as the first, and its backward pass adds up what one pass could do at once.
@@ -39,11 +40,11 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.located import in_located_step, marks_around
-from profkit.derive.places import call_site
+from profkit.derive.places import call_site, runs_inside_a_call
 from profkit.findings import Kind, Location
 from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import named_operators, per_step, program_operators, share_of_steps
+from profkit.rules.evidence import named_operators, per_step, program_operators, share_of_steps, spent_ns
 from profkit.rules.pricing import leave_out
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
@@ -57,6 +58,11 @@ _WHOLE = 0.95
 """Of what operators take below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
 _LEAST = 0.005
 """Of the step: from here on a finding is more than information, and nobody changes a program for less."""
+_LEAST_INSIDE = 0.03
+"""Where a library does it, which has to be looked up or passed by: severity medium."""
+_BENCHMARK = 0.8
+"""A program that computes one thing again and again to time it repeats all but what ends the step; one that prepares
+again what its steps have in common then computes something with it, and with other data."""
 _UNCERTAINTY = 0.2
 """Nothing is modelled; but what runs next may find less of its input in the cache, and memory is kept for longer."""
 
@@ -88,6 +94,8 @@ def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
     """Group the calls by the line that makes them, and by whether it was in one step."""
     calls = _find_calls(facts)
     rows, call = _operators_of(facts, calls)
+    if _repeats_itself(facts, rows[calls.is_each[call]]):
+        raise CannotLook("each step computes what the one before did, as a benchmark does, on purpose")
     site = facts.trace.events.site[calls.line]
     for code in np.unique(site).tolist():
         mine = (site == code)[call]
@@ -98,6 +106,12 @@ def redundant_recomputation(facts: Facts) -> Iterator[Suspicion]:
             yield found
 
 
+def _repeats_itself(facts: Facts, each: Rows) -> bool:
+    """Whether nearly all that the step computes itself, backward pass and updates aside, is what each step computes."""
+    every = program_operators(facts)
+    return bool(spent_ns(facts, each).sum() > _BENCHMARK * max(int(spent_ns(facts, every).sum()), 1))
+
+
 def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool) -> Suspicion | None:
     """One line's operators, and the indices of their calls."""
     where = _place(facts, calls.line[call])
@@ -105,7 +119,7 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
     if where is None or fills.all() or share_of_steps(facts, rows) < 0.5:
         return None
     edit = leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY)
-    if replay(facts, edit).fraction < _LEAST:
+    if replay(facts, edit).fraction < (_LEAST_INSIDE if runs_inside_a_call(facts, rows) else _LEAST):
         return None
     first = _place(facts, calls.first_line[call])
     ways = [_place(facts, part[call]) for part in (calls.first_parting, calls.parting)]

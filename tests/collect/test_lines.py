@@ -234,6 +234,26 @@ def test_a_function_that_loops_in_python_leaves_lines_to_what_comes_after_it(rec
     assert not tracer.has_ended
 
 
+def test_a_function_that_is_marked_no_further_can_be_told_to_end_the_tracing() -> None:
+    """From another thread, while it calls nothing that is written in Python."""
+    tracer, passed_by = make_tracer(max_lines=40), threading.Event()
+
+    def work() -> bool:
+        while tracer.active:
+            if not sys._getframe().f_trace_lines:
+                passed_by.set()
+        return tracer.has_ended
+
+    def expire() -> None:
+        passed_by.wait()
+        tracer.expire()
+
+    other = threading.Thread(target=expire)
+    other.start()
+    assert call_traced(tracer, work)
+    other.join()
+
+
 def test_a_frame_that_is_marked_no_further_is_as_before_once_tracing_ends() -> None:
     tracer = make_tracer(max_lines=40)
 

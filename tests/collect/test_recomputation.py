@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +16,28 @@ from torch.utils.checkpoint import checkpoint
 
 from profkit.collect.profiler import profile
 from profkit.collect.recomputation import CallWatch
+from profkit.derive.located import in_located_step
+from profkit.diagnosing import read_facts
+from profkit.marks import CALL_MARK
 from profkit.run import Recomputation, load_run
+from tests.traces import rows_named
 
 SIZE = 8
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
+def nobody_notices() -> Iterator[None]:
+    """Neither the compiler nor layers that tests before left behind; the compiler is forgotten afterwards too."""
     torch.manual_seed(0)
+    forget_compiler()
+    gc.collect()
+    yield
+    forget_compiler()
+
+
+def forget_compiler() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
 
 
 def watched(*steps: Callable[[], object]) -> Recomputation:
@@ -333,15 +348,6 @@ def test_calls_of_other_threads_are_not_looked_at():
     assert again(step) == 0
 
 
-@pytest.fixture
-def compiler() -> Iterator[None]:
-    """Forgets afterwards that it was used."""
-    yield
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-
-
-@pytest.mark.usefixtures("compiler")
 def test_what_is_compiled_as_a_whole_compiles_under_the_watch_too():
     """Made before it or under it, and called for the first time in a watched step: the watch makes way."""
     x = matrix()
@@ -361,3 +367,19 @@ def test_what_is_compiled_as_a_whole_compiles_under_the_watch_too():
     assert not watch.is_installed
     assert double(3).equal((x.sin() * 3) @ x)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
+def test_ranges_lie_in_no_call_so_that_what_runs_in_them_lies_in_them(tmp_path: Path):
+    layer = nn.Linear(SIZE, SIZE)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with profile(tmp_path, warmup=1, active=2) as recording:
+        for _ in range(8):
+            optimizer.zero_grad(set_to_none=False)
+            layer(matrix()).sum().backward()
+            recording.step()
+    facts = read_facts(tmp_path)
+    fills = in_located_step(facts, np.array(rows_named(facts.trace, "aten::zero_")))
+    clearing = facts.trace.where_name(lambda name: name.startswith("Optimizer.zero_grad#"))
+    assert fills.size
+    assert facts.tree.under(clearing)[fills].all()
+    assert facts.tree.under(facts.trace.where_name(lambda name: name.startswith(CALL_MARK)))[fills].all()

@@ -134,8 +134,9 @@ def test_graphs_kept_until_the_optimizer_steps_are_no_leak(
     assert outcome.status == 0, outcome.stderr
     run = load_run(tmp_path / "run")
     assert (run.was_stopped, run.step_signal, run.was_outdone) == (found, "forward", not found)
-    assert ("retained-graph at program.py" in outcome.stdout) is found
-    assert ("what grows from call to call may end there" in " ".join(outcome.stdout.split())) is not found
+    said = " ".join(outcome.stdout.split())
+    assert ("retained-graph at program.py" in said) is found
+    assert ("what grows from call to call may end there" in said) is not found
 
 
 def play_and_learn(directory: Path, games: int, learns: bool) -> str:

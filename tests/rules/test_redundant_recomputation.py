@@ -54,11 +54,11 @@ def two_layers(at: float, is_located: bool) -> list[Json]:
     return [*layer(at, 0, 0, is_located), *layer(at + 100, 1, 3, is_located)]
 
 
-def facts_with(told: Recomputation | None, part: Any = two_layers, steps: int = 4):
+def facts_with(told: Recomputation | None, part: Any = two_layers, steps: int = 4, sites: Any = SITES):
     events = []
     for number in range(steps):
         events += [step(number, LENGTH * number, LENGTH), *part(LENGTH * number, number == 0)]
-    return facts_of(events, run=Run(recomputation=told), callsites=SITES)
+    return facts_of(events, run=Run(recomputation=told), callsites=sites)
 
 
 def find(facts) -> list[Any]:
@@ -146,13 +146,17 @@ def test_memory_that_is_filled_with_numbers_is_not_computed():
     assert find(facts_with(Recomputation(each_step=(0,)), part)) == []
 
 
-@pytest.mark.parametrize(("took_us", "reported"), [(1.02, 1), (0.98, 0)])
-def test_half_a_hundredth_of_the_step_is_the_least(took_us, reported):
+@pytest.mark.parametrize(
+    ("source", "took_us", "reported"),
+    [("torch.exp(edges)", 0.98, 0), ("torch.exp(edges)", 1.02, 1), ("model(edges)", 5.9, 0), ("model(edges)", 6.1, 1)],
+)
+def test_half_a_hundredth_of_the_step_is_the_least_and_three_hundredths_in_a_library(source, took_us, reported):
     def part(at: float, is_located: bool) -> list[Json]:
         marks = [mark(0, at, 20), call(0, at + 5, 12)] if is_located else []
         return [*marks, op("aten::exp", at + 6, took_us), op("aten::mul", at + 80, 100)]
 
-    assert len(find(facts_with(Recomputation(each_step=(0,)), part))) == reported
+    sites = (CallSite("net.py", 5, "Net.forward", source),)
+    assert len(find(facts_with(Recomputation(each_step=(0,)), part, sites=sites))) == reported
 
 
 @pytest.mark.parametrize(("steps_with_it", "reported"), [(2, 1), (1, 0)])
@@ -166,3 +170,14 @@ def test_half_of_the_measured_steps_are_the_least(steps_with_it, reported):
 def test_what_was_not_recorded_it_cannot_judge():
     with pytest.raises(CannotLook, match="was not recorded"):
         find(facts_with(None))
+
+
+@pytest.mark.parametrize(("each", "is_benchmark"), [((0, 1, 2, 3, 4, 5), True), ((0, 1, 2, 3, 4), False)])
+def test_a_benchmark_is_not_judged(each, is_benchmark):
+    """Of 140 us of operators a step 140 or 100 are computed in each."""
+    facts = facts_with(Recomputation(each_step=each))
+    if is_benchmark:
+        with pytest.raises(CannotLook, match="as a benchmark does"):
+            find(facts)
+    else:
+        assert find(facts)
