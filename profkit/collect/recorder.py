@@ -89,7 +89,7 @@ class Recorder:
         self._tape = Tape(directory, lambda: guard(self._yield_to_program), allowance)
         workers, sites = WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard)
         self.signals = StepSignals(self, guard, workers, sites, FeedingWatch(lambda: self._tape.running is None))
-        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1)
+        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.opening)
         self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes, allowance)
         self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
         parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)

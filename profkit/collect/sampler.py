@@ -22,23 +22,22 @@ _TIMES = 8
 _MAX_SAMPLES = 2000
 _SOON = 0.25
 """Of the interval: in less the load is not known well."""
-_ABOUT = 0.9
-"""Of the interval: as good as all of it."""
-_TICK_S = 0.05
-"""A program of small operators leaves 8,000 events meanwhile; to look whether they are too many takes 30 us."""
+_EARLY, _EARLY_TICKS, _ABOUT = 0.25, 16, 0.9
+"""The interval between the first ticks, and how many there are; and how much of the interval is as good as all."""
 
 
 class Sampler:
     """Samples from `start` to `stop`; `suspend` and `resume` go around a fork, where no thread may run.
 
-    ``cpus`` is how many CPUs a share of 1 stands for; ``on_tick`` is called on the sampling thread, more often than
-    samples are taken. When there are too many samples, every second one is dropped and the interval doubles.
+    ``cpus`` is how many CPUs a share of 1 stands for; ``on_tick`` is called on the sampling thread after each sample,
+    and at first more often where it ``is_eager``: a short program is over before the second sample. When there are too
+    many samples, every second one is dropped and the interval doubles.
     """
 
-    def __init__(self, cpus: int, interval_s: float = _INTERVAL_S) -> None:
+    def __init__(self, cpus: int, interval_s: float = _INTERVAL_S, is_eager: bool = False) -> None:
         self.samples: list[LoadSample] = []
         self.on_tick: Callable[[], None] = lambda: None
-        self._cpus, self._interval_s = cpus, interval_s
+        self._cpus, self._interval_s, self._is_eager = cpus, interval_s, is_eager
         self._process = psutil.Process()
         self._others = _Others(cpus, self._process)
         self._gpu: _Gpu | None = None
@@ -79,9 +78,10 @@ class Sampler:
 
     def _run(self) -> None:
         """A last reading is taken at the end, where that is not too soon."""
-        taken, is_over = time.monotonic(), False
+        taken, is_over, early = time.monotonic(), False, _EARLY_TICKS if self._is_eager else 0
         while not is_over:
-            is_over = self._stopped.wait(min(_TICK_S, self._interval_s))
+            is_over = self._stopped.wait(self._interval_s * (_EARLY if early > 0 else 1))
+            early -= 1
             passed_s = time.monotonic() - taken
             if passed_s >= self._interval_s * (_SOON if is_over else _ABOUT):
                 try:

@@ -27,7 +27,6 @@ def test_it_is_read_again_and_again() -> None:
 
 def test_it_is_read_once_more_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.sampler._SOON", 0.0)
-    monkeypatch.setattr("profkit.collect.sampler._TICK_S", LONG_S)
     sampler = Sampler(1, LONG_S)
     sampler.on_tick = lambda: pytest.fail("nothing is left to look at")
     sampler.start()
@@ -42,14 +41,16 @@ def test_it_is_not_read_where_the_last_reading_was_a_moment_ago() -> None:
     assert sampler.samples == []
 
 
-def test_it_ticks_more_often_than_it_reads() -> None:
-    enough, readings = threading.Event(), list[int]()
-    sampler = Sampler(1, LONG_S)
-    sampler.on_tick = lambda: (readings.append(len(sampler.samples)), enough.set() if len(readings) == 3 else None)[1]
+@pytest.mark.parametrize(("is_eager", "most_readings"), [(True, 3), (False, 9)])
+def test_at_first_it_ticks_more_often_than_it_reads_if_it_is_eager(is_eager: bool, most_readings: int) -> None:
+    enough, ticks = threading.Event(), list[int]()
+    sampler = Sampler(1, 20 * SHORT_S, is_eager)
+    sampler.on_tick = lambda: (ticks.append(len(sampler.samples)), enough.set() if len(ticks) == 9 else None)[1]
     sampler.start()
     assert enough.wait(LONG_S)
     sampler.stop()
-    assert readings[:3] == [0, 0, 0]
+    assert ticks[0] == (0 if is_eager else 1)
+    assert ticks[8] <= most_readings
 
 
 class Machine:
