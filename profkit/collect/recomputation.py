@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import EllipsisType, FrameType
 from typing import Any
@@ -98,7 +98,7 @@ class CallWatch(overrides.TorchFunctionMode):
 
     def __init__(self) -> None:
         self.found: Recomputation | None = None
-        self.is_on = False
+        self.is_on = self._is_aside = False
         self._spent_ns = self._all_ns = 0
         self._thread = self._step = self._graphs = 0
         self._forget()
@@ -137,6 +137,15 @@ class CallWatch(overrides.TorchFunctionMode):
         else:
             self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
             self.stop()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is called meanwhile is none of the program's."""
+        before, self._is_aside = self._is_aside, True
+        try:
+            yield
+        finally:
+            self._is_aside = before
 
     def take_spent_ns(self) -> int:
         spent, self._spent_ns = self._spent_ns, 0
@@ -183,7 +192,7 @@ class CallWatch(overrides.TorchFunctionMode):
         named = named or {}
         name = getattr(function, "__name__", "")
         is_passed_by = name in _PASSED_BY or name.startswith(_OPENS_RANGE)
-        if not self.is_on or is_passed_by or in_backward_pass():
+        if not self.is_on or self._is_aside or is_passed_by or in_backward_pass():
             return function(*arguments, **named)
         call = self._told_of(function, name, arguments, named)
         if call is None:

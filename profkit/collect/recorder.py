@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import median
 from threading import current_thread, main_thread
 
+from torch.optim.optimizer import Optimizer
+
 from profkit.collect import environment
 from profkit.collect.allowance import Allowance
 from profkit.collect.archive import Archive
@@ -198,7 +200,8 @@ class Recorder:
         """Nothing is heard meanwhile."""
         self._busy = True
         try:
-            action()
+            with self._calls.aside():
+                action()
         finally:
             self._busy = False
         if self.over:
@@ -290,7 +293,7 @@ class Recorder:
         if is_first:
             self.signals.forget_uses()
             self._gradients.begin()
-            self.signals.watch_optimizers(self._gradients.look)
+            self.signals.watch_optimizers(self._look_at_gradients)
         allowance, are_large = self._allowance, is_first and self._opening.was_filled_by_events
         per_s = allowance.events_per_s if are_large or (is_first and self._archive.replaces is not None) else 0.0
         events = self._events_left() // (2 if are_large else 1)  # half for what it may hold more before it is cut
@@ -301,6 +304,10 @@ class Recorder:
         if recording.cuda:
             self._sampler.watch_gpu(environment.device_uuid())
         return recording
+
+    def _look_at_gradients(self, optimizer: Optimizer) -> None:
+        with self._calls.aside():
+            self._gradients.look(optimizer)
 
     def _events_left(self) -> int:
         return min(MAX_EVENTS, self._allowance.events_left)

@@ -39,6 +39,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.derive.families import VIEW, operators_of
 from profkit.derive.located import in_located_step, marks_around
 from profkit.derive.places import call_site, runs_inside_a_call
 from profkit.findings import Kind, Location
@@ -53,7 +54,8 @@ from profkit.units import format_count
 
 _FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones",
                                              "new_zeros", "ones", "ones_like", "zeros", "zeros_like"))  # fmt: skip
-"""What fills memory with given numbers computes nothing: to keep these alone is hardly faster than to fill anew."""
+"""What fills memory with given numbers computes nothing, as a view does: to keep these alone is hardly faster than to
+make them anew."""
 _WHOLE = 0.95
 """Of what operators take below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
 _LEAST = 0.005
@@ -115,8 +117,8 @@ def _repeats_itself(facts: Facts, each: Rows) -> bool:
 def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool) -> Suspicion | None:
     """One line's operators, and the indices of their calls."""
     where = _place(facts, calls.line[call])
-    fills = named_operators(facts, *_FILLS)[rows]
-    if where is None or fills.all() or share_of_steps(facts, rows) < 0.5:
+    computes = ~(named_operators(facts, *_FILLS) | operators_of(facts.trace, VIEW))[rows]
+    if where is None or not computes.any() or share_of_steps(facts, rows) < 0.5:
         return None
     edit = leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY)
     if replay(facts, edit).fraction < (_LEAST_INSIDE if runs_inside_a_call(facts, rows) else _LEAST):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-GLIDERS, HORIZON, PASSES, PARTS, BEAMS = 48, 96, 3, 8, 128
+GLIDERS, HORIZON, PASSES, PARTS, BEAMS = 128, 36, 2, 8, 128
 
 
 class Air:
@@ -85,7 +85,7 @@ def main():
     torch.manual_seed(5)
     air, pilot = Air(), Pilot()
     optimizer = torch.optim.Adam(pilot.parameters(), lr=1e-3, fused=True)
-    for _ in range(14):
+    for _ in range(30):
         learn(pilot, optimizer, fly(air, pilot))
 
 

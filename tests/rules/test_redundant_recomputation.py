@@ -138,10 +138,11 @@ def test_it_is_silent_where_nothing_is_told(told):
     assert find(facts_with(told)) == []
 
 
-def test_memory_that_is_filled_with_numbers_is_not_computed():
+@pytest.mark.parametrize("name", ["zeros", "unbind"])
+def test_neither_memory_that_is_filled_with_numbers_nor_a_view_is_computed(name):
     def part(at: float, is_located: bool) -> list[Json]:
         marks = [mark(0, at, 60), call(0, at + 5, 50)] if is_located else []
-        return [*marks, op("aten::zeros", at + 6, 40), op("aten::mul", at + 80, 100)]
+        return [*marks, op(f"aten::{name}", at + 6, 40), op("aten::mul", at + 80, 100)]
 
     assert find(facts_with(Recomputation(each_step=(0,)), part)) == []
 
