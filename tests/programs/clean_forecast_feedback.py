@@ -21,7 +21,8 @@ class Rollout(nn.Module):
             value = self.out(h)
             values.append(value)
         for _ in range(12):
-            h = torch.tanh(self.look(first) + self.back(h))
+            value = value - 0.1 * self.out(h)
+            h = torch.tanh(self.look(value) + self.back(h))
         return torch.stack(values, dim=1), self.out(h)
 
 
