@@ -2,10 +2,10 @@
 
 Where the number of threads is set, where DataLoaders are made, where objects come to refer to each other
 (`review_cycles`), where data may become float64 (`review_doubles`), evaluations that are rarely used
-(`review_evaluations`), and an evaluation that runs with autograd on. That
-comes once an epoch, long after the recorded steps. Only what cannot be meant otherwise is remarked: a model is put into
-evaluation mode and then called in a loop; up to where it is put back, nothing is differentiated, and neither the call
-nor any visible caller switches autograd off.
+(`review_evaluations`), and an evaluation that runs with autograd on. That comes once an epoch, long after the recorded
+steps. Only what cannot be meant otherwise is remarked: a model is put into evaluation mode and then called in a loop;
+up to where it is put back, nothing is differentiated, and neither the call nor any visible caller switches autograd
+off.
 """
 
 from __future__ import annotations

@@ -183,12 +183,12 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
     places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     yield Suspicion(
         message=_describe(facts, loading, plan, saved),
-        fix=_advise(facts, loading, plan.workers) + _name_slowest(slowest),
+        fix=_advise(facts, loading, plan.workers) + ("" if slowest is None else _name_slowest(*slowest)),
         rows=rows,
         edit=edit,
         confidence=0.9 if facts.device.present else 0.8,
         location=places.location,
-        also=(*(place for place, _ in slowest), *places.also),
+        also=places.also if slowest is None else (slowest[0], *places.also),
         evidence={
             "wait_ns_per_step": int(loading.wait_ns),
             "step_with_data_ready_ns": int(loading.rest_ns),
@@ -237,23 +237,21 @@ def _requests(facts: Facts) -> Rows:
     return kept
 
 
-def _slowest_line(facts: Facts, rows: Rows) -> tuple[tuple[Location, float], ...]:
-    """The line of the dataset, the sampler or the collating that most of a batch's time passes at, and its share; none
-    where the main process only waits, or where no line of the program has so much."""
-    loop = busiest_site(facts, rows)
+def _slowest_line(facts: Facts, rows: Rows) -> tuple[Location, float] | None:
+    """The line of the dataset, the sampler or the collating that most of a batch's time is spent at, and its share;
+    None where the main process only waits, or where no line of the program has so much."""
     inside = in_located_step(facts, np.flatnonzero(facts.tree.outermost(facts.loading)))
     spent = union(facts.trace.events.start_ns[inside], facts.tree.end_ns[inside])
-    for line in lines_by_time(facts, spent)[:1]:
-        if line.site != loop and line.fraction >= _MOST:
-            return tuple((place, line.fraction) for place in locations_of(facts, [line.site]))
-    return ()
+    line = next(iter(lines_by_time(facts, spent)), None)
+    if line is None or line.fraction < _MOST or line.site == busiest_site(facts, rows):
+        return None
+    return next(((place, line.fraction) for place in locations_of(facts, [line.site])), None)
 
 
-def _name_slowest(slowest: tuple[tuple[Location, float], ...]) -> str:
-    return "".join(
+def _name_slowest(place: Location, share: float) -> str:
+    return (
         f" {format_share(share)} of a batch's time is spent at {Path(place.file).name}:{place.line}, in "
         f"{place.function}: what is made cheaper there, or done once beforehand, needs no worker."
-        for place, share in slowest
     )
 
 

@@ -62,7 +62,13 @@ from profkit.rules.evidence import (
     works_under,
 )
 from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
-from profkit.rules.written_recurrence import LEAST_ROUNDS, NEW_STATES, call_written_once, find_written_loops
+from profkit.rules.written_recurrence import (
+    LEAST_ROUNDS,
+    NEW_STATES,
+    UNCERTAINTY,
+    call_written_once,
+    find_written_loops,
+)
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
@@ -87,8 +93,6 @@ _LSTM_INSTEAD = (
     "output." + _TO_WEIGHTS
 )
 _ONCE = " What else the loop computes of the outputs is then called once, on all of them."
-_UNCERTAINTY = 0.4
-"""The library's products over the whole sequence were between a third faster and a third slower than the cell's."""
 
 
 class _Loop(Struct, frozen=True):
@@ -270,17 +274,17 @@ def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
     start = np.array([facts.trace.events.start_ns[loop.cells[0]] for loop in loops])
     end = np.array([facts.tree.end_ns[loop.cells[-1]] for loop in loops])
     kept = np.array([_kept_ns(facts, loop).sum() + _kept_of_others_ns(facts, loop).sum() for loop in loops])
-    parts = [shrink_spans(start, end, kept, _UNCERTAINTY)]
+    parts = [shrink_spans(start, end, kept, UNCERTAINTY)]
     cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if loop.in_one_call])
     nodes = backward_of(facts, cells)
     if facts.device.present:
         share = _share_of_products(facts, cells)
-        parts += [scale_operators(facts, rows, np.full(len(rows), share), _UNCERTAINTY, launch_kept=1 / len(cells))
+        parts += [scale_operators(facts, rows, np.full(len(rows), share), UNCERTAINTY, launch_kept=1 / len(cells))
                   for rows in (cells, nodes)]  # fmt: skip
     else:
         others = np.concatenate([loop.others for loop in loops if loop.others_in_one_call] or [cells[:0]])
         layers = backward_of(facts, others[operators_of(facts.trace, _LAYERS)[others]])
-        parts += [shrink(rows, arithmetic_ns(facts, rows), _UNCERTAINTY) for rows in (nodes, layers)]
+        parts += [shrink(rows, arithmetic_ns(facts, rows), UNCERTAINTY) for rows in (nodes, layers)]
         parts.append(_join_input_products(facts, loops))
     return combine(parts)
 
@@ -291,7 +295,7 @@ def _join_input_products(facts: Facts, loops: list[_Loop]) -> Edit:
     cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if not loop.in_one_call])
     nodes = backward_of(facts, cells)
     products = nodes[facts.tree.holding(operators_of(facts.trace, PRODUCTS))[nodes]]
-    return shrink(products, (spent_ns(facts, products) + arithmetic_ns(facts, products)) // 2, _UNCERTAINTY)
+    return shrink(products, (spent_ns(facts, products) + arithmetic_ns(facts, products)) // 2, UNCERTAINTY)
 
 
 def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:

@@ -28,7 +28,7 @@ NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
 _OF_INPUT = frozenset(("dropout", "feature_dropout", "native_dropout", "one_hot"))
 """Besides what works element by element on anything but a state, these prepare an input inside a module."""
 _JOINING = frozenset(("cat", "concat"))
-_UNCERTAINTY = 0.4
+UNCERTAINTY = 0.4
 """The library's products over the whole sequence were between a third faster and a third slower than a cell's."""
 
 
@@ -190,7 +190,7 @@ def call_written_once(facts: Facts, loops: list[WrittenLoop]) -> Edit:
     end = np.array([facts.tree.end_ns[loop.operators[-1]] for loop in loops])
     kept = np.array([_kept_on_host_ns(facts, loop) for loop in loops])
     edit_of = _kernels_once if facts.device.present else _nodes_once
-    return combine([shrink_spans(start, end, kept, _UNCERTAINTY), *(edit_of(facts, loop) for loop in loops)])
+    return combine([shrink_spans(start, end, kept, UNCERTAINTY), *(edit_of(facts, loop) for loop in loops)])
 
 
 def _kept_on_host_ns(facts: Facts, loop: WrittenLoop) -> int:
@@ -207,9 +207,9 @@ def _nodes_once(facts: Facts, loop: WrittenLoop) -> Edit:
     vanishing = backward_of(facts, np.concatenate([joining, loop.views]))
     joined = backward_of(facts, loop.operators if _in_one_call(facts, loop) else loop.of_input)
     return combine([
-        shrink(others, _once_ns(facts, others, loop.rounds, CALL_NS), _UNCERTAINTY),
-        shrink(vanishing, np.zeros(len(vanishing), dtype=np.int64), _UNCERTAINTY),
-        shrink(joined, arithmetic_ns(facts, joined), _UNCERTAINTY),
+        shrink(others, _once_ns(facts, others, loop.rounds, CALL_NS), UNCERTAINTY),
+        shrink(vanishing, np.zeros(len(vanishing), dtype=np.int64), UNCERTAINTY),
+        shrink(joined, arithmetic_ns(facts, joined), UNCERTAINTY),
     ])  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def _kernels_once(facts: Facts, loop: WrittenLoop) -> Edit:
     own = np.sort(np.concatenate([loop.operators, loop.views]))
     products = facts.tree.holding(operators_of(facts.trace, PRODUCTS))
     return combine([
-        scale_operators(facts, rows, products[rows].astype(float), _UNCERTAINTY, launch_kept=1 / loop.rounds)
+        scale_operators(facts, rows, products[rows].astype(float), UNCERTAINTY, launch_kept=1 / loop.rounds)
         for rows in (own, backward_of(facts, own))
     ])  # fmt: skip
 

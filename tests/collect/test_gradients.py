@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -182,7 +183,9 @@ def test_a_part_that_no_optimizer_holds_is_told_cleared_or_not(tmp_path):
         assert use == GradientUse(taken=(0, 1, 2, 3), unheld=(4, 5, 6, 7))
 
 
-def test_a_part_that_the_program_updates_by_hand_is_not_told(tmp_path):
+@pytest.mark.parametrize("clears", [True, False])
+def test_a_part_that_the_program_updates_by_hand_is_not_told(tmp_path, clears):
+    """From gradients that it clears, or that add up."""
     pair = Pair()
     del pair.of_maker
 
@@ -193,8 +196,8 @@ def test_a_part_that_the_program_updates_by_hand_is_not_told(tmp_path):
         with torch.no_grad():
             for parameter in pair.maker.parameters():
                 if parameter.grad is not None:
-                    parameter.sub_(parameter.grad, alpha=0.01)
-                    parameter.grad = None
+                    parameter.sub_(parameter.grad, alpha=0.01 if clears else 0.001)
+                    parameter.grad = None if clears else parameter.grad
 
     use = watch(tmp_path, train)
     assert use is not None
@@ -217,24 +220,6 @@ def test_a_moving_average_of_a_model_is_told_though_it_changes(tmp_path):
     use = watch(tmp_path, train)
     assert use is not None
     assert (len(use.taken), len(use.unheld)) == (2, 2)
-
-
-def test_a_part_updated_by_hand_from_gradients_that_add_up_is_not_told(tmp_path):
-    pair = Pair()
-    del pair.of_maker
-
-    def train() -> None:
-        pair.of_judge.zero_grad()
-        pair.judge(pair.made()).mean().backward()
-        pair.of_judge.step()
-        with torch.no_grad():
-            for parameter in pair.maker.parameters():
-                if parameter.grad is not None:
-                    parameter.sub_(parameter.grad, alpha=0.001)
-
-    use = watch(tmp_path, train)
-    assert use is not None
-    assert use.unheld == ()
 
 
 def test_nothing_of_the_program_is_kept_and_nothing_watches_on(tmp_path):
