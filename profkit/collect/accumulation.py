@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import time
 import weakref
 
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import Optimizer
+
+from profkit.collect.living import living
 
 PATIENCE_S = 30.0
 """For how long a step of an optimizer is waited for: as long as the opening may last that came before."""
@@ -44,7 +45,7 @@ class Accumulation:
 
 def living_optimizers() -> list[Optimizer]:
     """All that are alive; looks through the garbage collector's list once."""
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
+    return living(Optimizer)
 
 
 def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:

@@ -57,11 +57,12 @@ class Bounds:
     ) -> None:
         """A recording begins that may hold so many ``events``; the steps ``are_large`` where the first did not even fit
         into the opening: a million small operators took 299 MB, and then 26 s and 3.6 GB to stop. Where an earlier
-        recording held ``events_per_s``, it has twice as long as these would take. ``event_bytes`` is what one takes.
-        Lines run out in the first alone."""
+        recording held ``events_per_s``, it has twice as long as these would take, of the processors' time where others
+        crowd the machine. ``event_bytes`` is what one takes. Lines run out in the first alone."""
         now = time.monotonic()
         foreseen_s = 2 * events / events_per_s if events_per_s else _NEVER
-        self._deadline = now + min(2 * self._limit_s, foreseen_s)
+        self._deadline = now + 2 * self._limit_s
+        self._filled_at = now + foreseen_s, time.process_time() + foreseen_s
         if is_first:
             give_memory_back()
         held = self._begun_bytes = self._measure()
@@ -77,13 +78,14 @@ class Bounds:
         """Nothing is recorded any more."""
         self._begun_bytes, self._imports = 0, Imports()
         self._deadline = self._full_bytes = self._most_bytes = _NEVER
+        self._filled_at = _NEVER, _NEVER
         self._last_look, self._last_held, self._tensors, self._are_large = 0.0, 0, 0, False
 
     def are_exceeded(self, has_ended: bool) -> bool:
         """``has_ended`` says that the line marks of the step reached their own limit: so many lines leave so many
         events that what the process gains is taken for these."""
         now = time.monotonic()
-        if now > self._deadline:
+        if now > self._deadline or min(now - self._filled_at[0], time.process_time() - self._filled_at[1]) > 0:
             return True
         held = self._held_by_events(now) if self._most_bytes < _NEVER else 0
         is_large = held > self._most_bytes or (has_ended and held > self._full_bytes)

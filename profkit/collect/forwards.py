@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
@@ -15,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
 from profkit.collect.guard import Guard, uncompiled
+from profkit.collect.living import living
 
 _OPAQUE = ("torch.ao.nn", "torch.jit")
 """Where modules come from that hold their weights packed, or not in Python."""
@@ -99,21 +99,19 @@ def _given_to_compiler() -> Iterator[bool]:
     """True for each function and module that ``torch.compile`` was called for, compiled or not yet."""
     if "torch._dynamo.eval_frame" not in sys.modules:
         return
-    for thing in gc.get_objects():
+    for thing in living(FunctionType, nn.Module):
         if type(thing) is FunctionType:
             attributes = thing.__dict__
             if "_torchdynamo_orig_callable" in attributes and "_torchdynamo_disable" not in attributes:
                 yield True
-        elif issubclass(type(thing), nn.Module) and (
-            "_orig_mod" in _parts(thing) or thing.__dict__.get("_compiled_call_impl") is not None
-        ):
+        elif "_orig_mod" in _parts(thing) or thing.__dict__.get("_compiled_call_impl") is not None:
             yield True
 
 
 def _find_modules() -> tuple[set[int], set[int]]:
     """All modules, and those with weights that are part of no other, by identity; looks through the collector's list
     once."""
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
+    modules = living(nn.Module)
     parts = {id(part) for module in modules for part in _parts(module).values() if part is not None}
     whole = [module for module in modules if id(module) not in parts]
     return {id(module) for module in modules}, {id(module) for module in whole if _has_weights(module, set())}

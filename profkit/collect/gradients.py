@@ -12,7 +12,6 @@ The operators are gone through only where a gradient waits for no optimizer, whi
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +24,7 @@ from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer
 
 from profkit.collect.guard import uncompiled
+from profkit.collect.living import living
 from profkit.collect.session import Recording
 from profkit.run import GradientUse
 
@@ -264,8 +264,8 @@ def _follow() -> list[_Followed]:
     """All parameters that are alive, an optimizer's or not; goes through the garbage collector's list once."""
     held: dict[int, Tensor] = {}
     others: dict[int, Tensor] = {}
-    for thing in gc.get_objects():
-        if issubclass(type(thing), Optimizer):
+    for thing in living(Optimizer, Parameter):
+        if isinstance(thing, Optimizer):
             groups = vars(thing).get("param_groups", ())  # one that is being made has none yet
             held |= {id(one): one for group in groups for one in group["params"]}
         elif type(thing) is Parameter:

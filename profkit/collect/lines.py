@@ -8,7 +8,6 @@ open theirs, so that the innermost mark around an operator is the exact line tha
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from profkit.collect.frames import SUSPENDS, forget_locals, function_name, source_file, source_line, walk_up
+from profkit.collect.living import living
 from profkit.collect.marks import Mark, open_mark
 from profkit.marks import LINE_MARK
 from profkit.run import CallSite
@@ -27,6 +27,7 @@ _Trace = Callable[[FrameType, str, Any], Any]
 _PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__code__: "outputs"}
 """What begins a backward pass, and what it names that this begins at."""
 _PASS_NAMES = frozenset(code.co_name for code in _PASSES)
+_FRAME_OF: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 _EXPIRED = float("-inf")
 _TICK = 256
 """Events between two looks at the clock."""
@@ -284,13 +285,5 @@ def _traced_frame(frame: FrameType | None) -> FrameType | None:
 
 def _suspended_frames() -> list[FrameType]:
     """Frames of generators and coroutines that wait to be resumed; found through the garbage collector's list."""
-    frames = []
-    for thing in gc.get_objects():
-        kind = type(thing)
-        if kind is GeneratorType:
-            frames.append(thing.gi_frame)
-        elif kind is CoroutineType:
-            frames.append(thing.cr_frame)
-        elif kind is AsyncGeneratorType:
-            frames.append(thing.ag_frame)
+    frames = [getattr(thing, _FRAME_OF[type(thing)]) for thing in living(*_FRAME_OF)]
     return [frame for frame in frames if frame is not None]

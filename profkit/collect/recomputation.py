@@ -13,7 +13,6 @@ compiler would compile again, or fail where it was told to compile all in one.
 from __future__ import annotations
 
 import ctypes
-import gc
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from torch.autograd import forward_ad
 from profkit.collect.engine import in_backward_pass
 from profkit.collect.guard import uncompiled
 from profkit.collect.identities import Identities, Identity, Memory, is_plain
+from profkit.collect.living import living
 from profkit.collect.marks import open_mark
 from profkit.collect.session import cuda_is_used
 from profkit.marks import CALL_MARK
@@ -379,4 +379,4 @@ def _nobody_notices() -> bool:
         return False
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return False  # writes from elsewhere change no version
-    return not any(issubclass(type(thing), _NOTICING) for thing in gc.get_objects())
+    return not living(*_NOTICING)

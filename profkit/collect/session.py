@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import weakref
@@ -19,6 +18,7 @@ from torch.profiler import profile as torch_profile
 from profkit.collect.detaching import detach, detachable
 from profkit.collect.guard import uncompiled
 from profkit.collect.kineto import QuietAllocator, let_forked_children_exit, quiet_log
+from profkit.collect.living import living
 from profkit.collect.marks import open_mark
 from profkit.marks import PAUSE_MARK, STEP_MARK
 
@@ -168,8 +168,7 @@ def another_profiler_runs() -> bool:
     """Whether the program itself is profiling, or has prepared to: a second profiler would destroy the first."""
     if _is_profiling():
         return True
-    legacy = torch.autograd.profiler.profile
-    return any(_is_prepared(thing) for thing in gc.get_objects() if issubclass(type(thing), legacy))
+    return any(map(_is_prepared, living(torch.autograd.profiler.profile)))
 
 
 class ProfilerWatch:

@@ -19,15 +19,17 @@ class Process:
     """What it holds now; the most it ever held is what a test says."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, peak_mb: int = 500, available_mb: int = 100_000) -> None:
-        self.held_mb, self.now = 300, 1000.0
+        self.held_mb, self.now, self.computed = 300, 1000.0, 20.0
         monkeypatch.setattr(bounds.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(bounds.time, "process_time", lambda: self.computed)
         monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: peak_mb * MB)
         memory = SimpleNamespace(available=available_mb * MB)
         monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
         self.bounds = Bounds(30.0, lambda: self.held_mb * MB)
 
-    def is_full_at(self, mb: int, after_s: float = 10.0) -> bool:
-        self.held_mb, self.now = mb, self.now + after_s
+    def is_full_at(self, mb: int, after_s: float = 10.0, share: float = 1.0) -> bool:
+        """``share`` is the part of the time that the process computed, on one processor or more."""
+        self.held_mb, self.now, self.computed = mb, self.now + after_s, self.computed + share * after_s
         return self.bounds.are_exceeded(has_ended=False)
 
 
@@ -111,6 +113,18 @@ def test_what_comes_in_the_place_of_a_dense_recording_has_the_time_that_its_even
     assert [process.is_full_at(300, after_s) for after_s in (6.0, 0.1)] == [False, True]
     process.bounds.begin(60_000)
     assert not process.is_full_at(300, 59.0)
+
+
+def test_while_others_compute_no_events_are_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(60_000, events_per_s=20_000)
+    assert [process.is_full_at(300, after_s, share=0.25) for after_s in (20.0, 3.9, 0.2)] == [False, False, True]
+
+
+def test_threads_that_compute_together_foretell_no_more_events_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(monkeypatch)
+    process.bounds.begin(60_000, events_per_s=20_000)
+    assert [process.is_full_at(300, after_s, share=4.0) for after_s in (6.0, 0.1)] == [False, True]
 
 
 def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
