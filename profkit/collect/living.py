@@ -8,6 +8,7 @@ filling one. So the list is made, searched and dropped within one call into C, i
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from itertools import chain, compress, starmap
 from typing import Any
 
@@ -17,11 +18,11 @@ def living(*kinds: type) -> list[Any]:
     wanted = set(kinds)
     found = list(kinds)
     while found:
-        more = set(type.__subclasses__(found.pop())) - wanted
+        more: set[type] = set(type.__subclasses__(found.pop())) - wanted
         wanted |= more
         found += more
     everything: list[Any] = []
-    fill = filter(None, map(everything.extend, starmap(gc.get_objects, [()])))
+    fill: Iterator[Any] = filter(None, map(everything.extend, starmap(gc.get_objects, [()])))
     search = compress(everything, map(wanted.__contains__, map(type, everything)))
-    drop = filter(None, starmap(everything.clear, [()]))
+    drop: Iterator[Any] = filter(None, starmap(everything.clear, [()]))
     return list(chain(fill, search, drop))  # none of the three does anything before; the first and last yield nothing
