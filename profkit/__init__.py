@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from profkit.collect.profiler import profile as profile
+    from profkit.collect.recorder.profiler import profile as profile
     from profkit.comparing.values import Comparison as Comparison
     from profkit.findings import Diagnosis as Diagnosis
 
@@ -32,6 +32,7 @@ def diagnose(target: str | Path) -> Diagnosis:
 
     Raises `ProfkitError` for anything that is neither, in one line that names the file and the cause.
     """
+    import profkit.report  # noqa: F401  # what prints a diagnosis
     from profkit.diagnosing import diagnose_path
 
     return diagnose_path(Path(target))
@@ -42,6 +43,7 @@ def compare(before: str | Path, after: str | Path) -> Comparison:
 
     Each is a trace, a run directory, or a directory of several run directories. Anything else raises `ProfkitError`.
     """
+    import profkit.report  # noqa: F401  # what prints a comparison
     from profkit.comparing import compare_paths
 
     return compare_paths(Path(before), Path(after))
@@ -77,7 +79,7 @@ def unload_ipython_extension(shell: Any) -> None:
 def __getattr__(name: str) -> Any:
     """Import what needs torch or NumPy when it is first asked for, so that ``import profkit`` costs nothing."""
     if name == "profile":
-        from profkit.collect.profiler import profile
+        from profkit.collect.recorder.profiler import profile
 
         profile.diagnoser = _diagnose_and_write  # `collect` imports nothing from above it
         return profile

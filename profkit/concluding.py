@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profkit.derive.shares import COMMUNICATING, COMPUTING, COPYING, HOST_COMPUTING, IDLE, INHERITED
+from profkit.evidence.shares import COMMUNICATING, COMPUTING, COPYING, HOST_COMPUTING, IDLE, INHERITED
 from profkit.findings import (
     Diagnosis,
     Finding,

@@ -13,12 +13,12 @@ from msgspec import structs
 from profkit import run as run_directory
 from profkit.concluding import conclude
 from profkit.derive.facts import Facts
-from profkit.derive.hottest import hottest_lines, hottest_operators, hottest_updates
-from profkit.derive.places import call_site
-from profkit.derive.shares import IDLE
-from profkit.derive.steps import measured_numbers
-from profkit.derive.workers import WorkerAccount, loader_accounts
+from profkit.derive.steps.steps import measured_numbers
 from profkit.errors import UnreadableInput
+from profkit.evidence.hottest import hottest_lines, hottest_operators, hottest_updates
+from profkit.evidence.places import call_site
+from profkit.evidence.shares import IDLE, time_shares
+from profkit.evidence.workers import WorkerAccount, loader_accounts
 from profkit.experiment import Answer, Experiment, Measurement
 from profkit.failures import attempt
 from profkit.findings import (
@@ -276,13 +276,14 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
 def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
     """The shares of the step without the recording, which slows the host and hardly the device: what the device works
     stays as long as it was, and its idle time takes the rest."""
-    worked_ns = sum(time for label, time in facts.shares if not label.startswith(IDLE))
-    idle_ns = sum(time for _, time in facts.shares) - worked_ns
+    recorded = facts.once(time_shares)
+    worked_ns = sum(time for label, time in recorded if not label.startswith(IDLE))
+    idle_ns = sum(time for _, time in recorded) - worked_ns
     if facts.device.present and idle_ns > 0:
         left_ns = max(0, found.ns - worked_ns)
-        shares = [(label, time * left_ns / idle_ns if label.startswith(IDLE) else time) for label, time in facts.shares]
+        shares = [(label, time * left_ns / idle_ns if label.startswith(IDLE) else time) for label, time in recorded]
     else:
-        shares = list(facts.shares)
+        shares = list(recorded)
     whole_ns = max(sum(time for _, time in shares), 1)
     parts = ((label, time / whole_ns) for label, time in shares)
     return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)

@@ -1,7 +1,7 @@
 """An experiment: what a program does and what it could do instead, small enough to be run side by side.
 
-A rule describes one in shapes and types, as far as the recording tells; `profkit.collect.experiments` runs it with
-random numbers on the machine of the recording. These are plain values that go through JSON.
+A rule describes one in shapes and types, as far as the recording tells; `profkit.collect.experiments.process` runs it
+with random numbers on the machine of the recording. These are plain values that go through JSON.
 """
 
 from __future__ import annotations

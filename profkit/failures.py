@@ -29,7 +29,7 @@ def attempt(what: str, do: Callable[[], Value], otherwise: Other) -> tuple[Value
 
 
 def describe_failure(error: Exception) -> str:
-    """``failed inside profkit (ValueError at derive/lines.py:62), please report it``; raises the error if strict."""
+    """``failed inside profkit (ValueError at derive/facts.py:62), please report it``; raises the error if strict."""
     if is_strict():
         raise error
     return f"{OWN_ERROR} ({type(error).__name__} at {place_of(error)}), please report it"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from profkit.printing import shown
 from profkit.run import CallSite
 
 SCHEMA = "profkit.diagnosis/1"
@@ -223,15 +224,11 @@ class Diagnosis:
         return min(faults, key=lambda severity: severity.rank, default=None)
 
     def __str__(self) -> str:
-        from profkit.report.text import render_text
-
-        return render_text(self)
+        return shown(self, "text")
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from profkit.report.html import render_frame
-
-        return render_frame(self)
+        return shown(self, "html")
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  # IPython's signature
         """What IPython shows in a terminal."""

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
-from profkit.derive.places import call_site, enclosing_function
+from profkit.evidence.places import call_site, enclosing_function
 from profkit.failures import describe_failure
 from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, severity_of
 from profkit.rules import all_rules

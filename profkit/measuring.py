@@ -14,7 +14,7 @@ import msgspec
 from profkit.derive.facts import Facts
 from profkit.experiment import Answer, Experiment, Request
 
-_CHILD = "profkit.collect.experiments"
+_CHILD = "profkit.collect.experiments.process"
 _TIMEOUT_S = 90.0
 """Far more than the import of PyTorch and the experiments take: a process that hangs is ended then."""
 _NO_ANSWER = Answer(failed="the process that measures ended, or took too long, before it came to this")

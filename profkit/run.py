@@ -208,9 +208,9 @@ PROFKIT_FAILED = "profkit failed: "
 
 
 class Remark(Struct, frozen=True):
-    """What the program's source says of a line, recorded or not; `profkit.remarks` names the kinds. Of what is rarely
-    used: the last line of it, the first that uses it, and that this comes at every so many steps, 0 where the text does
-    not say."""
+    """What the program's source says of a line, recorded or not; `profkit.source.remark_kinds` names the kinds. Of what
+    is rarely used: the last line of it, the first that uses it, and that this comes at every so many steps, 0 where the
+    text does not say."""
 
     kind: str
     site: CallSite

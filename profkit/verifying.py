@@ -146,7 +146,8 @@ def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis
     """Record one variant in a process of its own and diagnose the recording."""
     with TemporaryDirectory(prefix="profkit-") as directory:
         run = Path(directory) / "run"
-        command = [sys.executable, "-m", "profkit.collect.scenario", str(scenario.path), variant, device, str(run)]
+        child = "profkit.collect.launch.scenario"
+        command = [sys.executable, "-m", child, str(scenario.path), variant, device, str(run)]
         result = subprocess.run(  # noqa: S603  # profkit itself
             command, env=_environment("time"), capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
         )
@@ -246,7 +247,8 @@ class _Variant:
     def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
         self._name = f"{scenario.name}, {variant}"
         self.first = 1 if device == "cpu" else _FIRST_ON_DEVICE
-        command = [sys.executable, "-m", "profkit.collect.trial", str(scenario.path), variant, device, scenario.effect]
+        child = "profkit.collect.launch.trial"
+        command = [sys.executable, "-m", child, str(scenario.path), variant, device, scenario.effect]
         self._process = subprocess.Popen(  # noqa: S603  # profkit itself
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=environment, start_new_session=True,

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.derive.intervals import Intervals, intersection, union
-from profkit.derive.thinned import UNTOUCHED
+from profkit.derive.timeline.intervals import Intervals, intersection, union
+from profkit.derive.timeline.thinned import UNTOUCHED
+from profkit.evidence.shares import time_shares
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows
-from profkit.trace.kineto import read_kineto
+from profkit.trace.kineto.reader import read_kineto
 
 FILES = (
     "bert_small_h100.json.gz",
@@ -73,7 +74,7 @@ def _count_and_ms(facts: Facts, name: str) -> tuple[int, float]:
 
 
 def _shares(facts: Facts) -> dict[str, float]:
-    return {label: time_ns / facts.steps.median_ns for label, time_ns in facts.shares}
+    return {label: time_ns / facts.steps.median_ns for label, time_ns in time_shares(facts)}
 
 
 @of(*FILES)

@@ -17,17 +17,14 @@ import pytest
 import profkit
 
 PACKAGE = Path(profkit.__file__).parent
-LAYERS = ("errors", "failures", "units", "marks", "forks", "processor", "remarks", "run", "experiment", "trace",
-          "derive", "findings", "savings", "rules", "health", "catalogue", "judging", "concluding", "diagnosing",
-          "measuring", "comparing", "verifying", "report", "cli", "integrations")  # fmt: skip
-SIDE_DOORS = {"collect": {"errors", "units", "marks", "processor", "remarks", "run", "experiment"}}
+LAYERS = ("errors", "failures", "units", "printing", "marks", "forks", "processor", "run", "source", "experiment",
+          "trace", "derive", "evidence", "findings", "savings", "rules", "health", "catalogue", "judging", "concluding",
+          "diagnosing", "measuring", "comparing", "verifying", "report", "cli", "integrations")  # fmt: skip
+SIDE_DOORS = {"collect": {"errors", "units", "marks", "processor", "run", "source", "experiment"}}
 """What they may import; they themselves are for the command line and the public package only."""
+LEVELS = {*LAYERS, *SIDE_DOORS}
+MOST_FILES = 20
 TOP = {"", "__main__", "cli", "integrations"}
-EXEMPT = {
-    # Printing a diagnosis is what people try first in a notebook; the import waits until someone does.
-    ("findings", "report"): {"Diagnosis.__str__", "Diagnosis._repr_html_"},
-    ("comparing", "report"): {"Comparison.__str__"},
-}
 HEAVY = {
     # torch takes seconds to import, and a recorded trace must be readable where it is not installed.
     "torch": {"collect"},
@@ -48,18 +45,13 @@ def _modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(part for part in parts if part != "__init__"), path
 
 
-def _imports(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """The full name of each imported module, and the function or method that imports it."""
-    scopes = {id(tree): ""}
+def _imports(module: str, tree: ast.Module) -> Iterator[str]:
+    """The full name of each imported module, wherever in the file."""
     for node in ast.walk(tree):
-        scope = scopes[id(node)]
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            scope = f"{scope}.{node.name}".lstrip(".")
-        scopes.update((id(child), scope) for child in ast.iter_child_nodes(node))
         if isinstance(node, ast.Import):
-            yield from ((alias.name, scope) for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((f"{_origin(module, node)}.{alias.name}", scope) for alias in node.names)
+            yield from (f"{_origin(module, node)}.{alias.name}" for alias in node.names)
 
 
 def _origin(module: str, node: ast.ImportFrom) -> str:
@@ -88,9 +80,34 @@ def _parse(path: Path) -> ast.Module:
 @pytest.mark.parametrize(("module", "path"), list(_modules()))
 def test_imports_go_downwards_only(module, path):
     importer = module.partition(".")[0]
-    for name, scope in _imports(module, _parse(path)):
-        if name.partition(".")[0] == "profkit" and scope not in EXEMPT.get((importer, _layer(name)), ()):
+    for name in _imports(module, _parse(path)):
+        if name.partition(".")[0] == "profkit":
             assert _may_import(importer, _layer(name)), f"{module} imports {name}"
+
+
+def _rooms_that_need_each_other() -> list[str]:
+    """At each level of the tree the files and folders that cannot be put in an order, for they import one another."""
+    needs: dict[tuple[str, str], set[str]] = {}
+    for module, path in _modules():
+        for name in _imports(module, _parse(path)):
+            here, there = module.split("."), name.removeprefix("profkit.").split(".")
+            level = next((at for at, (own, other) in enumerate(zip(here, there, strict=False)) if own != other), None)
+            if name.startswith("profkit.") and level is not None and here[0] not in TOP and there[0] in LEVELS:
+                needs.setdefault((".".join(here[:level]), here[level]), set()).add(there[level])
+    while free := [key for key, others in needs.items() if not any((key[0], other) in needs for other in others)]:
+        for key in free:
+            del needs[key]
+    return sorted(f"{level}: {room}" for level, room in needs)
+
+
+def test_files_and_folders_of_one_folder_import_each_other_in_one_direction():
+    assert _rooms_that_need_each_other() == []
+
+
+def test_no_folder_is_a_heap():
+    """Rules are the exception: one file each, which import no other."""
+    folders = {path.parent for _, path in _modules()} - {PACKAGE / "rules"}
+    assert {str(folder): count for folder in folders if (count := len(list(folder.glob("*.py")))) > MOST_FILES} == {}
 
 
 def test_every_module_belongs_to_a_layer():
@@ -100,7 +117,7 @@ def test_every_module_belongs_to_a_layer():
 @pytest.mark.parametrize("heavy", sorted(HEAVY))
 def test_heavy_packages_are_imported_only_where_they_are_needed(heavy):
     importers = {module for module, path in _modules()
-                 for name, _ in _imports(module, _parse(path)) if name.partition(".")[0] == heavy}  # fmt: skip
+                 for name in _imports(module, _parse(path)) if name.partition(".")[0] == heavy}  # fmt: skip
     allowed = {module for module in importers if any((module + ".").startswith(home + ".") for home in HEAVY[heavy])}
     assert importers == allowed
 
@@ -120,7 +137,7 @@ def test_the_order_of_the_layers_is_the_designs(importer, imported, allowed):
 def test_imports_inside_functions_count():
     tree = ast.parse("class A:\n def f(self):\n  from profkit.report import text\nimport torch.nn")
     found = set(_imports("findings", tree))
-    assert found == {("profkit.report.text", "A.f"), ("torch.nn", "")}
+    assert found == {"profkit.report.text", "torch.nn"}
 
 
 def _imported_by(statement: str) -> set[str]:

@@ -20,7 +20,7 @@ from profkit.derive.facts import Facts
 from profkit.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 from profkit.run import CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Trace
-from profkit.trace.kineto import read_kineto
+from profkit.trace.kineto.reader import read_kineto
 from profkit.trace.workers import Workers
 
 MAIN = 1

@@ -53,7 +53,7 @@ def recording_options(command: _Command) -> _Command:
 
 def run_program(target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any) -> Recorded:
     """Run a script, or a module, recorded; ends profkit with one line where nothing was recorded."""
-    from profkit.collect.launch import launch_script
+    from profkit.collect.launch.parent import launch_script
     from profkit.run import (
         create_directory,
         default_directory,

@@ -46,7 +46,7 @@ def choose_device(device: str, needs_gpu: bool) -> str:
     """``cuda``, ``cpu`` or ``recorded`` for a scenario; raises `UsageError` where the wish cannot be met."""
     if device == "recorded" or (device == "cpu" and not needs_gpu):
         return device
-    from profkit.collect.devices import look_for_devices
+    from profkit.collect.machine.devices import look_for_devices
 
     present = look_for_devices().gpu is not None
     if device == "cuda" and not present:

@@ -132,7 +132,7 @@ def _run_scenario(
         click.echo(f"profkit: {needing}: showing a recording made elsewhere ({recording})", err=True)
         return _diagnose(recording, measure), create_directory(output or default_directory(name))
     from profkit.cli._progress import Progress
-    from profkit.collect.scenario import run_scenario
+    from profkit.collect.launch.scenario import run_scenario
 
     directory = create_directory(output or default_directory(name))
     with Progress() as progress:

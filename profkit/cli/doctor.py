@@ -35,7 +35,7 @@ def _version(package: str) -> str:
 
 
 def _describe_torch() -> None:
-    from profkit.collect.devices import look_for_devices
+    from profkit.collect.machine.devices import look_for_devices
 
     devices = look_for_devices()
     can = "can be recorded" if devices.records_kernels else "cannot be recorded by this build of PyTorch"
@@ -50,7 +50,7 @@ def _describe_torch() -> None:
 
 def _describe_rates(device: str) -> None:
     """What the device does at most: measured the first time, then from the user's cache."""
-    from profkit.collect.rates import keep_rates
+    from profkit.collect.machine.rates import keep_rates
 
     rates = keep_rates(device)
     products = ", ".join(f"{kind} {rate / 1e9:,.0f}" for kind, rate in rates.products.items())

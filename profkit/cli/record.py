@@ -50,8 +50,8 @@ def _record_program(
 
 def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[str, Any]) -> None:
     from profkit.catalogue import find_scenario, list_scenarios
-    from profkit.collect.devices import look_for_devices
-    from profkit.collect.scenario import run_scenario
+    from profkit.collect.launch.scenario import run_scenario
+    from profkit.collect.machine.devices import look_for_devices
 
     gpu = look_for_devices().gpu
     if gpu is None:

@@ -11,10 +11,10 @@ from typing import TypeVar
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.generated import parse_generated
-from profkit.derive.places import call_site
 from profkit.diagnosing import diagnose, read_facts
 from profkit.errors import UnreadableInput
+from profkit.evidence.generated import parse_generated
+from profkit.evidence.places import call_site
 from profkit.findings import Diagnosis
 from profkit.run import CallSite, Run, find_trace, unprofiled_steps
 from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows

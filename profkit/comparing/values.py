@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from profkit.findings import Location, Severity
+from profkit.printing import shown
 
 SCHEMA = "profkit.comparison/1"
 
@@ -136,6 +137,4 @@ class Comparison:
         return time.low is not None and time.low > 0 and time.change >= threshold
 
     def __str__(self) -> str:
-        from profkit.report.comparison import render_text
-
-        return render_text(self)
+        return shown(self, "text")

@@ -10,23 +10,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from profkit.derive import shares
-from profkit.derive.accelerator import Accelerator, find_accelerator
-from profkit.derive.carrying import Repeats, allocated_bytes, carry_shapes, match_located
-from profkit.derive.device import Device, describe_device
-from profkit.derive.distortion import estimate_overhead, find_overhead
-from profkit.derive.intervals import union
-from profkit.derive.launches import Launches, link_launches
-from profkit.derive.lines import Lines, find_lines
-from profkit.derive.memory import Memory, follow_memory
-from profkit.derive.nesting import BATCH
-from profkit.derive.operators import Operators, describe_operators
-from profkit.derive.steps import Steps, find_steps
-from profkit.derive.thinned import UNTOUCHED, Thinned
-from profkit.derive.tree import Tree, build_tree
-from profkit.derive.updates import Updates, find_updates
-from profkit.derive.waits import Waits, find_waits
-from profkit.derive.whole_recording import take_whole
+from profkit.derive.device.accelerator import Accelerator, find_accelerator
+from profkit.derive.device.busy import Device, describe_device
+from profkit.derive.device.launches import Launches, link_launches
+from profkit.derive.device.waits import Waits, find_waits
+from profkit.derive.operators.annotations import loading, optimizing
+from profkit.derive.operators.operators import Operators, describe_operators
+from profkit.derive.operators.source_lines import Lines, find_lines
+from profkit.derive.operators.updates import Updates, find_updates
+from profkit.derive.steps.allocations import Memory, follow_memory
+from profkit.derive.steps.distortion import estimate_overhead, find_overhead
+from profkit.derive.steps.matching import Repeats, allocated_bytes, carry_shapes, match_located
+from profkit.derive.steps.steps import Steps, find_steps
+from profkit.derive.steps.whole_recording import take_whole
+from profkit.derive.timeline.intervals import union
+from profkit.derive.timeline.nesting import BATCH
+from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
+from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.failures import attempt
 from profkit.run import CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
@@ -163,10 +163,6 @@ class Facts:
         return describe_operators(self.trace, self.tree, self.steps, self.lines)
 
     @_fact
-    def shares(self) -> tuple[shares.Share, ...]:
-        return shares.share_out(self)
-
-    @_fact
     def serial_lanes(self) -> Bools:
         """By lane code: the host threads that take turns, which are the main one and those of the backward pass."""
         lanes = np.zeros(len(self.trace.lanes), dtype=bool)
@@ -195,12 +191,12 @@ class Facts:
     @_fact
     def loading(self) -> Bools:
         """Events in which a thread asks a DataLoader for its next batch."""
-        return shares.loading(self.trace)
+        return loading(self.trace)
 
     @_fact
     def optimizing(self) -> Bools:
         """Events that are an optimizer's step."""
-        return shares.optimizing(self.trace)
+        return optimizing(self.trace)
 
     @_fact
     def updates(self) -> Updates:

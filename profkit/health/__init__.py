@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from profkit.derive.compiling import describe_left_out
 from profkit.derive.facts import Facts
+from profkit.evidence.compiling import describe_left_out
 from profkit.failures import attempt
 from profkit.health.accelerator import check_foreign, describe_unrecorded
 from profkit.health.clocks import check_hole, check_launch_order, check_wait_order

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.derive.device.launches import find_fruitless_launches
 from profkit.derive.facts import Facts
-from profkit.derive.launches import find_fruitless_launches
 from profkit.trace.events import Bools, Rows
 from profkit.units import format_count, format_time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.intervals import union
+from profkit.derive.timeline.intervals import union
 from profkit.health.window import window_ns
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Category

@@ -10,8 +10,8 @@ from types import CodeType
 from typing import Any
 
 import profkit
-from profkit.collect.frames import walk_up
 from profkit.collect.plan import Plan
+from profkit.collect.program.frames import walk_up
 from profkit.findings import Diagnosis, Finding, Location
 
 _MAGIC = "profkit"

@@ -22,7 +22,7 @@ from profkit.rules.base import Need
 from profkit.run import REPORT_FILE, find_trace, load_run
 
 if TYPE_CHECKING:
-    from profkit.collect.profiler import profile
+    from profkit.collect.recorder.profiler import profile
 
 _MOST_REGRESSION = 0.05
 """About what two single runs can tell apart at best (`profkit.comparing.step_times.EQUIVALENCE_BAND`)."""

@@ -12,7 +12,7 @@ from profkit.report.wording import verdict
 from profkit.run import REPORT_FILE
 
 if TYPE_CHECKING:
-    from profkit.collect.profiler import profile
+    from profkit.collect.recorder.profiler import profile
     from profkit.findings import Diagnosis
 
 

@@ -33,7 +33,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.places import call_site
+from profkit.evidence.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.trace.events import Category, Int64s, Rows

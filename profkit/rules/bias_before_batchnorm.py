@@ -34,7 +34,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.derive.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (

@@ -36,7 +36,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.derive.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule

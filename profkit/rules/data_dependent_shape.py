@@ -39,9 +39,9 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
-from profkit.derive.operators import item_bytes, parse_dims, parse_types
-from profkit.derive.places import runs_inside_a_call
-from profkit.derive.wait_causes import WaitCause, wait_causes
+from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
+from profkit.evidence.places import runs_inside_a_call
+from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
 from profkit.rules.evidence import (

@@ -41,10 +41,10 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind
-from profkit.remarks import ANOMALY_MODE_SET
 from profkit.rules.base import Suspicion, rule
 from profkit.rules.evidence import locations_of, named_operators, remarked, works_under
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
+from profkit.source.remark_kinds import ANOMALY_MODE_SET
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, median
 from profkit.units import format_count

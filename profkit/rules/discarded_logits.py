@@ -33,7 +33,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.derive.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import backward_of, group_by_site, per_step, share_of_steps

@@ -33,7 +33,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.operators import item_bytes, parse_types
+from profkit.derive.operators.operators import item_bytes, parse_types
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (

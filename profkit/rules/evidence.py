@@ -10,12 +10,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
-from profkit.derive.operators import parse_dims
-from profkit.derive.places import call_site, enclosing_function
-from profkit.derive.traffic import Traffic, measure_traffic, tell_elementwise
+from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.loops.traffic import Traffic, measure_traffic, tell_elementwise
+from profkit.evidence.places import call_site, enclosing_function
 from profkit.findings import Location
-from profkit.remarks import LOADER_MADE
 from profkit.run import CallSite
+from profkit.source.remark_kinds import LOADER_MADE
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct
 

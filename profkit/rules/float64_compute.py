@@ -37,11 +37,10 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
-from profkit.derive.located import in_located_step, marks_before, model_call
-from profkit.derive.operators import has_type, parse_dims, parse_types
-from profkit.derive.places import call_site
+from profkit.derive.operators.operators import has_type, parse_dims, parse_types
+from profkit.evidence.loops.located import in_located_step, marks_before, model_call
+from profkit.evidence.places import call_site
 from profkit.findings import Kind, Location
-from profkit.remarks import DOUBLES_MADE
 from profkit.rules.base import Need, Suspicion, Trial, rule
 from profkit.rules.evidence import (
     Floats,
@@ -58,6 +57,7 @@ from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.savings.roofline import is_convolution, work_of
+from profkit.source.remark_kinds import DOUBLES_MADE
 from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count

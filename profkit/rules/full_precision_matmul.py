@@ -36,7 +36,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
-from profkit.derive.operators import parse_types
+from profkit.derive.operators.operators import parse_types
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
 from profkit.rules.evidence import locations_of, per_step, program_operators, share_of_steps, sites_by_time

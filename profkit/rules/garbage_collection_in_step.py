@@ -34,7 +34,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.steps import compiling
+from profkit.derive.steps.steps import compiling
 from profkit.findings import Kind
 from profkit.marks import GC_AUTOMATIC, GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule

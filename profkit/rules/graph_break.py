@@ -37,8 +37,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from profkit.derive.compiling import COMPILED_REGION, frame_of_regions, has_compiler_events
 from profkit.derive.facts import Facts
+from profkit.evidence.compiling import COMPILED_REGION, frame_of_regions, has_compiler_events
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.rules.evidence import backward_of, length_ns, per_step, spent_ns

@@ -36,7 +36,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
-from profkit.derive.operators import parse_dims
+from profkit.derive.operators.operators import parse_dims
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
-from profkit.derive.holding import (
+from profkit.evidence.retention.holding import (
     MIN_SAMPLES,
     GrowingName,
     growing_names,

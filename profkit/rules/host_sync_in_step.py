@@ -45,7 +45,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
+from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
 from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns, works_under

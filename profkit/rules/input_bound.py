@@ -38,9 +38,9 @@ process was blocked for needs no CPU either. Without an account, workers that ca
 the time. A batch from a worker is not free either: PyTorch's queues take about as long as two of its tensors, of which
 each is asked for over a connection of its own, and it lies in shared memory, of which the main process is given, and
 frees, each page of 4 KiB. How many tensors and pages, is read off the stacking of the samples or the copies to the
-device; what they take is measured beside the recording (`profkit.collect.handing_over`), else 0.3 ms for a tensor and
-1.1 us for a page. Where there are as many workers as CPUs, only cheaper samples help, and the saving is that of a batch
-which is ready.
+device; what they take is measured beside the recording (`profkit.collect.machine.tensor_passing`), else 0.3 ms for a
+tensor and 1.1 us for a page. Where there are as many workers as CPUs, only cheaper samples help, and the saving is that
+of a batch which is ready.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.hottest import lines_by_time
-from profkit.derive.intervals import union
-from profkit.derive.located import in_located_step
-from profkit.derive.workers import LoaderAccount, busiest_loader
+from profkit.derive.timeline.intervals import union
+from profkit.evidence.hottest import lines_by_time
+from profkit.evidence.loops.located import in_located_step
+from profkit.evidence.workers import LoaderAccount, busiest_loader
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (
@@ -90,9 +90,9 @@ _HICCUP = 0.8
 """One wait that makes up so much of all is a hiccup, not the rate at which batches come."""
 _PAGE_BYTES = 4096
 _HANDED = HandingOver(tensor_ns=300_000, page_ns=1_100)
-"""Where nothing was measured: what `profkit.collect.handing_over` measured in a virtual machine of two CPUs, under
-Linux 6.18 on AMD EPYC, 0.23 to 0.34 ms and 1.0 to 1.3 us. Of a page 0.3 us are the fault (lmbench's ``lat_pagefault``:
-0.1 to 0.5 us on x86 servers) and the rest its freeing."""
+"""Where nothing was measured: what `profkit.collect.machine.tensor_passing` measured in a virtual machine of two CPUs,
+under Linux 6.18 on AMD EPYC, 0.23 to 0.34 ms and 1.0 to 1.3 us. Of a page 0.3 us are the fault (lmbench's
+``lat_pagefault``: 0.1 to 0.5 us on x86 servers) and the rest its freeing."""
 _TENSORS = 2
 """Of a batch: what to learn from, and what it is."""
 _QUEUES = 2

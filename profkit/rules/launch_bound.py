@@ -36,8 +36,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
-from profkit.derive.idling import busy_otherwise
-from profkit.derive.intervals import Intervals, intersection, union
+from profkit.derive.timeline.intervals import Intervals, intersection, union
+from profkit.evidence.idling import busy_otherwise
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, per_step

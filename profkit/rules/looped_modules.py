@@ -33,10 +33,10 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
-from profkit.derive.located import in_located_step, lines_between
-from profkit.derive.loop_source import calls_independent_modules
-from profkit.derive.operators import parse_dims
-from profkit.derive.places import call_site
+from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.loops.located import in_located_step, lines_between
+from profkit.evidence.loops.loop_source import calls_independent_modules
+from profkit.evidence.places import call_site
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule

@@ -34,8 +34,8 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
-from profkit.derive.operators import item_bytes, parse_dims, parse_types
-from profkit.derive.traffic import measure_traffic
+from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
+from profkit.evidence.loops.traffic import measure_traffic
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps

@@ -42,8 +42,8 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.derive.located import model_call
-from profkit.derive.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.loops.located import model_call
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import backward_of, locations_of, named_operators, per_step

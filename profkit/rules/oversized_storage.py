@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.derive.holding import (
+from profkit.evidence.retention.holding import (
     MIN_SAMPLES,
     GrowingName,
     growing_names,

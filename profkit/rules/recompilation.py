@@ -37,9 +37,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profkit.derive.compiling import compilations
 from profkit.derive.facts import Facts
-from profkit.derive.frames import is_library
+from profkit.evidence.compiling import compilations
+from profkit.evidence.frames import is_library
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.run import CallSite, Compilation

@@ -40,8 +40,8 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
-from profkit.derive.located import in_located_step, marks_around
-from profkit.derive.places import call_site, runs_inside_a_call
+from profkit.evidence.loops.located import in_located_step, marks_around
+from profkit.evidence.places import call_site, runs_inside_a_call
 from profkit.findings import Kind, Location
 from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule

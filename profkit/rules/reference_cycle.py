@@ -37,14 +37,14 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.holding import notable_growth_bytes
-from profkit.derive.located import in_located_step
+from profkit.evidence.loops.located import in_located_step
+from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.findings import Kind, Location
 from profkit.marks import GC_MARK
-from profkit.remarks import CYCLE_CLOSED
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, remarked
 from profkit.run import CallSite
+from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.trace.events import Bools, Category, Int64s
 from profkit.trace.values import distinct, median
 from profkit.units import format_bytes

@@ -38,8 +38,14 @@ import re
 from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
-from profkit.derive.growing_graphs import GrowingGraph, adds_to_itself, carried_graph, growing_graphs, growth_bytes
-from profkit.derive.holding import outliving_sites
+from profkit.evidence.retention.growing_graphs import (
+    GrowingGraph,
+    adds_to_itself,
+    carried_graph,
+    growing_graphs,
+    growth_bytes,
+)
+from profkit.evidence.retention.holding import outliving_sites
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of

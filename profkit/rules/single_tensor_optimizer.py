@@ -36,9 +36,9 @@ from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
-from profkit.derive.operators import parse_dims
-from profkit.derive.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
-from profkit.derive.traffic import measure_traffic
+from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.loops.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
+from profkit.evidence.loops.traffic import measure_traffic
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, Trial, rule

@@ -32,7 +32,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, named_operators, per_step, share_of_steps

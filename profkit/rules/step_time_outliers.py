@@ -40,7 +40,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
-from profkit.derive.steps import compiling
+from profkit.derive.steps.steps import compiling
 from profkit.findings import Kind, Severity
 from profkit.marks import GC_MARK, SAVE_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule

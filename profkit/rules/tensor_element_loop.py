@@ -30,14 +30,14 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.accesses import ITERATING, count_accesses
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
-from profkit.derive.independent_rounds import rounds_recur
-from profkit.derive.intervals import stretches
-from profkit.derive.located import in_located_step, marks_around, sites_between
-from profkit.derive.operators import has_type, parse_dims
-from profkit.derive.places import call_site
+from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.loops.accesses import ITERATING, count_accesses
+from profkit.evidence.loops.independent_rounds import rounds_recur
+from profkit.evidence.loops.located import in_located_step, marks_around, sites_between
+from profkit.evidence.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (

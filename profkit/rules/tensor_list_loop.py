@@ -33,13 +33,13 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.accesses import count_accesses
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
-from profkit.derive.independent_rounds import head_of, rounds_are_independent
-from profkit.derive.intervals import stretches
-from profkit.derive.located import in_located_step, marks_around
-from profkit.derive.places import call_site
+from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.loops.accesses import count_accesses
+from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
+from profkit.evidence.loops.located import in_located_step, marks_around
+from profkit.evidence.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (

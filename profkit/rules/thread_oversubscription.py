@@ -39,16 +39,16 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.workers import loader_accounts
+from profkit.evidence.workers import loader_accounts
 from profkit.experiment import Experiment
 from profkit.findings import Kind, Location
-from profkit.remarks import THREADS_SET
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
 from profkit.rules.evidence import backward_of, locations_of, program_operators, remarked, sites_by_time, spent_ns
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
+from profkit.source.remark_kinds import THREADS_SET
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_share

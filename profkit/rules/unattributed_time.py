@@ -32,8 +32,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.hottest import lines_by_time
-from profkit.derive.intervals import Intervals, union
+from profkit.derive.timeline.intervals import Intervals, union
+from profkit.evidence.hottest import lines_by_time
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import length_ns, locations_of, named_operators

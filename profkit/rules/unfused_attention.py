@@ -40,7 +40,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
-from profkit.derive.operators import parse_dims
+from profkit.derive.operators.operators import parse_dims
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, Trial, rule

@@ -39,9 +39,9 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
-from profkit.derive.intervals import stretches
-from profkit.derive.operators import parse_types
-from profkit.derive.places import runs_inside_a_call
+from profkit.derive.operators.operators import parse_types
+from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.places import runs_inside_a_call
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (

@@ -44,10 +44,10 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.derive.located import in_located_step, lines_between, marks_around
-from profkit.derive.loop_source import CellCall, read_cell_call
-from profkit.derive.operators import has_type, parse_dims
-from profkit.derive.places import call_site
+from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
+from profkit.evidence.loops.loop_source import CellCall, read_cell_call
+from profkit.evidence.places import call_site
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import (

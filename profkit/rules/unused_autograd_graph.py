@@ -39,11 +39,11 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
+from profkit.evidence.retention.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
 from profkit.findings import Kind, Severity
-from profkit.remarks import EVALUATION_WITH_GRAD
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import locations_of, remarked
+from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_count

@@ -41,8 +41,8 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.located import in_located_step, marks_before
-from profkit.derive.operators import parse_dims
+from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.loops.located import in_located_step, marks_before
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.carried_state import has_steady_weights, read_carried_state
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
-from profkit.derive.located import in_located_step, sites_between
-from profkit.derive.operators import has_type, parse_dims
-from profkit.derive.places import call_site
-from profkit.derive.rounds import Rounds, find_rounds, mark_chains
-from profkit.derive.written_cells import FORMS, PASSING, WrittenCells, find_written_cells
+from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.evidence.loops.carried_state import has_steady_weights, read_carried_state
+from profkit.evidence.loops.located import in_located_step, sites_between
+from profkit.evidence.loops.rounds import Rounds, find_rounds, mark_chains
+from profkit.evidence.loops.written_cells import FORMS, PASSING, WrittenCells, find_written_cells
+from profkit.evidence.places import call_site
 from profkit.rules.evidence import backward_of, program_operators, spent_ns
 from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans

@@ -35,7 +35,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.operators import parse_dims
+from profkit.derive.operators.operators import parse_dims
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.rules.evidence import group_by_site, named_operators, per_step, program_operators, share_of_steps, spent_ns

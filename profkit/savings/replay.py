@@ -16,10 +16,10 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.intervals import NOTHING, Intervals, union
-from profkit.derive.thinned import UNTOUCHED, Removed, Thinned
+from profkit.derive.timeline.intervals import NOTHING, Intervals, union
+from profkit.derive.timeline.thinned import UNTOUCHED, Removed, Thinned
 from profkit.savings.edits import Edit
-from profkit.savings.hiccups import hiccups_ns
+from profkit.savings.outliers import hiccups_ns
 from profkit.savings.queueing import find_full_queue
 from profkit.savings.streams import Edited, HostWaits, Queue, find_waits_for, replay_streams
 from profkit.trace.events import NONE, Category, Rows

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.families import ELEMENTWISE, base_name
-from profkit.derive.operators import MOST_ELEMENTS, TEXTS, parse_dims, parse_types
+from profkit.derive.operators.operators import MOST_ELEMENTS, TEXTS, parse_dims, parse_types
 from profkit.run import Rates
 
 ITEM_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from profkit.derive.distortion import FRAMES_FACTOR
 from profkit.derive.facts import Facts
-from profkit.derive.steps import WHOLE_RECORDING
+from profkit.derive.steps.distortion import FRAMES_FACTOR
+from profkit.derive.steps.steps import WHOLE_RECORDING
 from profkit.run import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
@@ -17,7 +17,8 @@ from profkit.trace.events import Category
 from profkit.trace.values import median
 
 _SLOWED = 4.0
-"""No program of those that `profkit.derive.distortion` names whose step takes a millisecond was slowed by more."""
+"""No program of those that `profkit.derive.steps.distortion` names whose step takes a millisecond was slowed by
+more."""
 _ATTACHED = 1.4
 """How many times shorter the host's part may be that was timed while the profiler stood by, or estimated without Python
 frames: CUPTI, once attached, makes every launch dearer, a step of launches by up to 40 % (H100)."""

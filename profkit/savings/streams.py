@@ -20,8 +20,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.crossing import greatest
-from profkit.derive.thinned import Removed
+from profkit.derive.timeline.crossing import greatest
+from profkit.derive.timeline.thinned import Removed
 from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
 from profkit.trace.values import distinct, median
 

@@ -25,13 +25,13 @@ def read_trace(path: Path, on_progress: OnProgress | None = None) -> Trace:
     refuse_special_file(path)
     if _first_bytes(path, len(_SQLITE_MAGIC)) == _SQLITE_MAGIC:
         try:
-            from profkit.trace.nsys import read_nsys
+            from profkit.trace.nsys.reader import read_nsys
         except ImportError as error:  # Python can be built without SQLite
             raise UnreadableInput(path, f"is an SQLite file, which this Python cannot read: {error}") from error
         return read_nsys(path)
     if path.name.endswith(_UNEXPORTED):
         raise UnreadableInput(path, "is Nsight Systems' own format: `nsys export --type sqlite` makes one to diagnose")
-    from profkit.trace.kineto import read_kineto
+    from profkit.trace.kineto.reader import read_kineto
 
     return read_through_cache(path, partial(read_kineto, on_progress=on_progress))
 

@@ -85,3 +85,8 @@ def quantile(values: ArrayLike, share: float) -> float:
     above = min(below + 1, len(known) - 1)
     ordered = np.partition(known, (below, above))
     return float(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
+
+
+def constant(value: int | bool, kind: type[Any], length: int) -> np.ndarray[Any, Any]:
+    """A column that holds the same value everywhere and takes no memory; nobody can write to it."""
+    return np.broadcast_to(np.array(value, dtype=kind), length)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from isal import igzip_lib
 
-from profkit.trace.kineto_schema import Event
+from profkit.trace.kineto.schema import Event
 
 _SEPARATOR = b"},\n  {"
 

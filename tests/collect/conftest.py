@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from profkit.collect.machine.sampler import Sampler
 from profkit.collect.plan import Plan
-from profkit.collect.profiler import profile
-from profkit.collect.sampler import Sampler
-from profkit.collect.session import Recording
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.sessions.session import Recording
 from tests.collect.reading import Event, export_whole, read_events
 
 
@@ -42,7 +42,7 @@ def warnings_said(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
 @pytest.fixture
 def watched_closely(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampling thread looks as often as it can."""
-    monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
+    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from profkit.collect.growth import GrowthLines
-from profkit.collect.live import Census
-from profkit.collect.usercode import UserFiles
+from profkit.collect.census.names import Census
 from profkit.run import LiveHolder
+from profkit.source.growth import GrowthLines
+from profkit.source.user_code import UserFiles
 
 STORAGE_BYTES = 4000
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from profkit.collect.guard import Guard
-from profkit.collect.steps import StepSignals
+from profkit.collect.boundaries.signals import StepSignals
+from profkit.collect.program.guard import Guard
 
 
 class Listener:

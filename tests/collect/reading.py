@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from profkit.collect.exporting import export, write_plain
-from profkit.collect.session import Recording
+from profkit.collect.sessions.exporting import export, write_plain
+from profkit.collect.sessions.session import Recording
 from profkit.marks import LINE_MARK
 
 Event = dict[str, Any]

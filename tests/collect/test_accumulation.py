@@ -8,8 +8,8 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import SGD
 
-from profkit.collect import accumulation
-from profkit.collect.accumulation import Accumulation
+from profkit.collect.boundaries import accumulation
+from profkit.collect.boundaries.accumulation import Accumulation
 
 
 def make_optimizer(has_gradient: bool) -> SGD:

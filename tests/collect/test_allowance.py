@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.collect.allowance import Allowance
+from profkit.collect.sessions.allowance import Allowance
 
 
 class Watch:

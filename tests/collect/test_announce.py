@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.announce import Announcer
+from profkit.collect.launch.messages import Announcer
 
 PROGRAM = """\
 import torch
@@ -59,7 +59,7 @@ def test_a_script_at_a_terminal_is_announced_on_its_stderr(tmp_path: Path) -> No
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "run").mkdir()
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "profkit.collect.script", "--directory=run", "--", "program.py"]
+    command = [sys.executable, "-m", "profkit.collect.launch.script", "--directory=run", "--", "program.py"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
         said = b""

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from profkit.collect.growth import GrowthLines, Origin
-from profkit.collect.live import Census
-from profkit.collect.usercode import UserFiles
+from profkit.collect.census.names import Census
 from profkit.run import LIVE_FILE, LiveHolder, load_live
+from profkit.source.growth import GrowthLines, Origin
+from profkit.source.user_code import UserFiles
 
 
 def count() -> dict[str, LiveHolder]:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from profkit.collect import bounds
-from profkit.collect.bounds import Bounds
+from profkit.collect.sessions import bounds
+from profkit.collect.sessions.bounds import Bounds
 
 MB = 1 << 20
 MANY = 10**7

@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import profkit
 from profkit.cli import _recording
-from profkit.collect import forwards
+from profkit.collect.boundaries import forwards
+from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.plan import SIGNALS, Plan
-from profkit.collect.profiler import profile
-from profkit.collect.schedule import Phase, Schedule
+from profkit.collect.recorder.profiler import profile
 from profkit.run import load_run
 from tests.collect.reading import is_inside, read_events, steps_of
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import profkit
-from profkit.collect import compiled
-from profkit.collect.compiled import read_compiled
+from profkit.collect.program import compiled
+from profkit.collect.program.compiled import read_compiled
 from profkit.run import CallSite, Compilation, GraphBreak, load_run
 from tests.forks import Forks
 
@@ -128,7 +128,7 @@ def test_what_is_not_as_expected_costs_nothing(compiler, records):
 def test_a_real_program_breaks_and_is_compiled_again_at_its_own_lines(tmp_path: Path, forks: Forks) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "run").mkdir()
-    ended = forks.run("profkit.collect.script:main", ["--directory=run", "--", "train.py"], tmp_path)
+    ended = forks.run("profkit.collect.launch.script:main", ["--directory=run", "--", "train.py"], tmp_path)
     assert ended.returncode == 0, ended.stderr
     found = load_run(tmp_path / "run").compiled
     assert found is not None

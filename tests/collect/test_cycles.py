@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.optim import SGD
 
-from profkit.collect import cycles
-from profkit.collect.cycles import Cycle, find_period
+from profkit.collect.boundaries import cycles
+from profkit.collect.boundaries.cycles import Cycle, find_period
 from profkit.collect.plan import Plan
-from profkit.collect.profiler import profile
+from profkit.collect.recorder.profiler import profile
 from profkit.run import load_live, load_run
 from tests.collect.reading import Event, read_events, steps_of
 
@@ -226,7 +226,7 @@ def test_a_cycle_too_long_to_be_recorded_is_left_alone(tmp_path: Path, clock: Cl
 def test_a_cycle_of_too_many_events_is_left_alone(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.MAX_EVENTS", 100)
+    monkeypatch.setattr("profkit.collect.recorder.recorder.MAX_EVENTS", 100)
     with profile(tmp_path):
         Learner(clock).run(12)
     assert load_run(tmp_path).signals_per_step == 1

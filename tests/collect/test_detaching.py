@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from profkit.collect import detaching, session
-from profkit.collect.detaching import STAYS_ATTACHED, detachable, stays_attached
-from profkit.collect.profiler import profile
-from profkit.collect.session import Recording
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.sessions import detaching, session
+from profkit.collect.sessions.detaching import STAYS_ATTACHED, detachable, stays_attached
+from profkit.collect.sessions.session import Recording
 from profkit.run import load_run
 from tests.collect.training import train
 
@@ -122,7 +122,7 @@ def test_that_the_profiler_stays_is_said(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(torch.version, "cuda", version)
-    monkeypatch.setattr("profkit.collect.archive.cuda_is_used", lambda: True)
+    monkeypatch.setattr("profkit.collect.recorder.archive.cuda_is_used", lambda: True)
     with profile(tmp_path, wait=1, warmup=1, active=1) as recording:
         train(6, recording)
     assert (STAYS_ATTACHED in load_run(tmp_path).notes) is is_said

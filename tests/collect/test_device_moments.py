@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from profkit.collect import device_moments
+from profkit.collect.boundaries.schedule import _MOST_LATER, Phase, Schedule
 from profkit.collect.plan import Plan
-from profkit.collect.profiler import profile
-from profkit.collect.schedule import _MOST_LATER, Phase, Schedule
-from profkit.collect.subject import Subject
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.recorder.subject import Subject
+from profkit.collect.sessions import device_moments
 from profkit.run import load_run
 from tests.collect.reading import read_events
 from tests.collect.training import make_training, train
@@ -119,7 +119,7 @@ def test_a_device_that_hangs_keeps_nobody_from_the_exit(
 ) -> None:
     gpu.done_ms = 62.0
     monkeypatch.setattr(device_moments.time, "sleep", lambda _: None)
-    monkeypatch.setattr("profkit.collect.device_moments._LONGEST_WAIT_S", 0.0)
+    monkeypatch.setattr("profkit.collect.sessions.device_moments._LONGEST_WAIT_S", 0.0)
     run(tmp_path, gpu, 6, Plan(wait=2, warmup=0, active=1, after=2, opening=False))
     assert load_run(tmp_path).reference_step_device_ns == (62_000_000, 0, 0, 0)
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from profkit.collect.engine import in_backward_pass
-from profkit.collect.profiler import profile
+from profkit.collect.program.engine import in_backward_pass
+from profkit.collect.recorder.profiler import profile
 from profkit.run import load_run
 from tests.collect.reading import read_events
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from profkit.collect import experiments, forms
-from profkit.collect.experiments import answer, choose_device, run, take_turns
-from profkit.collect.forms import CannotRun, forms_of
+from profkit.collect.experiments import implementations as forms
+from profkit.collect.experiments import process as experiments
+from profkit.collect.experiments.implementations import CannotRun, forms_of
+from profkit.collect.experiments.process import answer, choose_device, run, take_turns
 from profkit.experiment import RUNNABLE, RUNNABLE_BINARY, RUNNABLE_PRODUCTS, Case, Experiment, Request
 from profkit.processor import processor_name
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect import faults
-from profkit.collect.faults import count_crowded_ns, count_faults, count_switches, measure_fault_ns
+from profkit.collect.machine import page_faults as faults
+from profkit.collect.machine.page_faults import count_crowded_ns, count_faults, count_switches, measure_fault_ns
 
 _PAGES = 64
 

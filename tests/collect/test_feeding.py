@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from profkit.collect.feeding import FeedingWatch
-from profkit.collect.profiler import profile
+from profkit.collect.loaders.feeding import FeedingWatch
+from profkit.collect.recorder.profiler import profile
 from profkit.run import Feeding, load_run
 
 
@@ -37,7 +37,7 @@ class Clocks:
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     clocks = Clocks()
-    monkeypatch.setattr("profkit.collect.feeding.time", clocks)
+    monkeypatch.setattr("profkit.collect.loaders.feeding.time", clocks)
     return clocks
 
 
@@ -127,7 +127,7 @@ def test_a_run_says_how_many_cpus_its_steps_kept_busy(tmp_path: Path, clocks: Cl
 
 def test_a_run_says_which_of_its_loaders_it_waits_for(tmp_path: Path, clocks: Clocks, monkeypatch: Any) -> None:
     """An evaluation with a loader of the same data comes in between."""
-    monkeypatch.setattr("profkit.collect.batches.time", clocks)
+    monkeypatch.setattr("profkit.collect.loaders.batches.time", clocks)
     model = nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     data = Slow(clocks, 60)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.profiler import profile
+from profkit.collect.recorder.profiler import profile
 from tests.collect.reading import is_inside, read_events, steps_of
 
 

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
-from profkit.collect import forwards, opening
-from profkit.collect.forwards import ForwardCalls
-from profkit.collect.guard import Guard
-from profkit.collect.profiler import profile
-from profkit.collect.sampler import Sampler
+from profkit.collect.boundaries import forwards
+from profkit.collect.boundaries.forwards import ForwardCalls
+from profkit.collect.machine.sampler import Sampler
+from profkit.collect.program.guard import Guard
+from profkit.collect.recorder import prologue as opening
+from profkit.collect.recorder.profiler import profile
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 
@@ -186,7 +187,7 @@ def test_a_function_that_the_compiler_passes_by_is_no_compiled_one(listening: In
 
 
 def test_an_inference_loop_has_steps_once_the_opening_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
+    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
     monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording, torch.inference_mode():
@@ -202,7 +203,7 @@ def test_where_gradients_accumulate_the_optimizer_ends_the_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the program grew so much in its first passes that the opening was over before the first step was."""
-    monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
+    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
     monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

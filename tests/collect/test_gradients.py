@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profkit.collect.profiler import profile
+from profkit.collect.recorder.profiler import profile
 from profkit.run import GradientUse, load_run
 
 NOTHING = GradientUse()

@@ -9,8 +9,8 @@ from types import CodeType
 
 import pytest
 
-from profkit.collect.growth import GrowthLines, Origin, Parts
 from profkit.run import CallSite
+from profkit.source.growth import GrowthLines, Origin, Parts
 
 Find = Callable[..., CallSite | None]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect import handing_over
-from profkit.collect.handing_over import measure_handing_over
+from profkit.collect.machine import tensor_passing as handing_over
+from profkit.collect.machine.tensor_passing import measure_handing_over
 
 _SHARES = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has memory by descriptor")
 

@@ -82,7 +82,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def under_profkit(directory: Path, name: str, *target: str) -> tuple[int, bytes, bytes]:
     output = directory / f"run-{name}"
     output.mkdir()
-    return run(directory, "-m", "profkit.collect.script", f"--directory={output}", *target)
+    return run(directory, "-m", "profkit.collect.launch.script", f"--directory={output}", *target)
 
 
 @pytest.mark.parametrize("end", REAL)
@@ -101,7 +101,7 @@ def test_every_status_is_the_programs_own(tmp_path: Path, forks: Forks, end: str
     (tmp_path / "program.py").write_text(TRAINING + f"train({STEPS})\n" + ENDS[end] + "\n")
     plain = forks.run("tests.forks:run_script", ["program.py"], tmp_path)
     (tmp_path / "run").mkdir()
-    recorded = forks.run("profkit.collect.script:main", ["--directory=run", "--", "program.py"], tmp_path)
+    recorded = forks.run("profkit.collect.launch.script:main", ["--directory=run", "--", "program.py"], tmp_path)
     assert (recorded.returncode, recorded.stdout) == (plain.returncode, plain.stdout)
     assert load_run(tmp_path / "run").exit_status == plain.returncode
 

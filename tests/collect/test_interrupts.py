@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from profkit.collect.interrupts import MainThreadCall
+from profkit.collect.program.interrupts import MainThreadCall
 
 
 def ask_elsewhere(call: MainThreadCall) -> None:

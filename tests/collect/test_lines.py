@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from profkit.collect.lines import LineTracer
-from profkit.collect.usercode import UserFiles
+from profkit.collect.sessions.lines import LineTracer
+from profkit.source.user_code import UserFiles
 from tests.collect import traced
 from tests.collect.reading import Event, is_inside, marks_around, marks_of
 
@@ -272,9 +272,9 @@ def test_an_error_in_the_tracer_never_reaches_the_program(monkeypatch: pytest.Mo
         raise RuntimeError("no marks today")
 
     tracer = make_tracer()
-    monkeypatch.setattr("profkit.collect.lines.open_mark", lambda name: torch.autograd.profiler.record_function(name))
+    monkeypatch.setattr("profkit.collect.sessions.lines.open_mark", torch.autograd.profiler.record_function)
     tracer.start(sys._getframe())
-    monkeypatch.setattr("profkit.collect.lines.open_mark", break_down)
+    monkeypatch.setattr("profkit.collect.sessions.lines.open_mark", break_down)
     assert traced.in_nested_functions().shape == (8,)
     tracer.stop(sys._getframe())
     assert tracer.notes == ["locating lines failed: RuntimeError: no marks today"]
@@ -350,7 +350,7 @@ def test_other_threads_are_not_traced() -> None:
 
 
 def test_the_slower_public_kind_of_mark_locates_too(recorded: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.lines.open_mark", torch.autograd.profiler.record_function)
+    monkeypatch.setattr("profkit.collect.sessions.lines.open_mark", torch.autograd.profiler.record_function)
     tracer = make_tracer()
     events = recorded(lambda: call_traced(tracer, traced.in_nested_functions))
     (multiplication,) = [event for event in events if event["name"] == "aten::mul"]

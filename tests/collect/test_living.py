@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 
-from profkit.collect.living import living
+from profkit.collect.program.living import living
 
 
 class Kind:

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from profkit.collect.guard import Guard
-from profkit.collect.loader_sites import LoaderSites
-from profkit.collect.profiler import profile
-from profkit.collect.usercode import UserFiles
+from profkit.collect.loaders.sites import LoaderSites
+from profkit.collect.program.guard import Guard
+from profkit.collect.recorder.profiler import profile
 from profkit.run import CallSite, load_run
+from profkit.source.user_code import UserFiles
 
 HERE = __file__
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from profkit.collect import looks as looking
-from profkit.collect.looks import ENOUGH, Looks
+from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.plan import Plan
-from profkit.collect.schedule import Phase, Schedule
-from profkit.collect.sidefiles import SideFiles
-from profkit.collect.subject import Subject
-from profkit.derive.holding import MIN_SAMPLES
+from profkit.collect.recorder import census_times as looking
+from profkit.collect.recorder.census_times import ENOUGH, Looks
+from profkit.collect.recorder.side_files import SideFiles
+from profkit.collect.recorder.subject import Subject
+from profkit.evidence.retention.holding import MIN_SAMPLES
 
 STEP_NS = 10**9
 

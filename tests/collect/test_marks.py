@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from profkit.collect import marks
-from profkit.collect.marks import SaveMarks
+from profkit.collect.sessions import marks
+from profkit.collect.sessions.marks import SaveMarks
 
 WRITERS = [torch.serialization._open_zipfile_writer_file, torch.serialization._open_zipfile_writer_buffer]
 

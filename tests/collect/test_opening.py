@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from profkit.collect.allowance import Allowance
-from profkit.collect.lines import LineTracer
-from profkit.collect.opening import Opening
-from profkit.collect.tape import Tape
-from profkit.collect.usercode import UserFiles
+from profkit.collect.recorder.prologue import Opening
+from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.lines import LineTracer
+from profkit.collect.sessions.recordings import Tape
+from profkit.source.user_code import UserFiles
 
 
 def tensor_that_lived_during(look: Callable[[], object]) -> object:
@@ -68,7 +68,7 @@ class Parts:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     times = {"now": 100.0}
-    monkeypatch.setattr("profkit.collect.opening.time.monotonic", lambda: times["now"])
+    monkeypatch.setattr("profkit.collect.recorder.prologue.time.monotonic", lambda: times["now"])
     return times
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.plan import EXPLICIT, Plan
-from profkit.collect.schedule import Phase, Schedule
 from tests.collect.listening import Listener, make_optimizer
 
 

@@ -18,7 +18,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import profkit
-from profkit.collect.profiler import profile
+from profkit.collect.recorder.profiler import profile
 from profkit.errors import UnreadableInput
 from profkit.run import load_callsites, load_live, load_run, load_samples
 from tests.collect.reading import is_inside, marks_around, marks_of, read_events, steps_of, traces_in
@@ -97,7 +97,7 @@ def test_the_settings_are_those_of_the_steps(tmp_path: Path) -> None:
 
 
 def test_what_the_names_hold_grows_from_step_to_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.looks._DEAR", 1e9)
+    monkeypatch.setattr("profkit.collect.recorder.census_times._DEAR", 1e9)
     losses: list[Tensor] = []
     train_step = make_training()
     with profile(tmp_path, wait=1, warmup=1, active=3) as recording:

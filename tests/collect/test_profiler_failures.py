@@ -14,9 +14,9 @@ import torch
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
-from profkit.collect.profiler import profile
-from profkit.collect.recorder import Recorder
-from profkit.collect.session import Recording
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.recorder.recorder import Recorder
+from profkit.collect.sessions.session import Recording
 from profkit.run import load_run
 from tests.collect.reading import marks_of, read_events, steps_of, traces_in
 from tests.collect.training import train
@@ -171,7 +171,7 @@ def test_a_step_of_another_thread_does_not_count(tmp_path: Path) -> None:
 
 
 def test_a_step_while_a_cuda_graph_is_captured_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.is_capturing", lambda: True)
+    monkeypatch.setattr("profkit.collect.recorder.recorder.is_capturing", lambda: True)
     with profile(tmp_path, wait=0) as recording:
         train(3, recording)
         assert torch.autograd._profiler_enabled()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from profkit.collect.profiler import profile
+from profkit.collect.recorder.profiler import profile
 from profkit.run import load_callsites, load_run
 from tests.collect.reading import is_inside, marks_around, read_events, steps_of
 from tests.collect.training import make_training, train
@@ -74,7 +74,7 @@ def test_an_explicit_step_after_the_first_optimizer_step_takes_over(tmp_path: Pa
 
 
 def test_batches_are_steps_where_nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.steps.living_optimizers", list)  # other tests' may live on
+    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)  # other tests' may live on
     model = nn.Linear(4, 1)
     with profile(tmp_path, wait=1, warmup=1, active=2), torch.no_grad():
         for (batch,) in DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=8):

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
-from profkit.collect.ranges import OpenRanges
-from profkit.collect.session import Recording
-from profkit.collect.tape import Tape
+from profkit.collect.sessions.ranges import OpenRanges
+from profkit.collect.sessions.recordings import Tape
+from profkit.collect.sessions.session import Recording
 from tests.collect.reading import read_events, steps_of
 
 PROGRAM = """\

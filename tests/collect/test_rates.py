@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from profkit.collect import rates as module
-from profkit.collect.profiler import profile
-from profkit.collect.rates import cache_file, keep_rates, measure_rates, read_rates
+from profkit.collect.machine import rates as module
+from profkit.collect.machine.rates import cache_file, keep_rates, measure_rates, read_rates
+from profkit.collect.recorder.profiler import profile
 from profkit.processor import processor_name
 from profkit.run import Rates, load_run
 from tests.collect.training import train
@@ -182,8 +182,8 @@ def test_the_rates_of_the_gpu_that_a_program_used_are_the_recordings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Rates("NVIDIA T1000", 1.6e11, {"float32": 2.5e12})
-    monkeypatch.setattr("profkit.collect.archive.cuda_is_used", lambda: True)
-    monkeypatch.setattr("profkit.collect.archive.read_rates", {"cuda": gpu}.get)
+    monkeypatch.setattr("profkit.collect.recorder.archive.cuda_is_used", lambda: True)
+    monkeypatch.setattr("profkit.collect.recorder.archive.read_rates", {"cuda": gpu}.get)
     with profile(tmp_path / "run", wait=1, warmup=1, active=1) as recording:
         train(6, recording)
     assert load_run(tmp_path / "run").rates == gpu

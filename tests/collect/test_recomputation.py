@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from profkit.collect.profiler import profile
-from profkit.collect.recomputation import CallWatch
-from profkit.derive.located import in_located_step
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.tensors.recomputation import CallWatch
 from profkit.diagnosing import read_facts
+from profkit.evidence.loops.located import in_located_step
 from profkit.marks import CALL_MARK
 from profkit.run import Recomputation, load_run
 from tests.traces import rows_named

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from profkit.collect import recorded_thread
-from profkit.collect.profiler import profile
-from profkit.collect.recorded_thread import CUT_OFF, MISSED, RecordedThread
-from profkit.collect.windows import WindowRequests
+from profkit.collect.boundaries import recorded_thread
+from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.recorder.windows import WindowRequests
 from profkit.run import load_callsites, load_live, load_run
 from tests.collect.guarded import run
 from tests.collect.reading import is_inside, marks_around, read_events, steps_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.review import review_sources, user_sources
+from profkit.source.remarks import review_sources, user_sources
 
 EVALUATE = """
 def evaluate(model, loader):

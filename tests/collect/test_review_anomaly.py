@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from profkit.collect.review_anomaly import anomaly_mode_setters
+from profkit.source.anomaly import anomaly_mode_setters
 
 
 @pytest.mark.parametrize(

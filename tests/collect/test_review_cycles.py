@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.review import review_sources
+from profkit.source.remarks import review_sources
 
 REPORT = """
 class Report:

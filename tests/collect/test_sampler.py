@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from profkit.collect.sampler import Sampler, _Others
+from profkit.collect.machine.sampler import Sampler, _Others
 
 LONG_S = 30.0
 SHORT_S = 0.01
@@ -26,7 +26,7 @@ def test_it_is_read_again_and_again() -> None:
 
 
 def test_it_is_read_once_more_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.sampler._SOON", 0.0)
+    monkeypatch.setattr("profkit.collect.machine.sampler._SOON", 0.0)
     sampler = Sampler(1, LONG_S)
     sampler.on_tick = lambda: pytest.fail("nothing is left to look at")
     sampler.start()
@@ -80,9 +80,9 @@ class _Times(NamedTuple):
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr("profkit.collect.sampler.time", machine)
-    monkeypatch.setattr("profkit.collect.sampler.psutil", machine)
-    monkeypatch.setattr("profkit.collect.sampler.os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr("profkit.collect.machine.sampler.time", machine)
+    monkeypatch.setattr("profkit.collect.machine.sampler.psutil", machine)
+    monkeypatch.setattr("profkit.collect.machine.sampler.os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     return machine
 
 
@@ -103,5 +103,5 @@ def test_under_a_quota_nobody_knows_whose_the_cpus_are(machine: Machine) -> None
 
 
 def test_of_very_many_cpus_none_is_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.sampler.os.cpu_count", lambda: 65)
+    monkeypatch.setattr("profkit.collect.machine.sampler.os.cpu_count", lambda: 65)
     assert read_others(machine) == [None, None]

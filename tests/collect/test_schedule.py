@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from profkit.collect.boundaries.schedule import _COUNT_NS, Phase, Schedule
 from profkit.collect.plan import Plan
-from profkit.collect.schedule import _COUNT_NS, Phase, Schedule
 
 SECOND_NS = 1_000_000_000
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.launch import launch_script
-from profkit.collect.script import INTERRUPTED
+from profkit.collect.launch.parent import launch_script
+from profkit.collect.launch.script import INTERRUPTED
 from profkit.run import load_callsites, load_run
 from tests.collect.reading import marks_around, read_events, steps_of
 from tests.forks import Forks
@@ -229,7 +229,7 @@ def test_an_interrupt_ends_the_program_as_shells_report_it(
 NEVER_LEFT = """\
 import sys
 import torch
-from profkit.collect.profiler import profile
+from profkit.collect.recorder.profiler import profile
 
 profile("run").__enter__()
 torch.ones(2) * 2
@@ -281,7 +281,7 @@ def test_compiled_code_works_and_is_not_compiled_again(tmp_path: Path, forks: Fo
     plain = forks.run("tests.forks:run_script", ["compiled.py"], tmp_path)
     assert plain.returncode == 0, plain.stderr
     assert json.loads(plain.stdout)[1]
-    recorded = forks.run("profkit.collect.script:main", ["--directory=run", "--", "compiled.py"], tmp_path)
+    recorded = forks.run("profkit.collect.launch.script:main", ["--directory=run", "--", "compiled.py"], tmp_path)
     assert (recorded.returncode, recorded.stdout) == (plain.returncode, plain.stdout)
     assert without_numbers(recorded.stderr) == without_numbers(plain.stderr)
     assert load_run(tmp_path / "run").notes == ()

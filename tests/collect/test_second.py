@@ -14,9 +14,10 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader
 
-from profkit.collect import opening, second
-from profkit.collect.profiler import profile
-from profkit.collect.sampler import Sampler
+from profkit.collect.machine.sampler import Sampler
+from profkit.collect.recorder import prologue as opening
+from profkit.collect.recorder import replacement as second
+from profkit.collect.recorder.profiler import profile
 from profkit.run import find_trace, load_live, load_run
 from tests.collect.reading import is_inside, read_events, steps_of
 
@@ -26,11 +27,11 @@ ROUND = 40
 
 @pytest.fixture(autouse=True)
 def the_opening_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
+    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
     monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
-    monkeypatch.setattr("profkit.collect.forwards._was_compiled", lambda: False)  # by other tests of this process
-    monkeypatch.setattr("profkit.collect.forwards._given_to_compiler", tuple)
-    monkeypatch.setattr("profkit.collect.accumulation.living_optimizers", list)
+    monkeypatch.setattr("profkit.collect.boundaries.forwards._was_compiled", lambda: False)  # by other tests
+    monkeypatch.setattr("profkit.collect.boundaries.forwards._given_to_compiler", tuple)
+    monkeypatch.setattr("profkit.collect.boundaries.accumulation.living_optimizers", list)
 
 
 class Player:
@@ -88,7 +89,7 @@ def test_what_was_recorded_first_stands_where_no_step_of_the_optimizer_was_measu
 
 
 def test_a_look_at_the_data_is_not_what_the_program_is_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.steps.living_optimizers", list)  # other tests' may live on
+    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)  # other tests' may live on
     loader = DataLoader(torch.ones(60, 8), batch_size=2)  # type: ignore[arg-type]  # a tensor is a dataset
     with profile(tmp_path, wait=1, warmup=1, active=2):
         mean = torch.stack([batch.mean() for batch in loader]).mean()

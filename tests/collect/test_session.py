@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from profkit.collect import session
-from profkit.collect.session import (
+from profkit.collect.sessions import session
+from profkit.collect.sessions.session import (
     ProfilerWatch,
     Recording,
     _with_synchronisations,
@@ -279,7 +279,7 @@ def test_synchronisations_are_recorded_where_cuda_is(monkeypatch: pytest.MonkeyP
     asked: list[dict[str, bool]] = []
     made: list[Any] = []
     monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", lambda **options: asked.append(options) or "it")
-    monkeypatch.setattr("profkit.collect.session.torch_profile", lambda **options: made.append(options))
+    monkeypatch.setattr("profkit.collect.sessions.session.torch_profile", lambda **options: made.append(options))
     Recording(cuda=False)
     assert asked == []
     Recording(cuda=True)
@@ -302,6 +302,6 @@ def test_a_version_that_cannot_record_synchronisations_records_the_rest(
 
     made: list[Any] = []
     monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", refuse)
-    monkeypatch.setattr("profkit.collect.session.torch_profile", lambda **options: made.append(options))
+    monkeypatch.setattr("profkit.collect.sessions.session.torch_profile", lambda **options: made.append(options))
     Recording(cuda=True)
     assert made[0]["experimental_config"] is None

@@ -13,7 +13,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from profkit.collect.steps import EXPLICIT
+from profkit.collect.boundaries.signals import EXPLICIT
 from profkit.run import LoaderUse, OptimizerUse
 from tests.collect.listening import Listener, make_optimizer
 from tests.collect.reading import Event
@@ -122,7 +122,7 @@ def test_a_step_that_fails_ends_no_step(listener: Listener) -> None:
 def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profkit.collect.steps.living_optimizers", list)
+    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)
     with listener.on() as signals:
         assert [batch.tolist() for batch in DataLoader(Numbers(), batch_size=2)] == [[0, 1], [2, 3], [4, 5]]
     assert listener.ends == [True, False, False]  # three batches, and the question whether there is a fourth
@@ -140,7 +140,7 @@ def test_where_an_optimizer_is_alive_batches_end_no_steps(listener: Listener) ->
 
 
 def test_only_the_loader_that_was_asked_first_ends_steps(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.steps.living_optimizers", list)
+    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)
     with listener.on():
         for _ in zip(DataLoader(Numbers(4)), DataLoader(Numbers(4)), strict=True):
             pass
@@ -241,8 +241,8 @@ def test_an_error_of_the_signals_never_reaches_the_program(listener: Listener, m
     def break_down(*_: object) -> Any:
         raise RuntimeError("no description today")
 
-    monkeypatch.setattr("profkit.collect.optimizer_steps._describe_optimizer", break_down)
-    monkeypatch.setattr("profkit.collect.batches._describe_loader", break_down)
+    monkeypatch.setattr("profkit.collect.boundaries.optimizer_steps._describe_optimizer", break_down)
+    monkeypatch.setattr("profkit.collect.loaders.batches._describe_loader", break_down)
     with listener.on():
         make_optimizer().step()
         assert len(list(DataLoader(Numbers(2)))) == 2

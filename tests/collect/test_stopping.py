@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from profkit.collect.plan import Plan
-from profkit.collect.profiler import profile
-from profkit.collect.stopping import STOPPED, RecordingComplete, Stopper
-from profkit.collect.subject import Subject
+from profkit.collect.recorder.early_end import STOPPED, RecordingComplete, Stopper
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.recorder.subject import Subject
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked
@@ -161,10 +161,10 @@ def play_and_learn(directory: Path, games: int, learns: bool) -> str:
 
 @pytest.fixture
 def calls_are_steps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.opening.GROWTH_BYTES", -1)
-    monkeypatch.setattr("profkit.collect.forwards._was_compiled", lambda: False)  # by other tests of this process
-    monkeypatch.setattr("profkit.collect.forwards._given_to_compiler", tuple)
-    monkeypatch.setattr("profkit.collect.accumulation.living_optimizers", list)
+    monkeypatch.setattr("profkit.collect.recorder.prologue.GROWTH_BYTES", -1)
+    monkeypatch.setattr("profkit.collect.boundaries.forwards._was_compiled", lambda: False)  # by other tests
+    monkeypatch.setattr("profkit.collect.boundaries.forwards._given_to_compiler", tuple)
+    monkeypatch.setattr("profkit.collect.boundaries.accumulation.living_optimizers", list)
 
 
 @pytest.mark.usefixtures("calls_are_steps_at_once")
@@ -178,7 +178,7 @@ def test_a_program_that_plays_before_it_learns_goes_on_until_it_learnt(tmp_path:
 
 @pytest.mark.usefixtures("calls_are_steps_at_once")
 def test_it_does_not_go_on_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.profiler.PATIENCE_S", 0.3)
+    monkeypatch.setattr("profkit.collect.recorder.profiler.PATIENCE_S", 0.3)
     assert play_and_learn(tmp_path, games=10_000_000, learns=False) == "stopped"
     assert load_run(tmp_path).step_signal == "forward"
 

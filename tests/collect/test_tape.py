@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from profkit.collect.allowance import Allowance
-from profkit.collect.profiler import profile
-from profkit.collect.session import Recording
-from profkit.collect.tape import Tape
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.recordings import Tape
+from profkit.collect.sessions.session import Recording
 from tests.collect.reading import read_events, steps_of
 from tests.collect.training import make_training, train
 
@@ -101,7 +101,7 @@ def test_a_recording_that_is_given_up_leaves_no_trace(tmp_path: Path, monkeypatc
         for _ in range(3):
             step()
             recording.step()
-        monkeypatch.setattr("profkit.collect.schedule.Schedule.advance", None)
+        monkeypatch.setattr("profkit.collect.boundaries.schedule.Schedule.advance", None)
         step()
         recording.step()
     assert list(tmp_path.glob(".*")) == []
@@ -125,7 +125,7 @@ def test_a_part_of_a_step_is_kept_unless_the_opening_holds_far_more(
 def test_of_a_part_that_is_large_it_does_not_matter_what_the_opening_holds(
     tape: Tape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profkit.collect.tape._ENOUGH_EVENTS", 3)
+    monkeypatch.setattr("profkit.collect.sessions.recordings._ENOUGH_EVENTS", 3)
     record(tape, 10)
     tape.keep_opening()
     record(tape, 1)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from profkit.collect import termination
-from profkit.collect.guard import Guard
-from profkit.collect.termination import Termination
+from profkit.collect.program.guard import Guard
+from profkit.collect.recorder import termination
+from profkit.collect.recorder.termination import Termination
 
 Sent = list[tuple[int, int]]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from profkit.collect import trial
-from profkit.collect.trial import Trial
+from profkit.collect.launch import trial
+from profkit.collect.launch.trial import Trial
 
 LAUNCH_NS, WORK_NS = 100_000, 5_000_000
 MB = 1 << 20

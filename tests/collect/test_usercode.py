@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import profkit
-from profkit.collect.usercode import UserFiles
+from profkit.source.user_code import UserFiles
 
 STDLIB = sysconfig.get_path("stdlib")
 PACKAGE = os.path.dirname(profkit.__file__)

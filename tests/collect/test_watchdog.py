@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from profkit.collect.guard import Guard
-from profkit.collect.watchdog import Watchdog
+from profkit.collect.program.guard import Guard
+from profkit.collect.recorder.watchdog import Watchdog
 
 
 def fail(error: BaseException) -> None:

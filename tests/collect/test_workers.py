@@ -20,12 +20,13 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils.fetch import _BaseDatasetFetcher
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from profkit.collect import workers, workers_account
-from profkit.collect.guard import Guard
-from profkit.collect.usercode import UserFiles
-from profkit.collect.workers import WorkerWatch
-from profkit.collect.workers_account import OVER, WorkerInit
+from profkit.collect.loaders import account as workers_account
+from profkit.collect.loaders import worker_watch as workers
+from profkit.collect.loaders.account import OVER, WorkerInit
+from profkit.collect.loaders.worker_watch import WorkerWatch
+from profkit.collect.program.guard import Guard
 from profkit.run import WORKERS_DIRECTORY
+from profkit.source.user_code import UserFiles
 from profkit.trace.workers import Workers, read_workers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the workers of these tests are forked")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
-from profkit.collect.workers_dataset import describe_objects
+from profkit.collect.loaders.dataset_copies import describe_objects
 
 MINE: Mapping[str, bool] = defaultdict(lambda: True)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from profkit.collect.profiler import profile
+from profkit.collect.recorder.profiler import profile
 
 Step = Callable[[], Tensor]
 

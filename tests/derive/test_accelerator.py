@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.accelerator import Accelerator
+from profkit.derive.device.accelerator import Accelerator
 from tests.traces import Json, facts_of, kernel, memory, op, runtime, step
 
 STEP = [step(0, 0, 100), op("aten::mul", 0, 50)]

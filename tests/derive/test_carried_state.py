@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.carried_state import CarriedState, has_steady_weights, read_carried_state
+from profkit.evidence.loops.carried_state import CarriedState, has_steady_weights, read_carried_state
 
 TAKES = CarriedState(takes_sequence=True, keeps_state=True)
 HEAD = "for t in range(n):"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.derive.compiling import compilations, describe_left_out, frame_of_regions, has_compiler_events
+from profkit.evidence.compiling import compilations, describe_left_out, frame_of_regions, has_compiler_events
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
 COMPILES = "_compile.compile_inner (dynamo_timed)"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.derive import nesting
-from profkit.derive.crossing import find_crossing, greatest
+from profkit.derive.timeline import nesting
+from profkit.derive.timeline.crossing import find_crossing, greatest
 
 _INTERVALS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20)), max_size=30)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.device import is_collective
-from profkit.derive.intervals import Intervals
+from profkit.derive.device.busy import is_collective
+from profkit.derive.timeline.intervals import Intervals
 from profkit.trace.events import NONE
 from tests.traces import annotation, facts_of, kernel, mark, memcpy, memset, op, python, rows_named, runtime, step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profkit.derive.distortion import _water_level
+from profkit.derive.steps.distortion import _water_level
 from profkit.run import Run
 from tests.traces import facts_of, kernel, memory, op, pause, python, runtime, step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.frames import is_user_frame, parse_frame
+from profkit.evidence.frames import is_user_frame, parse_frame
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.generated import parse_generated
+from profkit.evidence.generated import parse_generated
 
 
 @pytest.mark.parametrize(

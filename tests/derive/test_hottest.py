@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from profkit.derive.hottest import Hot, hottest_lines, hottest_operators, hottest_updates
 from profkit.diagnosing import diagnose
+from profkit.evidence.hottest import Hot, hottest_lines, hottest_operators, hottest_updates
 from profkit.findings import HotSpot, Location
 from profkit.run import CallSite, Run
 from tests.traces import annotation, facts_of, kernel, mark, op, runtime, step

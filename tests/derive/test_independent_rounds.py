@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.independent_rounds import head_of, rounds_are_independent, rounds_recur
+from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent, rounds_recur
 from profkit.run import CallSite
 
 HEAD = "for x, y in zip(xs, ys):"

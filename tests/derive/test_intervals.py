@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.derive.intervals import Intervals, intersection, union
+from profkit.derive.timeline.intervals import Intervals, intersection, union
 
 _RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.derive.places import call_site, enclosing_function
+from profkit.evidence.places import call_site, enclosing_function
 from profkit.run import CallSite
 from profkit.trace.events import NONE
 from tests.traces import annotation, facts_of, mark, memory, op, python, rows_named, runtime, step

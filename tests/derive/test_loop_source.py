@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.loop_source import CellCall, calls_independent_modules, read_cell_call
+from profkit.evidence.loops.loop_source import CellCall, calls_independent_modules, read_cell_call
 
 
 @pytest.mark.parametrize(

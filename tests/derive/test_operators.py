@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.operators import has_type, item_bytes, parse_dims, parse_types
+from profkit.derive.operators.operators import has_type, item_bytes, parse_dims, parse_types
 from tests.traces import annotation, facts_of, kernel, op, python, rows_named, runtime, step
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.derive.outliving import end_at_ranges
+from profkit.derive.timeline.outliving import end_at_ranges
 from tests.traces import annotation, facts_of, op, python, rows_named
 
 ENTER = "torch/autograd/profiler.py(760): __enter__"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profkit.derive.rounds import find_rounds
+from profkit.evidence.loops.rounds import find_rounds
 from profkit.run import CallSite
 from tests.traces import facts_of, mark, op, rows_named, step
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
+from profkit.evidence.shares import time_shares
 from profkit.run import CallSite, Run
 from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, pause, python, runtime, step
 
@@ -16,7 +17,7 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def _shares_us(facts: Facts) -> dict[str, float]:
-    return {label: time_ns / 1000 for label, time_ns in facts.shares}
+    return {label: time_ns / 1000 for label, time_ns in time_shares(facts)}
 
 
 def test_without_a_device_the_main_threads_time_is_shared_out():
@@ -233,6 +234,6 @@ _MAKE = {
 def test_shares_add_up_to_the_step(events, lengths):
     steps = [step(i, sum(lengths[:i]), length) for i, length in enumerate(lengths)]
     facts = facts_of([*steps, *(_MAKE[kind](at, length) for kind, at, length in events)])
-    times_ns = [time_ns for _, time_ns in facts.shares]
+    times_ns = [time_ns for _, time_ns in time_shares(facts)]
     assert all(time_ns >= 0 for time_ns in times_ns)
     assert sum(times_ns) == pytest.approx(facts.steps.median_ns, abs=len(times_ns))

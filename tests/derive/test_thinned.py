@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.derive.intervals import Intervals, union
-from profkit.derive.thinned import UNTOUCHED, Removed, Thinned
+from profkit.derive.timeline.intervals import Intervals, union
+from profkit.derive.timeline.thinned import UNTOUCHED, Removed, Thinned
 
 
 def ns(*values: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profkit.derive.traffic import measure_traffic, tell_elementwise
+from profkit.evidence.loops.traffic import measure_traffic, tell_elementwise
 from tests.traces import facts_of, memcpy, op, runtime, trace_of
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.derive import tree as tree_module
-from profkit.derive.tree import Tree, build_tree
+from profkit.derive.timeline import tree as tree_module
+from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.trace.events import NONE, Trace
 from tests.traces import annotation, kernel, memory, op, python, runtime, thread_name, trace_of
 

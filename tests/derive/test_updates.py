@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.shares import time_shares
 from tests.traces import annotation, facts_of, op, step
 
 STEP = "Optimizer.step#SGD.step"
@@ -31,7 +32,7 @@ def test_what_a_closure_runs_is_no_update():
                       op("aten::mul", 45, 5), op("aten::add_", 70, 5)])  # fmt: skip
     assert _windows_us(facts) == [(60, 90)]
     assert _inside(facts) == ["aten::add_"]
-    assert dict(facts.shares) == {
+    assert dict(time_shares(facts)) == {
         "optimizer": 30_000, "backward": 20_000, "operators of the forward pass and others": 10_000,
         "Python and all else between operators": 40_000,
     }  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.derive.wait_causes import WaitCause, wait_causes
 from profkit.diagnosing import read_facts
+from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.rules.data_dependent_shape import counting_operators
 from profkit.rules.host_sync_in_step import REMEDIES, waiting_lines
 from tests.traces import annotation, facts_of, kernel, memcpy, op, pause, runtime, step

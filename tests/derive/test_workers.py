@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profkit.derive.facts import Facts
-from profkit.derive.workers import LoaderAccount, Restarts, busiest_loader, loader_accounts, restarts_of
+from profkit.evidence.workers import LoaderAccount, Restarts, busiest_loader, loader_accounts, restarts_of
 from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums
 from tests.traces import facts_of, op
 

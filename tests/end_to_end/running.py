@@ -42,7 +42,7 @@ def diagnose_forked(forks: Forks, *arguments: str, directory: Path) -> Outcome:
 def main() -> None:
     """The command line, which starts programs as forks."""
     from profkit import cli
-    from profkit.collect import launch
+    from profkit.collect.launch import parent as launch
 
     setattr(launch, "subprocess", SimpleNamespace(Popen=ForkedProgram))  # noqa: B010  # for this process
     cli.main()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.intervals import union
+from profkit.derive.timeline.intervals import union
 from profkit.diagnosing import diagnose, read_facts
 from profkit.findings import Diagnosis, Finding, Location, Severity
 from profkit.rules import all_rules

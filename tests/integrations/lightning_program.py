@@ -62,7 +62,7 @@ def main() -> None:
         fit("failed", fails_at=10)
     except ValueError as error:
         told["error"] = str(error)
-    from profkit.collect.profiler import profile
+    from profkit.collect.recorder.profiler import profile
 
     told["left_on"] = profile._current is not None
     copy = pickle.loads(pickle.dumps(ProfkitCallback("copy")))

@@ -102,7 +102,7 @@ def hostile() -> Diagnosis:
 
 
 def test_code_in_a_notebooks_cells_is_the_users(tmp_path: Path) -> None:
-    from profkit.collect.usercode import UserFiles
+    from profkit.source.user_code import UserFiles
 
     files = UserFiles()
     assert files["/tmp/ipykernel_4711/1234567890.py"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import profkit
-from profkit.collect.profiler import profile
+from profkit.collect.recorder.profiler import profile
 from profkit.integrations.training import TrainingRecording
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of

@@ -17,7 +17,7 @@ def main() -> None:
     import torch
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-    from profkit.collect.profiler import profile
+    from profkit.collect.recorder.profiler import profile
     from profkit.integrations.transformers import ProfkitCallback
 
     tiny = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,

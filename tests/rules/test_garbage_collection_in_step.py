@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from profkit.collect import marks
-from profkit.collect.marks import CollectorMarks
+from profkit.collect.sessions import marks
+from profkit.collect.sessions.marks import CollectorMarks
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.garbage_collection_in_step import garbage_collection_in_step
 from profkit.run import CallSite, Run

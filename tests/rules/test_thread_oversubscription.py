@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.remarks import THREADS_SET
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.thread_oversubscription import thread_oversubscription
 from profkit.run import CallSite, Host, LoadSample, Remark, Run
 from profkit.savings.simulate import predict_saving
+from profkit.source.remark_kinds import THREADS_SET
 from profkit.trace.workers import WorkerRecord, Workers, WorkerSums
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 

@@ -17,7 +17,7 @@ import pytest
 from profkit.trace import cache
 from profkit.trace.cache import CACHE, SUFFIX
 from profkit.trace.events import Events
-from profkit.trace.kineto import read_kineto
+from profkit.trace.kineto.reader import read_kineto
 from profkit.trace.limits import MEMORY_LIMIT
 from profkit.trace.reading import read_trace
 from tests.traces import json_of, kernel, mark, memory, op, runtime, step, thread_name
@@ -54,7 +54,7 @@ def same(one, other):
 
 def is_decoded(path):
     """Whether reading the trace decodes its text."""
-    with patch("profkit.trace.kineto.ColumnBuilder", side_effect=InterruptedError):
+    with patch("profkit.trace.kineto.reader.ColumnBuilder", side_effect=InterruptedError):
         try:
             read_trace(path)
         except InterruptedError:

@@ -8,10 +8,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from profkit.trace import columns, containers
-from profkit.trace.codes import KindCodes, TextCodes, recode
-from profkit.trace.convert import join
+from profkit.trace import containers
 from profkit.trace.events import NONE, Events
+from profkit.trace.kineto import columns
+from profkit.trace.kineto.codes import KindCodes, TextCodes, recode
+from profkit.trace.kineto.convert import join
 from tests.traces import json_of, kernel, memory, op, runtime, trace_of, trace_of_bytes
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from profkit.derive.facts import Facts
 from profkit.diagnosing import diagnose
+from profkit.evidence.shares import time_shares
 from profkit.health import check_recording
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
@@ -199,7 +200,7 @@ def test_events_in_any_order_read_the_same():
         facts, sorted_facts = facts_of([events[i] for i in order]), facts_of(events)
         assert sorted(names_of(facts.trace)) == sorted(names_of(sorted_facts.trace))
         assert facts.steps.median_ns == 100_000
-        assert facts.shares == sorted_facts.shares
+        assert time_shares(facts) == time_shares(sorted_facts)
         assert replay(facts, Edit()).recorded_ns == replay(sorted_facts, Edit()).recorded_ns
 
 
@@ -211,7 +212,7 @@ def test_a_name_of_thousands_of_characters_is_kept():
 def test_events_of_no_length_are_events():
     trace = trace_of([op("a", 0, 0), op("b", 0, 0), kernel("k", 3, 0)])
     assert (len(trace.events), trace.events.duration_ns.tolist(), trace.health) == (3, [0, 0, 0], ())
-    assert sum(time_ns for _, time_ns in Facts(trace).shares) == 3_000
+    assert sum(time_ns for _, time_ns in time_shares(Facts(trace))) == 3_000
 
 
 def test_metadata_may_outnumber_the_events():

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profkit.errors import UnreadableInput
-from profkit.trace import containers, decoding, event_text
-from profkit.trace.chunks import Chunk
-from profkit.trace.columns import ColumnBuilder, TooMuch
+from profkit.trace import containers
 from profkit.trace.events import Trace
-from profkit.trace.kineto import read_kineto
+from profkit.trace.kineto import decoding, event_text
+from profkit.trace.kineto.chunks import Chunk
+from profkit.trace.kineto.columns import ColumnBuilder, TooMuch
+from profkit.trace.kineto.reader import read_kineto
 from tests.traces import json_of, memory, op, step, thread_name
 
 pytestmark = [

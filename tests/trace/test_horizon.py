@@ -11,9 +11,10 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.errors import UnreadableInput, UsageError
 from profkit.health import check_recording
-from profkit.trace import columns, containers
+from profkit.trace import containers
 from profkit.trace.events import Category
-from profkit.trace.kineto import read_kineto
+from profkit.trace.kineto import columns
+from profkit.trace.kineto.reader import read_kineto
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, MEMORY_LIMIT, memory_limit
 from tests.traces import annotation, json_of, kernel, op, python, runtime, step
 

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from profkit.derive.facts import Facts
 from profkit.errors import ProfkitError, UnreadableInput
+from profkit.evidence.shares import time_shares
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.trace import containers
 from profkit.trace.events import Category
-from profkit.trace.kineto import read_kineto
+from profkit.trace.kineto.reader import read_kineto
 from tests.traces import (
     annotation,
     json_of,
@@ -216,7 +217,7 @@ def _read_and_derive(content: bytes) -> None:
         assert "\n" not in str(error)  # noqa: PT017  # any mutation may be readable, so nothing can be expected to raise
         return
     assert len(facts.steps) >= 1
-    assert sum(time for _, time in facts.shares) >= 0
+    assert sum(time for _, time in time_shares(facts)) >= 0
     facts.lines, facts.waits, facts.memory, facts.operators, facts.loading, facts.optimizing  # noqa: B018  # computed once
     result = replay(facts, Edit())
     assert abs(result.edited_ns - result.recorded_ns) <= 0.02 * max(result.recorded_ns, 1)

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from profkit.trace import containers
-from profkit.trace.event_text import EventText
 from profkit.trace.events import NONE, Category
+from profkit.trace.kineto.event_text import EventText
 from tests.traces import (
     annotation,
     device_sync,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from profkit.derive.facts import Facts
 from profkit.errors import ProfkitError, UnreadableInput
-from profkit.trace import nsys_tables
+from profkit.evidence.shares import time_shares
+from profkit.trace.nsys import tables as nsys_tables
 from profkit.trace.reading import read_trace
 from tests.trace.exports import PROCESS, Table, calls, export_of, kernels, ranges, strings, write_export
 from tests.trace.test_nsys import KERNEL, MEMCPY, NAMES, RUNTIME, WHOLE, listed
@@ -107,12 +108,12 @@ def _without(table: Table, column: str) -> Table:
 @pytest.mark.parametrize("table", [table for table in WHOLE if table != "StringIds"])
 def test_any_column_may_be_missing_or_hold_anything(table):
     for column in [part.split()[0] for part in WHOLE[table][0].split(", ")]:
-        Facts(export_of({**WHOLE, table: _without(WHOLE[table], column)})).shares  # noqa: B018  # computed once
+        time_shares(Facts(export_of({**WHOLE, table: _without(WHOLE[table], column)})))  # computed once
         declared = WHOLE[table][0].split(", ")
         at = next(i for i, part in enumerate(declared) if part.split()[0] == column)
         values = (None, "text", b"\xff\x00", 1.5, 1e300, 2**63 - 1, -(2**63), 2**62, -1, float("inf"))
         rows = [(*row[:at], value, *row[at + 1 :]) for row in WHOLE[table][1] for value in values]
-        Facts(export_of({**WHOLE, table: (", ".join(part.split()[0] for part in declared), rows)})).shares  # noqa: B018
+        time_shares(Facts(export_of({**WHOLE, table: (", ".join(part.split()[0] for part in declared), rows)})))
 
 
 def test_what_has_no_time_is_counted_and_what_cannot_last_is_an_instant():
@@ -200,7 +201,7 @@ def _read_and_derive(path: Path, content: bytes) -> None:
     except ProfkitError as error:
         assert "\n" not in str(error)  # noqa: PT017  # any mutation may be readable
         return
-    assert sum(time_ns for _, time_ns in facts.shares) >= 0
+    assert sum(time_ns for _, time_ns in time_shares(facts)) >= 0
 
 
 def test_a_damaged_page_costs_its_rows_and_a_note_says_so(tmp_path, content):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.derive.tree import build_tree
+from profkit.derive.timeline.tree import build_tree
 from profkit.trace.times import DAY_NS, durations_of, nanoseconds_of, plausible_starts
 from tests.traces import json_of, kernel, op, trace_of, trace_of_bytes
 

@@ -1,0 +1,1 @@
+"""Where a step of the program ends, and what each step is to the recording."""

@@ -1,0 +1,80 @@
+"""Objects of the user's classes that only a library's objects hold: a module or a callback that is made in the call of
+a trainer, ``Trainer(callbacks=[History()]).fit(Net(), data)``, has no name of the user's.
+
+They are looked for once, from the variables of the libraries' frames that are running, through attributes and built-in
+containers; nothing of the user's or the library's runs. After that they are known by weak references.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from profkit.collect.program.frames import forget_locals
+
+_MAX_OBJECTS = 4_000
+"""Four milliseconds, once."""
+_MAX_DEPTH = 4
+"""A frame's trainer, its connector or handler, that one's list, the callback."""
+_MAX_ELEMENTS = 64
+_OPAQUE = (Tensor, nn.Module, str, bytes, int, float, complex, type, ModuleType, FunctionType, BuiltinFunctionType)
+"""What holds none, or parts of a model, which are many."""
+
+
+class Entrusted:
+    """The objects, found when they are first asked for. ``file_of`` names the file of a class of the user's, None for
+    any other."""
+
+    def __init__(self, file_of: Callable[[type], str | None]) -> None:
+        self._file_of = file_of
+        self._found: list[tuple[weakref.ref[Any], str]] | None = None
+
+    def objects(self, frames: Iterable[FrameType]) -> list[tuple[Any, str]]:
+        """Those that still live, each with its class's file; the first call looks for them from the variables of these
+        frames."""
+        if self._found is None:
+            self._found = list(self._find(frames))
+        return [(value, file) for reference, file in self._found if (value := reference()) is not None]
+
+    def _find(self, frames: Iterable[FrameType]) -> Iterator[tuple[weakref.ref[Any], str]]:
+        queue: deque[tuple[Any, int]] = deque()
+        for frame in frames:
+            queue.extend((value, 0) for value in list(frame.f_locals.values()))
+            forget_locals(frame)
+        seen = set()
+        for _ in range(_MAX_OBJECTS):
+            if not queue:
+                return
+            value, depth = queue.popleft()
+            if type(value) is MethodType:
+                value = value.__self__
+            if id(value) in seen or value is None:
+                continue
+            seen.add(id(value))
+            file = self._file_of(type(value))
+            if file is not None:
+                with suppress(TypeError):  # of a class with slots, without one for weak references
+                    yield weakref.ref(value), file
+            elif depth < _MAX_DEPTH:
+                queue.extend((held, depth + 1) for held in _held_by(value))
+
+
+def _held_by(value: Any) -> Iterable[Any]:
+    kind = type(value)
+    if issubclass(kind, _OPAQUE):
+        return ()
+    if kind in (list, tuple, set, frozenset, deque):
+        return islice(value, _MAX_ELEMENTS)
+    if kind is dict:
+        return islice(value.values(), _MAX_ELEMENTS)
+    try:
+        return list(object.__getattribute__(value, "__dict__").values())
+    except AttributeError:  # it has slots, or is of a type of C's
+        return ()

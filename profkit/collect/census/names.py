@@ -1,0 +1,283 @@
+"""What the user's names keep alive at the end of a step.
+
+The census walks from the variables of the user's frames and modules through containers and objects to tensors. It
+holds no tensor longer than it runs, and its work is bounded: by objects, by depth, by samples of long sequences.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from profkit.collect.census.held_by_libraries import Entrusted
+from profkit.collect.census.reachable import Reach, Reached, may_hold, named_values, user_file_of
+from profkit.collect.program.frames import forget_locals, walk_up
+from profkit.run import LiveHolder, LiveSample
+from profkit.source.code import function_name, source_file
+from profkit.source.growth import GrowthLines, Origin, Parts
+
+_MAX_DEPTH = 4
+_MAX_OBJECTS = 20_000
+_MAX_NODES = 50_000
+_MAX_HOLDERS = 500
+
+
+@dataclass(slots=True)
+class _Holder:
+    """What one name reached so far: ``looked_at`` tensors that stand for ``tensors``; storages and backward nodes
+    count once."""
+
+    parts: Parts
+    origin: Origin
+    tensors: float = 0.0
+    graph_tensors: float = 0.0
+    looked_at: int = 0
+    storages: dict[int, int] = field(default_factory=dict)
+    is_bounded: bool = False
+    nodes: set[object] = field(default_factory=set)
+
+    def summary(self, used: Mapping[int, int]) -> _Held:
+        """As it is now. Of the storages that any name uses in full, a view wastes nothing."""
+        return _Held(
+            self.parts,
+            self.origin,
+            graph_tensors=round(self.graph_tensors),
+            graph_nodes=round(len(self.nodes) * self.scale),
+            bytes=self.bytes,
+            tensors=round(self.tensors),
+            used_bytes=self._scaled(sum(min(size, used[storage]) for storage, size in self.storages.items())),
+            is_bounded=self.is_bounded,
+        )
+
+    @property
+    def bytes(self) -> int:
+        """A sample is scaled up, unless its tensors turned out to share their storages."""
+        return self._scaled(sum(self.storages.values()))
+
+    def _scaled(self, size: int) -> int:
+        shared = len(self.storages) <= self.looked_at / 2
+        return round(size * (1 if shared else self.scale))
+
+    @property
+    def scale(self) -> float:
+        return self.tensors / self.looked_at
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one name held at the end of a step, without holding it. `profkit.run.LiveHolder` says what the rest is."""
+
+    parts: Parts
+    origin: Origin
+    graph_tensors: int
+    graph_nodes: int
+    bytes: int
+    tensors: int
+    used_bytes: int
+    is_bounded: bool
+
+    @property
+    def path(self) -> str:
+        return "".join(self.parts)
+
+
+class Census:
+    """Takes the samples of one recording. ``generators`` run the user's code though they are not on the stack.
+
+    The program waits meanwhile: what can be told later, the lines in its source, is left until the samples are read.
+    """
+
+    def __init__(
+        self, is_user: Mapping[str, bool], growth: GrowthLines, generators: Callable[[], Iterable[Any]] = tuple
+    ) -> None:
+        self._taken: list[tuple[int, list[_Held]]] = []
+        self._told: list[LiveSample] = []
+        self._is_user = is_user
+        self._growth = growth
+        self._generators = generators
+        self._modules = _UserModules(is_user)
+        self._entrusted = Entrusted(lambda kind: user_file_of(kind, is_user))
+
+    @property
+    def samples(self) -> list[LiveSample]:
+        """One for each time that `take` was called."""
+        self._told += [LiveSample(step, tuple(self._describe(held))) for step, held in self._taken]
+        self._taken.clear()
+        return self._told
+
+    @property
+    def taken(self) -> int:
+        """How many there are."""
+        return len(self._taken) + len(self._told)
+
+    def forget(self) -> None:
+        """What was taken so far does not count."""
+        self._taken.clear()
+        self._told.clear()
+
+    def take(self, step: int, frame: FrameType | None) -> None:
+        """Note what the variables of ``frame``, its callers and the user's modules hold now."""
+        frames = [caller for caller in walk_up(frame) if self._is_user[caller.f_code.co_filename]]
+        walk = _Walk(self._is_user)
+        try:
+            with torch._C.DisableTorchFunctionSubclass():  # a subclass's attributes would run the user's code
+                walk.run(self._roots(frames))
+                walk.run(self._unnamed(frame))
+            self._taken.append((step, walk.largest()))
+        finally:
+            walk.forget(frames)
+
+    def _roots(self, frames: list[FrameType]) -> Iterator[Reached]:
+        for generator in self._generators():
+            yield Reached(generator, (), Origin(""))
+        for frame in frames:
+            if frame.f_locals is not frame.f_globals:
+                yield from named_values(frame.f_locals, Origin(source_file(frame.f_code), frame.f_code))
+        seen = set()
+        for names in (*(frame.f_globals for frame in frames), *self._modules.globals()):
+            file = names.get("__file__")
+            if id(names) not in seen and isinstance(file, str):
+                seen.add(id(names))
+                yield from named_values(names, Origin(file))
+
+    def _unnamed(self, frame: FrameType | None) -> Iterator[Reached]:
+        """What libraries hold for the user, by the names of the classes; what a name of the user's reaches is known."""
+        others = (caller for caller in walk_up(frame) if not self._is_user[caller.f_code.co_filename])
+        for value, file in self._entrusted.objects(others):
+            yield Reached(value, (type(value).__name__,), Origin(file))
+
+    def _describe(self, taken: Iterable[_Held]) -> Iterator[LiveHolder]:
+        """Of two names that read the same, the outer function's carries the function's name."""
+        paths: set[str] = set()
+        for held in taken:
+            path, code = held.path, held.origin.root.code
+            if path in paths and code is not None:
+                path = f"{function_name(code)}.<locals>.{path}"
+            paths.add(path)
+            yield LiveHolder(
+                path=path,
+                site=self._growth.find(held.parts, held.origin),
+                graph_tensors=held.graph_tensors,
+                graph_nodes=held.graph_nodes,
+                bytes=held.bytes,
+                tensors=held.tensors,
+                used_bytes=held.used_bytes,
+                is_bounded=held.is_bounded or self._growth.is_bounded(held.parts, held.origin),
+            )
+
+
+class _UserModules:
+    """The names of the user's modules. A program has thousands of others, which are looked through anew only where
+    there are more or fewer than before."""
+
+    def __init__(self, is_user: Mapping[str, bool]) -> None:
+        self._is_user = is_user
+        self._known = 0
+        self._names: list[str] = []
+
+    def globals(self) -> Iterator[dict[str, Any]]:
+        """The variables of each."""
+        if len(sys.modules) != self._known:
+            self._known = len(sys.modules)
+            self._names = [name for name in list(sys.modules) if self._find(name) is not None]
+        for name in self._names:
+            names = self._find(name)
+            if names is not None:
+                yield names
+
+    def _find(self, name: str) -> dict[str, Any] | None:
+        names = getattr(sys.modules.get(name), "__dict__", None)
+        file = names.get("__file__") if type(names) is dict else None
+        return names if isinstance(file, str) and self._is_user[file] else None
+
+
+class _Walk:
+    """One walk, breadth first, so that a name nearer to the user's variables claims what two names share.
+
+    ``used`` are the bytes of each storage that the tensors reached cover, at most (views may overlap).
+    """
+
+    def __init__(self, is_user: Mapping[str, bool]) -> None:
+        self.holders: dict[tuple[Parts, Origin], _Holder] = {}
+        self.used: defaultdict[int, int] = defaultdict(int)
+        self._reach = Reach(is_user)
+        self._queue: deque[Reached] = deque()
+        self._seen: set[int] = set()
+        self._nodes_left = 2 * _MAX_NODES
+
+    def run(self, roots: Iterable[Reached]) -> None:
+        self._queue.extend(roots)
+        for _ in range(_MAX_OBJECTS):
+            if not self._queue:
+                return
+            reached = self._queue.popleft()
+            if issubclass(type(reached.value), Tensor):
+                self._count(reached)
+            elif reached.depth < _MAX_DEPTH and id(reached.value) not in self._seen:
+                self._seen.add(id(reached.value))
+                self._queue.extend(held for held in self._reach.look_into(reached) if may_hold(held.value))
+
+    def largest(self) -> list[_Held]:
+        """What the names hold that hold most."""
+        largest = sorted(self.holders.values(), key=lambda holder: holder.bytes, reverse=True)[:_MAX_HOLDERS]
+        return [holder.summary(self.used) for holder in largest]
+
+    def forget(self, frames: Iterable[FrameType]) -> None:
+        """Let go of everything reached, also of the copies of local variables that frames keep."""
+        self._queue.clear()
+        self.holders.clear()
+        for frame in (*frames, *self._reach.suspended):
+            forget_locals(frame)
+
+    def _count(self, reached: Reached) -> None:
+        tensor: Any = reached.value
+        storage = _storage_of(tensor)
+        if storage is not None:
+            self.used[storage.key] += storage.covered_bytes
+        if isinstance(tensor, nn.Parameter):
+            return
+        key = (reached.parts, reached.origin)
+        holder = self.holders.get(key) or self.holders.setdefault(key, _Holder(*key))
+        holder.looked_at += 1
+        holder.tensors += reached.weight
+        holder.is_bounded |= reached.is_bounded
+        if storage is not None:
+            holder.storages[storage.key] = storage.size_bytes
+        if tensor.grad_fn is not None:
+            holder.graph_tensors += reached.weight
+            self._follow_graph(tensor.grad_fn, holder.nodes)
+
+    def _follow_graph(self, root: Any, seen: set[object]) -> None:
+        """Add the backward nodes reachable from ``root`` to those that its holder reached before."""
+        stack = [root]
+        while stack and len(seen) < _MAX_NODES and self._nodes_left > 0:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                self._nodes_left -= 1
+                stack.extend(following for following, _ in node.next_functions if following is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """What tells a storage from others, its bytes, and those that one tensor covers."""
+
+    key: int
+    size_bytes: int
+    covered_bytes: int
+
+
+def _storage_of(tensor: Tensor) -> _Storage | None:
+    """None where the tensor has no storage of its own."""
+    try:
+        storage = tensor.untyped_storage()
+        return _Storage(storage._cdata, storage.nbytes(), tensor.numel() * tensor.element_size())
+    except (RuntimeError, NotImplementedError):  # sparse tensors, for example
+        return None

@@ -1,0 +1,172 @@
+"""``python -m profkit.collect.experiments.process`` runs experiments: a request on stdin, answers on stdout.
+
+Both forms of a case run by turns, A B A B, warm. What else the machine does only adds to the time, and not to every
+turn alike: two threads that wait for each other lose more to a third than one does. So a form takes what its shorter
+turns took; the spread is that of the rounds, each compared within itself. Each experiment answers with a line of JSON
+as soon as it is done, so that one which fails, or is stopped, costs none of those before it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+import msgspec
+import torch
+
+from profkit.collect.experiments.implementations import Call, CannotRun, forms_of
+from profkit.collect.machine.page_faults import count_crowded_ns
+from profkit.collect.machine.rates import keep_rates
+from profkit.collect.program.guard import describe
+from profkit.experiment import Answer, Experiment, Measurement, Request
+from profkit.processor import processor_name
+
+_BUDGET_S = 2.0
+"""For one experiment: its cases share it."""
+_WARM_UP = 2
+_ROUNDS = (5, 60)
+_TURN_NS = 5_000_000
+"""A turn lasts that long at least: the clock, and the change from one form to the other, are then within a per cent."""
+_LONGEST_S = 12.0
+"""For one case: a call of a second is not worth a minute of waiting."""
+_LOW = 0.1
+_CROWDED = 0.5
+"""Of the time the process could have run but another had the processor: then no turn came through undisturbed. Two
+threads that wait for each other took 40 times as long beside four programs on two CPUs, in either form."""
+_SPREAD = (10, 90)
+"""Percentiles of the rounds that are given as the range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How long both forms took, per call, round by round, in nanoseconds."""
+
+    first_ns: list[float]
+    second_ns: list[float]
+
+    def undisturbed(self) -> tuple[float, float]:
+        """What either takes where little else runs: a low quantile, as one turn may be short by chance."""
+        first, second = (sorted(took)[round(_LOW * (len(took) - 1))] for took in (self.first_ns, self.second_ns))
+        return first, second
+
+    def ratios(self) -> tuple[float, float]:
+        """Low and high share of the first form's time that the second took in a round."""
+        ratios = sorted(b / a for a, b in zip(self.first_ns, self.second_ns, strict=True))
+        low, high = (ratios[round(at / 100 * (len(ratios) - 1))] for at in _SPREAD)
+        return low, high
+
+
+def run(experiment: Experiment, device: str, budget_s: float = _BUDGET_S) -> Measurement:
+    """Measure one experiment; raises `CannotRun` and whatever PyTorch raises."""
+    if not experiment.cases:
+        raise CannotRun("there is nothing to run")
+    first = second = weights = middle = low = high = 0.0
+    for case in experiment.cases:
+        a, b = forms_of(experiment, case, device)
+        turns = _take_undisturbed(a, b, budget_s / len(experiment.cases), device)
+        (took, took_instead), (least, most) = turns.undisturbed(), turns.ratios()
+        first += case.calls * took
+        second += case.calls * took_instead
+        weight = case.recorded_ns or case.calls * took
+        weights += weight
+        middle += weight * took_instead / max(took, 1e-9)
+        low += weight * least
+        high += weight * most
+    if not first > 0:
+        raise CannotRun("the recorded calls are too short to be measured")
+    factor, low, high = (one / weights for one in (middle, low, high))
+    return Measurement(factor, min(factor, low), max(factor, high), round(first), round(second))
+
+
+def _take_undisturbed(a: Call, b: Call, budget_s: float, device: str) -> Turns:
+    """Raises `CannotRun` where other programs had the processor for most of the time."""
+    before, began = count_crowded_ns(), time.perf_counter_ns()
+    turns = take_turns(a, b, budget_s, device)
+    after, took = count_crowded_ns(), time.perf_counter_ns() - began
+    if before is not None and after is not None and after - before > _CROWDED * took:
+        raise CannotRun("other programs had the processor for most of the time")
+    return turns
+
+
+def take_turns(a: Call, b: Call, budget_s: float, device: str) -> Turns:
+    """Time two calls by turns for about so long, at least a few rounds; raises `CannotRun` where that takes too long.
+
+    Each turn repeats its call until it has lasted as long as the other's: where other programs want the processor too,
+    a longer turn would be interrupted more often than a shorter one.
+    """
+    began = time.perf_counter()
+    for _ in range(_WARM_UP):
+        warm_ns = max(_time(a, 1, device), 1.0), max(_time(b, 1, device), 1.0)
+    turn_ns = max(_TURN_NS, *warm_ns)
+    times_a, times_b = (max(1, round(turn_ns / one_ns)) for one_ns in warm_ns)
+    turns, end, latest = Turns([], []), time.perf_counter() + budget_s, began + _LONGEST_S
+    while len(turns.first_ns) < _ROUNDS[0] or (time.perf_counter() < end and len(turns.first_ns) < _ROUNDS[1]):
+        if time.perf_counter() > latest:
+            raise CannotRun("the recorded calls take too long to be measured in seconds")
+        turns.first_ns.append(_time(a, times_a, device))
+        turns.second_ns.append(_time(b, times_b, device))
+    return turns
+
+
+def _time(call: Call, repeats: int, device: str) -> float:
+    """Nanoseconds per call."""
+    _wait_for(device)
+    start = time.perf_counter_ns()
+    for _ in range(repeats):
+        call()
+    _wait_for(device)
+    return (time.perf_counter_ns() - start) / repeats
+
+
+def _wait_for(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def choose_device(request: Request) -> str:
+    """Where the experiments run: on what the recording names. Raises `CannotRun` where this machine has no such."""
+    if request.device == "cpu":
+        if not request.processor:
+            raise CannotRun("the recording does not say on which processor it was made")
+        if request.processor != processor_name():
+            raise CannotRun(f"the recording was made on another processor, {request.processor:.80}")
+        return "cpu"
+    if not request.device or not torch.cuda.is_available() or torch.cuda.get_device_name() != request.device:
+        raise CannotRun(f"there is no {request.device or 'such GPU'} in this machine")
+    return "cuda"
+
+
+def answer(experiment: Experiment, device: str) -> Answer:
+    """A measurement, or why there is none: an experiment may fail, and no more comes of it than that."""
+    try:
+        return Answer(run(experiment, device))
+    except CannotRun as reason:
+        return Answer(failed=str(reason))
+    except Exception as error:  # whatever PyTorch has against these shapes
+        return Answer(failed=describe(error)[:200])
+
+
+def main() -> None:
+    """Answer the request on stdin. What PyTorch itself prints goes to stderr."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    try:
+        device = choose_device(request)
+    except CannotRun as reason:
+        refusal = msgspec.json.encode(Answer(failed=str(reason)))
+        answers.write((refusal + b"\n") * len(request.experiments))
+        answers.flush()
+        return
+    if request.threads > 0:
+        torch.set_num_threads(request.threads)
+    for experiment in request.experiments:
+        answers.write(msgspec.json.encode(answer(experiment, device)) + b"\n")
+        answers.flush()
+    keep_rates(device)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The parent's side of a recorded program: start its process, wait, and say how it ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from profkit.run import PROFKIT_FAILED, RUN_FILE, fixed, load_run, save
+
+_CHILD = "profkit.collect.launch.script"
+_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1")
+_LETHAL = ("SIGTERM", "SIGHUP")
+"""Those that the program gets whether it listens to them or not."""
+
+
+def launch_script(
+    target: str, arguments: Sequence[str], directory: Path, *, module: bool = False, **options: str | int | bool
+) -> int:
+    """Run a script, or a module, recorded into ``directory``, and return its exit status.
+
+    ``options`` are those of `profkit.collect.launch.script`. The program's standard streams are the caller's own. An
+    interrupt at the terminal reaches the program, which decides what to do; a second one is raised here. Other signals
+    that end this process, or ask for a window, are passed on to the program. A program that a signal ends has the
+    status that shells give it (128 + number).
+    """
+    given = [_as_option(name, value) for name, value in {"module": module, **options}.items() if value is not False]
+    where = f"--directory={fixed(directory)}"
+    command = [sys.executable, "-m", _CHILD, where, *given, "--", target, *arguments]
+    with _Passing() as passing, subprocess.Popen(command) as process:  # noqa: S603  # what the user asked to run
+        passing.to = process
+        try:
+            returned = process.wait()
+        except KeyboardInterrupt:
+            returned = process.wait()
+    status = returned if returned >= 0 else 128 - returned
+    _complete(directory, status)
+    return status
+
+
+class _Passing:
+    """While entered, signals to this process go to the program instead, where this process would only die of them."""
+
+    def __init__(self) -> None:
+        self.to: Any = None
+        self._before: list[signal.Signals] = []
+
+    def __enter__(self) -> _Passing:
+        if threading.current_thread() is threading.main_thread():
+            present = [getattr(signal, name) for name in _PASSED_ON if hasattr(signal, name)]
+            self._before = [number for number in present if signal.getsignal(number) is signal.SIG_DFL]
+            for number in self._before:
+                signal.signal(number, self._pass_on)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number in self._before:
+            signal.signal(number, signal.SIG_DFL)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
+        name = signal.Signals(number).name
+        if self.to is not None and (name in _LETHAL or _catches(self.to.pid, number)):
+            self.to.send_signal(number)
+        else:
+            with suppress(OSError):
+                sys.stderr.write(f"profkit: {name}: the program does not listen to it yet\n")
+
+
+def _catches(process: int, number: int) -> bool:
+    """Whether the process has a handler for the signal, which would end it else; where the system does not say, yes."""
+    with suppress(OSError, IndexError, ValueError):
+        status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
+        return bool(int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1)
+    return True
+
+
+def _as_option(name: str, value: str | int | bool) -> str:
+    option = f"--{name.replace('_', '-')}"
+    return option if value is True else f"{option}={value}"
+
+
+def _complete(directory: Path, status: int) -> None:
+    """Note what a process that left without a word could not: a signal's end, or that of a library. What it wrote of
+    later windows is completed too. Where that cannot be written, what reads the recording says why."""
+    run = load_run(directory)
+    if run.exit_status is not None:
+        return
+    was_given_up = any(note.startswith(PROFKIT_FAILED) for note in run.notes)
+    note = "the program ended without Python's own exit (os._exit or a signal): what it recorded last is missing"
+    notes = run.notes if was_given_up else (*run.notes, note)
+    with suppress(OSError):
+        save(directory, RUN_FILE, replace(run, exit_status=status, notes=notes))
+        for window in run.windows:
+            of_window = load_run(directory.with_name(window))
+            if of_window.exit_status is None:
+                save(directory.with_name(window), RUN_FILE, replace(of_window, exit_status=status))

@@ -1,0 +1,123 @@
+"""Runs one variant of a scenario file, step by step, recorded or not.
+
+A scenario is one Python file with ``setup(device)`` and the generator functions ``pitfall(state)`` and ``fix(state)``,
+which yield a result at the end of each step. It may say how many ``steps`` it runs without a recording, and
+``needs_gpu``.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from profkit.collect.plan import Plan
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.recorder.recorder import Progress
+from profkit.collect.recorder.subject import Subject
+from profkit.errors import UnreadableInput, UsageError
+from profkit.run import create_directory
+
+VARIANTS = ("pitfall", "fix")
+_STEPS = 8
+_WARM_WAIT = 5
+_PREFIX = "_profkit_scenario_"
+
+
+def run_scenario(
+    path: Path,
+    variant: str,
+    device: str,
+    directory: Path | None = None,
+    *,
+    wait: int = 3,
+    warmup: int = 1,
+    active: int = 4,
+    on_progress: Progress | None = None,
+) -> tuple[Any, ...]:
+    """Run ``variant`` on ``device`` and return the result of each step, on the CPU and free of any graph.
+
+    With a ``directory`` the steps are recorded into it as planned: ``wait + warmup + active`` of them, more where
+    workers load ahead, and ``wait`` more that are timed.
+
+    Raises `UnreadableInput` for a file that is no scenario, `UsageError` for one that needs a GPU elsewhere;
+    errors of the scenario itself pass.
+    """
+    module = load_scenario(path, variant)
+    if getattr(module, "needs_gpu", False) and device == "cpu":
+        raise UsageError(f"{path.stem}: this scenario needs a GPU")
+    seed()
+    steps: Iterator[Any] = getattr(module, variant)(module.setup(device))
+    if directory is None:
+        count = getattr(module, "steps", _STEPS)
+        return tuple(_detach(result) for _, result in zip(range(count), steps, strict=False))
+    plan = Plan(wait=wait, warmup=warmup, active=active, after=wait, opening=False)
+    subject = Subject(
+        command=("profkit", "diagnose", path.stem.replace("_", "-"), f"--variant={variant}", f"--device={device}"),
+        target=path.stem.replace("_", "-"),
+        variant=variant,
+        roots=(str(path.resolve().parent),),
+        generators=lambda: (steps,),
+    )
+    return _record(steps, profile.planned(directory, plan, subject, on_progress))
+
+
+def _record(steps: Iterator[Any], recording: profile) -> tuple[Any, ...]:
+    results: list[Any] = []
+    with recording:
+        for result in steps:
+            recording.step_with(lambda result=result: results.append(_detach(result)))  # type: ignore[misc]  # bound now
+            del result  # so that nothing but the scenario itself keeps its graph alive
+            if recording.is_over:
+                break
+    return tuple(results)
+
+
+def load_scenario(path: Path, variant: str) -> ModuleType:
+    """Run the file as a module under a private name: `scenarios` may be a package of the user's."""
+    if variant not in VARIANTS:
+        raise UsageError(f"{variant!r} is not a variant: choose from {', '.join(VARIANTS)}")
+    name = _PREFIX + path.stem
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UnreadableInput(path, "is not a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    missing = [name for name in ("setup", *VARIANTS) if not callable(getattr(module, name, None))]
+    if missing:
+        raise UnreadableInput(path, f"is not a scenario: it has no {missing[0]}()")
+    return module
+
+
+def seed() -> None:
+    random.seed(0)
+    torch.manual_seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+
+
+def _detach(result: Any) -> Any:
+    """A copy of a step's result that later steps cannot change and that keeps nothing alive."""
+    if isinstance(result, torch.Tensor):
+        return result.detach().to("cpu", copy=True)
+    if isinstance(result, (tuple, list)):
+        return tuple(_detach(element) for element in result)
+    return result
+
+
+def main(path: str, variant: str, device: str, directory: str) -> None:
+    """Record one variant in a process of its own, once it is warm: its first steps touch memory for the first time."""
+    run_scenario(Path(path), variant, device)
+    gc.collect()
+    run_scenario(Path(path), variant, device, create_directory(Path(directory)), wait=_WARM_WAIT)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])

@@ -1,0 +1,232 @@
+"""``python -m profkit.collect.launch.script OPTIONS -- ARGS`` runs a user's program and records it.
+
+PyTorch is not imported before the program does so itself: what it sets up first (threads, devices, allocator) counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from profkit.collect.launch.main_module import Program, load_module, load_script
+from profkit.collect.program.frames import walk_up
+from profkit.collect.program.guard import describe
+from profkit.run import FAILED, RUN_FILE, Run, save
+from profkit.source.code import PROFKIT
+
+if TYPE_CHECKING:
+    from profkit.collect.recorder.profiler import profile
+
+INTERRUPTED = 130
+"""Exit status of a program that an interrupt ended, as shells report it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program that the command line names, and end as it ends."""
+    options = _parse(sys.argv[1:] if arguments is None else arguments)
+    child = Child(options)
+    _tell_of_immediate_exit(child)
+    _give_room(options.module)
+    try:
+        program = load_module(options.target) if options.module else load_script(options.target)
+        child.watch_for_torch(program)
+        program.enter(options.arguments)
+        program.run()
+    except SystemExit as leaving:
+        child.leave(leaving)
+        raise
+    except BaseException as error:
+        child.fail(error)
+    child.finish(0)
+
+
+class Child:
+    """The recording of the program: begun when the program has imported torch, ended with it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._profile: profile | None = None
+        self._is_finished = False
+
+    def watch_for_torch(self, program: Program) -> None:
+        if "torch" in sys.modules:
+            self._begin(program)
+        else:
+            sys.meta_path.insert(0, _AfterImport("torch", lambda: self._begin(program)))
+
+    def leave(self, leaving: SystemExit) -> None:
+        """The program called ``sys.exit``, or was ended because it is recorded."""
+        stopping = sys.modules.get("profkit.collect.recorder.early_end")
+        if stopping is not None and isinstance(leaving, stopping.RecordingComplete):
+            self.finish(stopping.STOPPED, "the program was ended once it was recorded, as asked", was_stopped=True)
+        else:
+            self.finish(_status_of(leaving.code))
+
+    def finish(self, status: int, note: str | None = None, was_stopped: bool = False) -> None:
+        if self._is_finished:
+            return
+        self._is_finished = True
+        if self._profile is not None:
+            self._profile.finish(status, note, was_stopped)
+            return
+        notes = ("the program never imported torch: there was nothing to record", *([note] if note else []))
+        run = Run(command=self._command, target=self._options.target, exit_status=status, notes=notes)
+        with suppress(OSError):  # the program's own end matters more
+            save(Path(self._options.directory), RUN_FILE, run)
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """Show the program's own traceback, and let Python end the process as it would have."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self.finish(INTERRUPTED if interrupted else 1, f"{FAILED}{describe(error)}")
+        _strip(error, set())
+        if self._options.module:
+            error.__traceback__ = _below(sys._getframe(), error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.excepthook = lambda *_: None  # shown already; raised again for the exit status alone
+        raise error
+
+    @property
+    def _command(self) -> tuple[str, ...]:
+        how = ("-m",) if self._options.module else ()
+        return ("python", *how, self._options.target, *self._options.arguments)
+
+    def _begin(self, program: Program) -> None:
+        from profkit.collect.launch.messages import Announcer
+        from profkit.collect.plan import Plan
+        from profkit.collect.recorder.profiler import profile
+        from profkit.collect.recorder.subject import Subject
+
+        options = self._options
+        roots = (os.path.dirname(program.code.co_filename),)
+        subject = Subject(self._command, options.target, roots=roots)
+        plan = Plan(
+            wait=options.wait,
+            warmup=options.warmup,
+            active=options.active,
+            after=options.wait if options.stop_after_recording else 30,
+            steps_from=None if options.steps_from == "auto" else options.steps_from,
+            at_step=options.at_step,
+            stops=options.stop_after_recording,
+        )
+        self._profile = profile.planned(Path(options.directory), plan, subject, Announcer())
+        self._profile.__enter__()
+
+
+class _AfterImport:
+    """A finder that lets the others find the module called ``name``, and calls ``action`` once it is imported."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name, self._action = name, action
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002  # the finders' protocol
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, execute = spec.loader, spec.loader.exec_module
+
+        def execute_and_act(module: ModuleType) -> None:
+            del loader.exec_module  # the loader's own method is back for whoever asks next
+            execute(module)
+            self._action()
+
+        loader.exec_module = execute_and_act  # type: ignore[method-assign]  # for this one import
+        return spec
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Everything after the first ``--`` is the program's own, other ``--`` included."""
+    end = list(arguments).index("--")
+    parser = argparse.ArgumentParser(prog="python -m profkit.collect.launch.script")
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("--wait", type=int, default=3)
+    parser.add_argument("--warmup", type=int, default=1)
+    parser.add_argument("--active", type=int, default=4)
+    parser.add_argument("--steps-from", default="auto")
+    parser.add_argument("--at-step", type=int, default=0)
+    parser.add_argument("--stop-after-recording", action="store_true")
+    parser.add_argument("--module", action="store_true")
+    options = parser.parse_args(arguments[:end])
+    options.target, *options.arguments = arguments[end + 1 :]
+    return options
+
+
+def _tell_of_immediate_exit(child: Child) -> None:
+    """Keep what was recorded when the program calls ``os._exit``, after which nothing of Python's runs; not in a
+    process that it forked, and not from a thread of its own, which cannot end the recording."""
+    leave, process, thread = os._exit, os.getpid(), threading.get_ident()
+
+    @functools.wraps(leave)
+    def finish_and_leave(status: int) -> NoReturn:
+        if isinstance(status, int) and (os.getpid(), threading.get_ident()) == (process, thread):
+            child.finish(status & 0xFF, "the program left by os._exit")
+        leave(status)
+
+    os._exit = finish_and_leave
+
+
+def _give_room(is_module: bool) -> None:
+    """Raise the limit of recursion by what stands below the program here and would not without profkit, so that it may
+    recurse as deep as ever. Before Python 3.12 a call of ``exec`` counts too, of which ``python -m`` makes one."""
+    frame, depth = sys._getframe(1), 2  # this function's caller, and the one that will run the program
+    while (caller := frame.f_back) is not None:
+        frame, depth = caller, depth + 1
+    counted = int(sys.version_info < (3, 12))
+    extra = depth + 2 * counted - (2 + counted if is_module else 0)
+    sys.setrecursionlimit(sys.getrecursionlimit() + extra)
+
+
+def _status_of(code: object) -> int:
+    """The exit status that Python makes of ``sys.exit(code)``."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _strip(error: BaseException | None, seen: set[int]) -> None:
+    """Take profkit's frames out of the tracebacks of an exception and of those behind it."""
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    error.__traceback__ = _without_own(error.__traceback__)
+    _strip(error.__cause__, seen)
+    _strip(error.__context__, seen)
+
+
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    kept = []
+    while trace is not None:
+        if not _is_own(trace):
+            kept.append(trace)
+        trace = trace.tb_next
+    for this, following in zip(kept, [*kept[1:], None], strict=False):
+        this.tb_next = following
+    return kept[0] if kept else None
+
+
+def _below(frame: FrameType | None, trace: TracebackType | None) -> TracebackType | None:
+    """The traceback with the frames of runpy, which stand at the head of every traceback under ``python -m``."""
+    for caller in walk_up(frame):
+        if not caller.f_code.co_filename.startswith(PROFKIT):
+            trace = TracebackType(trace, caller, caller.f_lasti, caller.f_lineno)
+    return trace
+
+
+def _is_own(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(PROFKIT)
+
+
+if __name__ == "__main__":
+    main()

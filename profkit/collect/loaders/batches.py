@@ -1,0 +1,111 @@
+"""The batches that the program asks its DataLoaders for, and what these loaders are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from profkit.collect.loaders.feeding import FeedingWatch
+from profkit.collect.loaders.sites import LoaderSites
+from profkit.collect.program.guard import Guard, uncompiled
+from profkit.run import CallSite, LoaderUse
+
+
+class LoaderBatches:
+    """Calls ``on_batch`` whenever the program asks a DataLoader for a batch, and describes the loaders asked.
+
+    The DataLoader reads its own ``_profile_name`` first thing in ``__next__`` and sets ``_num_yielded`` once it has the
+    batch; properties in their place are told, the latter of them where somebody counts the CPUs (``feeding``).
+    ``on_batch`` gets the number of batches asked for before from the loader that was asked first, and is not called
+    for other loaders: of loaders in nested loops the outermost is asked first. ``on_epoch`` is called before the first
+    batch of each further pass over it. ``uses`` are the loaders asked, and how long it took until they gave.
+    """
+
+    def __init__(
+        self,
+        on_batch: Callable[[int], None],
+        on_epoch: Callable[[], None],
+        guard: Guard,
+        sites: LoaderSites | None,
+        feeding: FeedingWatch | None = None,
+    ) -> None:
+        self._on_batch, self._on_epoch, self._guard, self._sites = on_batch, on_epoch, guard, sites
+        self._feeding = feeding
+        self._first: int | None = None
+        self._asked = 0
+        self.uses: dict[LoaderUse, int] = {}
+        self._waiting: tuple[int, LoaderUse, int] | None = None
+        self.ahead = 0
+
+    def install(self) -> None:
+        @uncompiled
+        def read(iterator: _BaseDataLoaderIter) -> str:
+            self._guard(lambda: self._note_request(iterator))
+            name: str = vars(iterator).get("_profile_name", "")
+            return name
+
+        def write(iterator: _BaseDataLoaderIter, name: str) -> None:
+            vars(iterator)["_profile_name"] = name
+
+        _BaseDataLoaderIter._profile_name = property(read, write)  # type: ignore[assignment]  # an instance attribute
+        if self._feeding is not None:
+            self._listen_for_ends(self._feeding)
+        if self._sites is not None:
+            self._sites.install()
+
+    def remove(self) -> None:
+        if self._sites is not None:
+            self._sites.remove()
+        for name in ("_profile_name", "_num_yielded"):
+            if name in vars(_BaseDataLoaderIter):
+                delattr(_BaseDataLoaderIter, name)  # to mypy attributes of instances only
+
+    def _listen_for_ends(self, feeding: FeedingWatch) -> None:
+        @uncompiled
+        def write(iterator: _BaseDataLoaderIter, number: int) -> None:
+            vars(iterator)["_num_yielded"] = number
+            if number:  # 0 at the beginning of a pass
+                self._guard(lambda: self._note_batch(iterator, feeding))
+
+        def read(iterator: _BaseDataLoaderIter) -> int:
+            number: int = vars(iterator).get("_num_yielded", 0)
+            return number
+
+        _BaseDataLoaderIter._num_yielded = property(read, write)  # type: ignore[assignment]  # an instance attribute
+
+    def _note_request(self, iterator: _BaseDataLoaderIter) -> None:
+        site = self._sites.find(iterator._dataset, iterator._index_sampler) if self._sites is not None else None
+        use = _describe_loader(iterator, site)
+        self.uses.setdefault(use, 0)
+        self.ahead = max(self.ahead, int(iterator._num_workers) * int(getattr(iterator, "_prefetch_factor", None) or 0))
+        data = id(iterator._dataset)  # the same over all epochs, while each has an iterator of its own
+        if self._first is None:
+            self._first = data
+        if self._first == data:
+            if self._asked and not iterator._num_yielded:
+                self._on_epoch()
+            self._on_batch(self._asked)
+            self._asked += 1
+        self._waiting = id(iterator), use, time.perf_counter_ns()
+        if self._feeding is not None:
+            self._feeding.ask(iterator)
+
+    def _note_batch(self, iterator: _BaseDataLoaderIter, feeding: FeedingWatch) -> None:
+        feeding.give(iterator)
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting[0] == id(iterator):
+            _, use, since_ns = waiting
+            self.uses[use] = self.uses.get(use, 0) + time.perf_counter_ns() - since_ns
+
+
+def _describe_loader(iterator: _BaseDataLoaderIter, site: CallSite | None) -> LoaderUse:
+    size = getattr(iterator._index_sampler, "batch_size", None)
+    return LoaderUse(
+        workers=int(iterator._num_workers),
+        batch_size=size if isinstance(size, int) else None,
+        pin_memory=bool(iterator._pin_memory),
+        persistent_workers=bool(getattr(iterator, "_persistent_workers", False)),
+        site=site,
+    )

@@ -1,0 +1,141 @@
+"""Which attributes of a dataset hold Python objects: workers that only read these copy the memory they lie in.
+
+Nothing of the user's runs: attributes are read from the instance's ``__dict__``, containers with the methods of their
+built-in types, and sizes are asked of built-in types alone. Of a long container a sample stands for the rest.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any, TypeGuard
+
+from profkit.source.code import source_line
+
+_SAMPLE = 64
+_SAMPLE_INSIDE = (_SAMPLE, 16, 4, 2)
+"""Of a container inside a container, and so on: no more than some ten thousand objects are looked at."""
+_MIN_OBJECTS = 1000
+"""Fewer objects fill no more than some tens of pages."""
+_MAX_DEPTH = 3
+"""A subset of a concatenation of datasets; an entry of a record in a list."""
+_MAX_FOUND = 8
+_HEADER_BYTES = 128
+"""Of an object of a library's or the user's class, an array or a tensor: its counter of references lies there, its data
+elsewhere."""
+_SIZED = (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+
+Described = dict[str, Any]
+
+
+def describe_objects(dataset: object, is_user: Mapping[str, bool]) -> list[Described]:
+    """The largest containers of Python objects that are attributes of the dataset, or of datasets inside it: ``path``,
+    ``objects``, ``bytes``, and ``site``, the line that fills it, where that is in the user's code."""
+    found: list[Described] = [
+        {"path": path, "objects": count, "bytes": size, "site": _find_line(type(owner), name, is_user)}
+        for path, owner, name, count, size in _containers(dataset, "dataset", 0, set())
+    ]
+    return sorted(found, key=lambda one: -one["bytes"])[:_MAX_FOUND]
+
+
+def _containers(owner: object, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, object, str, int, int]]:
+    """Path, owner and attribute of each, how many objects it holds and their bytes."""
+    if depth > _MAX_DEPTH or id(owner) in seen:
+        return
+    seen.add(id(owner))
+    for name, value in _attributes(owner):
+        if type(value) in _CONTAINERS:
+            count, size = _measure(value, 0)
+            if count >= _MIN_OBJECTS:
+                yield f"{path}.{name}", owner, name, round(count), round(size)
+        inner = [value] if hasattr(type(value), "__getitem__") else []
+        if type(value) in (list, tuple) and len(value) <= _SAMPLE:
+            inner = list(value)
+        for one in inner:
+            if type(one) not in _SIZED:
+                yield from _containers(one, f"{path}.{name}", depth + 1, seen)
+
+
+def _attributes(owner: object) -> list[tuple[str, Any]]:
+    with suppress(AttributeError):
+        return list(object.__getattribute__(owner, "__dict__").items())
+    return []
+
+
+def _measure(value: object, depth: int) -> tuple[float, float]:
+    """How many objects a value is, with those that it holds, and their bytes."""
+    size = float(sys.getsizeof(value)) if type(value) in _SIZED else float(_HEADER_BYTES)
+    if type(value) not in _CONTAINERS:
+        return 1.0, size
+    if depth > _MAX_DEPTH or not len(value):  # type: ignore[arg-type]  # one of the containers
+        return 1.0, size
+    chosen = _sample(value, _SAMPLE_INSIDE[depth])
+    scale = len(value) * (2 if type(value) is dict else 1) / len(chosen)  # type: ignore[arg-type]  # as above
+    distinct = {id(one): one for one in chosen}.values()
+    held = [_measure(one, depth + 1) for one in distinct]
+    shared = len(distinct) <= len(chosen) / 2  # small numbers, names of classes: the same few objects again and again
+    scale = 1.0 if shared else scale
+    return 1.0 + scale * sum(count for count, _ in held), size + scale * sum(size for _, size in held)
+
+
+def _sample(value: Any, size: int) -> list[Any]:
+    """Elements from all over a sequence, or the first of another container; keys and values of a dict."""
+    if type(value) is dict:
+        return [part for pair in islice(dict.items(value), size) for part in pair]
+    if type(value) in (list, tuple):
+        return list(value[:: max(1, len(value) // size)][:size])
+    return list(islice(iter(value), size))
+
+
+def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str, Any] | None:
+    """The line in the owner's class, or in a class that it derives from, that fills ``self.<name>``."""
+    for kind in owner.__mro__:
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if not isinstance(file, str) or not is_user[file]:
+            continue
+        with suppress(SyntaxError, ValueError, RecursionError):
+            tree = ast.parse("".join(linecache.getlines(file)))
+            classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+            lines = [site for found in classes for site in _fillings(found, name)]
+            if lines:
+                _, line, function = max(lines, key=lambda site: (site[0], -site[1]))
+                source = source_line(file, line)
+                return {"file": file, "line": line, "function": f"{kind.__name__}.{function}", "source": source}
+    return None
+
+
+def _fillings(found: ast.ClassDef, name: str) -> Iterator[tuple[int, int, str]]:
+    """Rank, line and method of what binds or extends the attribute; an empty container is the last guess."""
+    for method in found.body:
+        if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for node in ast.walk(method):
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if any(_is_own(target, name) for target in targets):
+                    empty = isinstance(node.value, (ast.List, ast.Dict, ast.Tuple)) and not ast.unparse(node.value)[2:]
+                    yield (0 if empty else 2), node.lineno, method.name
+            elif _extends(node, name):
+                yield 1, node.lineno, method.name
+
+
+def _extends(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    """Whether it is ``self.<name>.append(...)`` or the like."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("append", "extend", "add", "update", "insert", "setdefault")
+        and _is_own(node.func.value, name)
+    )
+
+
+def _is_own(node: ast.AST, name: str) -> bool:
+    """Whether it is ``self.<name>`` or an item of it."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.value, ast.Name)

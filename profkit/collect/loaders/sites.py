@@ -1,0 +1,108 @@
+"""Where the program makes its DataLoaders: the line on which it changes what one is given.
+
+A DataLoader sets its own ``dataset`` when it is made; a property in the place of that attribute looks who made it. An
+iterator reads it from its loader and keeps the loader's sampler, which tells the loaders of one dataset apart: one to
+learn from, one to evaluate with.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from profkit.collect.program.frames import forget_locals, walk_up
+from profkit.collect.program.guard import Guard, uncompiled
+from profkit.run import CallSite
+from profkit.source.code import function_name, source_file, source_line
+
+_NAME = "dataset"
+_MOST = 1000
+_made: dict[int, tuple[weakref.ref[Any] | None, CallSite]] = {}
+"""By the identity of the loader, of its sampler once it was iterated over, and of the dataset, which a loader that a
+library makes anew shares; for windows to come, too."""
+_several: set[int] = set()
+"""Identities of datasets that several lines make loaders of."""
+
+
+class LoaderSites:
+    """From `install` to `remove` the lines are noted on which the program makes DataLoaders, itself or through a class
+    derived from it; not those of libraries."""
+
+    def __init__(self, is_user: Mapping[str, bool], guard: Guard) -> None:
+        self._is_user, self._guard = is_user, guard
+
+    def install(self) -> None:
+        @uncompiled
+        def write(loader: DataLoader[Any], dataset: object) -> None:
+            vars(loader)[_NAME] = dataset
+            self._guard(lambda: self._note(loader, dataset, sys._getframe(3)))  # past the lambda, the guard and write
+
+        @uncompiled
+        def read(loader: DataLoader[Any]) -> object:
+            if _NAME not in vars(loader):
+                raise AttributeError(_NAME)
+            self._guard(lambda: _note_sampler(loader))
+            return vars(loader)[_NAME]
+
+        setattr(DataLoader, _NAME, property(read, write))
+
+    def remove(self) -> None:
+        if _NAME in vars(DataLoader):
+            delattr(DataLoader, _NAME)
+
+    def find(self, dataset: object, sampler: object = None) -> CallSite | None:
+        """The line that made the loader with that ``sampler``; where that was not seen, as of one that a library made
+        anew, the only line that makes loaders of the dataset."""
+        site = _site_of(sampler)
+        return site if site is not None or id(dataset) in _several else _site_of(dataset)
+
+    def _note(self, loader: DataLoader[Any], dataset: object, frame: FrameType | None) -> None:
+        maker = next((caller for caller in walk_up(frame) if not _is_method(caller, loader)), None)
+        if maker is None or not self._is_user[maker.f_code.co_filename] or len(_made) >= _MOST:
+            return
+        file, line = source_file(maker.f_code), maker.f_lineno
+        site = CallSite(file, line, function_name(maker.f_code), source_line(file, line))
+        if _site_of(dataset) not in (None, site):
+            _several.add(id(dataset))
+        elif _site_of(dataset) is None:
+            _several.discard(id(dataset))
+        _made[id(dataset)] = _reference(dataset), site
+        _made[id(loader)] = _reference(loader), site
+
+
+def _note_sampler(loader: DataLoader[Any]) -> None:
+    """A loader is whole when an iterator reads its dataset."""
+    batches, samples = (vars(loader).get(name) for name in ("batch_sampler", "sampler"))  # no code of theirs
+    site, sampler = _site_of(loader), samples if batches is None else batches
+    reference = _reference(sampler)
+    if site is not None and reference is not None and len(_made) < _MOST:
+        _made[id(sampler)] = reference, site
+
+
+def _site_of(held: object) -> CallSite | None:
+    """Where it was noted, and the identity is not another object's meanwhile."""
+    reference, site = _made.get(id(held), (None, None))
+    return site if reference is None or reference() is held else None
+
+
+def _is_method(frame: FrameType, loader: DataLoader[Any]) -> bool:
+    """Whether it makes the loader as a part of it: methods of the DataLoader and of derived classes, and what libraries
+    wrap around these. An object of the program's may make loaders in an ``__init__`` of its own."""
+    code = frame.f_code
+    if not code.co_argcount:
+        return False
+    is_its_own = frame.f_locals.get(code.co_varnames[0]) is loader
+    forget_locals(frame)
+    return is_its_own
+
+
+def _reference(dataset: object) -> weakref.ref[Any] | None:
+    try:
+        return weakref.ref(dataset)
+    except TypeError:  # a list, for example
+        return None

@@ -1,0 +1,88 @@
+"""The workers of the program's DataLoaders, as the main process sees to them: each is asked to keep an account.
+
+A DataLoader's iterator reads its own ``_worker_init_fn`` for each worker that it starts; a property in its place hands
+over one that also begins the account (`profkit.collect.loaders.account`). It is inherited by a fork and pickled for a
+new process alike, and the loader itself is not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as WorkersIterator
+
+from profkit.collect.loaders.account import OVER, WorkerInit
+from profkit.collect.loaders.dataset_copies import describe_objects
+from profkit.collect.program.guard import Guard, uncompiled
+from profkit.run import WORKERS_DIRECTORY
+
+_MAX_WORKERS = 256
+"""Loaders that start their workers anew for each epoch would fill the directory."""
+_MEMORY_READERS = 16
+"""So many of a loader's workers read their memory, or all of the first epoch: short epochs would be slowed down."""
+_NAME = "_worker_init_fn"
+
+
+class WorkerWatch:
+    """From `install` to `remove` each worker that starts keeps an account in the run directory."""
+
+    def __init__(self, directory: Path, is_user: Mapping[str, bool], guard: Guard) -> None:
+        self._directory = os.path.join(os.path.abspath(directory), WORKERS_DIRECTORY)
+        self._is_user, self._guard = is_user, guard
+        self._process = os.getpid()
+        self._loaders: dict[int, int] = {}
+        self._started: Counter[int] = Counter()
+        self._begun = 0
+
+    def install(self) -> None:
+        @uncompiled
+        def read(iterator: WorkersIterator) -> Callable[[int], object] | None:
+            original: Callable[[int], object] | None = vars(iterator).get(_NAME)
+            given = [original]
+            self._guard(lambda: given.append(self._stand_in(iterator, original)))
+            return given[-1]
+
+        def write(iterator: WorkersIterator, function: Callable[[int], object] | None) -> None:
+            vars(iterator)[_NAME] = function
+
+        setattr(WorkersIterator, _NAME, property(read, write))
+
+    def remove(self) -> None:
+        """Start no further account, and let the workers end theirs; in a forked child only the first."""
+        if _NAME in vars(WorkersIterator):
+            delattr(WorkersIterator, _NAME)
+        if self._loaders and os.getpid() == self._process:
+            with suppress(OSError):
+                Path(self._directory, OVER).touch()
+
+    def _stand_in(self, iterator: Any, original: Any) -> Any:
+        if self._begun >= _MAX_WORKERS or type(original) is WorkerInit:
+            return original
+        self._begun += 1
+        data = id(iterator._dataset)  # the same over all epochs, while each has an iterator of its own
+        if data not in self._loaders:
+            self._loaders[data] = len(self._loaders)
+            self._describe(iterator, self._loaders[data])
+        loader = self._loaders[data]
+        self._started[loader] += 1
+        reads_memory = self._started[loader] <= max(_MEMORY_READERS, int(iterator._num_workers))
+        return WorkerInit(original, self._directory, loader, reads_memory)
+
+    def _describe(self, iterator: Any, loader: int) -> None:
+        os.makedirs(self._directory, exist_ok=True)
+        known: dict[str, object] = {
+            "loader": loader,
+            "dataset": type(iterator._dataset).__name__[:200],
+            "workers": int(iterator._num_workers),
+            "persistent": bool(getattr(iterator, "_persistent_workers", False)),
+            "objects": [],
+        }
+        with suppress(Exception):  # what a dataset holds is worth less than the recording
+            known["objects"] = describe_objects(iterator._dataset, self._is_user)
+        Path(self._directory, f"loader-{loader}.json").write_text(json.dumps(known), encoding="utf-8")

@@ -1,0 +1,38 @@
+"""Reading running frames: their callers, names and local variables, without keeping what these hold alive."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+"""Flags of code whose frames can yield and resume."""
+_FUNCTION = inspect.CO_OPTIMIZED
+_UNSHARED = 3
+"""References to a frame's cached dict that nobody else holds: the frame's, a local name, the argument below."""
+
+
+def walk_up(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and its callers, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+
+
+
+def forget_locals(frame: FrameType) -> None:
+    """Empty the dict that a function's frame keeps once its ``f_locals`` were read.
+
+    Before Python 3.13 that dict is a copy which holds every value until it is read again: a tensor that the function
+    drops meanwhile would live on. A dict that the program got from ``locals()`` is the same one, and is left alone.
+    Never call this for the frame whose trace callback is running: the callback's end copies the dict back.
+    """
+    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & _FUNCTION:
+        return
+    cached = frame.f_locals
+    if sys.getrefcount(cached) <= _UNSHARED:
+        cached.clear()

@@ -1,0 +1,1 @@
+"""One recording of a program, from its start to its files."""

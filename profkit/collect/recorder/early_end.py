@@ -1,0 +1,86 @@
+"""Ending the program once it is recorded, where the user asked for that."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from types import FrameType
+
+from profkit.collect.program.frames import walk_up
+from profkit.source.code import PROFKIT
+
+STOPPED = 75
+"""Exit status of a program that was ended once it was recorded: ``EX_TEMPFAIL`` of sysexits.h, no real error."""
+_INTERVAL_S, _SELDOM_S = 0.001, 0.1
+"""Between two looks at what the program does, and at whether it is to be ended at all."""
+_AROUND = tuple(
+    os.path.join(PROFKIT, "collect", *name)
+    for name in (
+        ("launch", "script.py"),
+        ("launch", "main_module.py"),
+        ("launch", "scenario.py"),
+        ("recorder", "profiler.py"),
+    )
+)
+_AROUND_NAMES = frozenset(("<module>", "main", "run", "run_scenario", "_record", "record_first_call"))
+"""Functions, and the files they are in, that stand around the program that they run."""
+
+
+class RecordingComplete(SystemExit):
+    """Raised in the program: its ``finally`` blocks and its functions for ``atexit`` run, as after ``sys.exit``."""
+
+    def __init__(self) -> None:
+        super().__init__(STOPPED)
+
+
+class Stopper:
+    """`request` raises `RecordingComplete` soon in the main thread, in the program's own code.
+
+    Not at the end of the step itself: that is often told by a finalizer, whose exceptions Python ignores. So another
+    thread waits until neither profkit nor any finalizer is at work there. Where a program may still come to what
+    matters, ``within_s`` bounds how long it is let go on; a later `request` sets that anew.
+    """
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._at = 0.0
+
+    def request(self, within_s: float = 0.0) -> None:
+        self._at = time.monotonic() + within_s
+        if self._thread is None and not self._cancelled.is_set():
+            self._thread = threading.Thread(target=self._run, name="profkit-stopper", daemon=True)
+            self._thread.start()
+
+    def cancel(self) -> None:
+        """The program is ending anyway."""
+        self._cancelled.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def disown(self) -> None:
+        """In the child of a fork, where the thread does not run."""
+        self._cancelled, self._thread = threading.Event(), None
+        self._cancelled.set()
+
+    def _run(self) -> None:
+        main = threading.main_thread().ident or 0
+        while not self._cancelled.wait(min(_SELDOM_S, max(_INTERVAL_S, self._at - time.monotonic()))):
+            if time.monotonic() >= self._at and is_programs_own(sys._current_frames().get(main)):
+                raised = ctypes.py_object(RecordingComplete)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), raised)
+                return
+
+
+def is_programs_own(frame: FrameType | None) -> bool:
+    """Whether the program's own code runs there, or a library's that it called."""
+    for caller in walk_up(frame):
+        code = caller.f_code
+        if code.co_filename in _AROUND and code.co_name in _AROUND_NAMES:
+            return True
+        if code.co_name == "__del__" or code.co_filename.startswith(os.path.join(PROFKIT, "collect", "")):
+            return False
+    return True

@@ -1,0 +1,62 @@
+"""What the program does between two steps and is part of none, such as an evaluation amid a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from profkit.collect.boundaries.schedule import Phase, Schedule
+from profkit.collect.sessions.bounds import Bounds
+from profkit.collect.sessions.device_moments import read_clocks
+from profkit.collect.sessions.marks import free_cycles
+from profkit.collect.sessions.recordings import Tape
+
+_CUT_SHORT = "fewer steps were recorded than planned, because something that is no step came between them"
+
+
+class Interlude:
+    """Between `begin` and `end` nothing is recorded or timed, and no step ends; ``is_on`` says so.
+
+    A recording is not interrupted: it would hold the interlude too. The first that an interlude meets is begun anew
+    afterwards; a second that holds measured steps is kept as it is, as evaluations then follow each other closely.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        tape: Tape,
+        bounds: Bounds,
+        stop_tracing: Callable[[], None],
+        keep: Callable[[int], None],
+        enter: Callable[[Phase], None],
+    ) -> None:
+        self.is_on = self._was_cut = False
+        self.notes: list[str] = []
+        self._schedule, self._tape, self._bounds = schedule, tape, bounds
+        self._stop_tracing, self._keep, self._enter = stop_tracing, keep, enter
+
+    def begin(self) -> None:
+        """The step that the last one's end began is none. Before the first step's end nothing happens."""
+        if self._schedule.phase is Phase.OPENING:
+            return
+        self.is_on = True
+        self._stop_tracing()
+        if self._tape.running is None:
+            return
+        if self._schedule.measured and self._was_cut:
+            self.notes.append(_CUT_SHORT)
+            self._schedule.limit_recorded(self._schedule.recorded)
+            free_cycles()
+            self._keep(self._schedule.step)
+            self._schedule.let_settle(0)
+        else:
+            self._bounds.end()
+            self._tape.drop()
+            self._was_cut |= self._schedule.measured > 0
+            self._schedule.measure_anew()
+
+    def end(self) -> None:
+        """The next step begins here."""
+        if self.is_on:
+            self._enter(self._schedule.phase)
+            self.is_on = False
+            self._schedule.begin(*read_clocks(self._tape.running is not None))

@@ -1,0 +1,320 @@
+"""``profkit.profile``: records the program around which it stands, and never breaks it."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
+
+from profkit.collect.plan import EXPLICIT, Plan
+from profkit.collect.program.guard import Guard, describe, say, uncompiled
+from profkit.collect.recorder.early_end import Stopper
+from profkit.collect.recorder.forking import Forking, follow_forks
+from profkit.collect.recorder.recorder import Progress, Recorder
+from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, SecondRecording
+from profkit.collect.recorder.subject import Subject
+from profkit.collect.recorder.termination import NOTE, STATUS, Termination
+from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
+from profkit.collect.sessions.allowance import Allowance
+from profkit.run import (
+    FAILED,
+    PROFKIT_FAILED,
+    create_directory,
+    default_directory,
+    directory_of_rank,
+    find_trace,
+    fixed,
+)
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place it takes
+    """Record a few steps of a program into a run directory; a context manager or a decorator.
+
+    ``wait`` steps pass unprofiled and are timed, ``warmup`` steps are recorded to learn which line runs what, and
+    ``active`` steps are recorded to be measured; after thirty more timed steps, or 40 s of the optimizer's, everything
+    is removed. Steps that come in cycles are recorded anew, cycle by cycle (see `profkit.collect.boundaries.cycles`).
+    Steps end where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader; where
+    none of these comes for long, after each call of the model. A program without any is recorded from its start, for at
+    most ``limit_s`` seconds. ``steps_from`` chooses one: ``step``, ``optimizer``, ``dataloader``, ``forward`` or
+    ``epoch`` (a new pass over the DataLoader); ``at_step`` is the number of the first step that is recorded.
+
+    ``directory`` is made if absent (default ``traces/<target>/<time>``); ``on_progress`` is called with the phase that
+    a step was of, the number of steps over and the number planned. The signal SIGUSR1 begins another recording, in a
+    directory of its own, at the next end of a step, where the context was entered on the main thread and the program
+    has no handler of its own. Errors in here never reach the program: they become one line on stderr and a note in
+    ``run.json``. As a decorator it records the first call.
+    """
+
+    diagnoser: ClassVar[Callable[[Path], Any] | None] = None
+    """Makes a diagnosis of a run directory; set where profkit's public names are made."""
+
+    _current: ClassVar[profile | None] = None
+
+    def __init__(  # noqa: PLR0913  # options by name
+        self,
+        directory: str | Path | None = None,
+        *,
+        wait: int = 3,
+        warmup: int = 1,
+        active: int = 4,
+        limit_s: float = 30.0,
+        steps_from: str = "auto",
+        at_step: int = 0,
+        target: str | None = None,
+        on_progress: Progress | None = None,
+    ) -> None:
+        script = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "run"
+        signal = None if steps_from == "auto" else steps_from
+        plan = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s, steps_from=signal, at_step=at_step)
+        subject = Subject(("python", *sys.argv), target or script)
+        directory = default_directory(subject.target or "run") if directory is None else Path(directory)
+        self._prepare(directory_of_rank(directory), plan, subject, on_progress)
+
+    @classmethod
+    def planned(cls, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None = None) -> profile:
+        """For profkit's own use: what is recorded and how, in full."""
+        made = cls.__new__(cls)
+        made._prepare(directory, plan, subject, on_progress)
+        return made
+
+    def _prepare(self, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None) -> None:
+        self._directory, self._plan, self._subject, self._on_progress = fixed(directory), plan, subject, on_progress
+        self._directories: list[Path] = []
+        self._guard = Guard(self._give_up)
+        self._recorder: Recorder | None = None
+        self._allowance = Allowance()
+        self._requests = WindowRequests(self._guard, lambda: not self.is_over, self._begin_window)
+        self._second = SecondRecording(self._guard, lambda: not self.is_over, self._begin_anew)
+        self._stopper = Stopper()
+        self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
+        self._outer: profile | None = None
+        self._was_used = self._is_finished = False
+        self._diagnosis: Any = None
+
+    @property
+    def directory(self) -> Path:
+        """The run directory, as an absolute path: the program may change its working directory."""
+        return self._directory
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """The run directory, and those of the windows that were asked for since."""
+        return tuple(self._directories)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all planned steps passed, so that nothing of the program is recorded or timed any more."""
+        return self._recorder is None or self._recorder.over
+
+    @property
+    def diagnosis(self) -> Any:
+        """The diagnosis of what was recorded; None as long as the recording is on, and where there is none."""
+        diagnoser = type(self).diagnoser
+        if self._diagnosis is None and self._is_finished and diagnoser is not None:
+            try:
+                self._diagnosis = diagnoser(self._directory)
+            except Exception as error:
+                say(f"no diagnosis: {describe(error)}")
+        return self._diagnosis
+
+    @uncompiled
+    def __enter__(self) -> profile:
+        self._guard(self._begin)
+        return self
+
+    @uncompiled
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        notes = () if error is None or isinstance(error, SystemExit) else (f"{FAILED}{describe(error)}",)
+        self._guard(lambda: self._end(None, notes))
+        return False
+
+    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        @functools.wraps(function)
+        def record_first_call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+            if self._was_used:
+                return function(*args, **kwargs)
+            with self:
+                return function(*args, **kwargs)
+
+        return record_first_call
+
+    def step(self) -> None:
+        """Say that a step of the program ends here."""
+        self.step_with(None)
+
+    @uncompiled
+    def step_with(self, between: Callable[[], None] | None) -> None:
+        """`step`, with a call of ``between`` that belongs to neither step."""
+        if self._outer is not None:
+            self._outer.step_with(between)
+            return
+        recorder = self._recorder
+        if recorder is not None and not recorder.over:
+            self._guard(lambda: recorder.step(between))
+        elif between is not None:
+            between()
+        else:
+            self._guard(lambda: self._second.announce(recorder, self._requests.give))
+
+    @uncompiled
+    def pause(self) -> None:
+        """Say that what follows, up to `resume`, belongs to no step: an evaluation between two steps of a training."""
+        if (recorder := self._outermost._recorder) is not None and recorder.hears():
+            self._guard(recorder.aside.begin)
+
+    @uncompiled
+    def resume(self) -> None:
+        """Say that the next step begins here."""
+        if (recorder := self._outermost._recorder) is not None:
+            self._guard(recorder.aside.end)
+
+    def finish(self, exit_status: int, note: str | None = None, was_stopped: bool = False) -> None:
+        """Leave the context of a program that ran as a process of its own and ended with ``exit_status``; it
+        ``was_stopped`` where it did so because it was recorded."""
+        self._guard(lambda: self._end(exit_status, () if note is None else (note,), was_stopped))
+
+    @property
+    def _outermost(self) -> profile:
+        return self if self._outer is None else self._outer._outermost
+
+    def _begin(self) -> None:
+        if self._was_used:
+            say("not recording: a profile records once, make another one")
+            return
+        self._was_used = True
+        if profile._current is not None:
+            self._outer = profile._current
+            say("not recording: another profkit.profile is on, which gets this one's steps")
+            return
+        recorder = self._make_recorder(self._directory, self._plan)
+        profile._current = self
+        atexit.register(self._end_at_exit)
+        self._requests.install()
+        recorder.start()
+
+    def _make_recorder(self, directory: Path, plan: Plan, replaces: Path | None = None) -> Recorder:
+        if directory not in self._directories:
+            create_directory(directory)
+            self._directories.append(directory)
+        for_it = directory, plan, self._subject, self._guard, self._on_progress, self._when_over, replaces
+        self._recorder = recorder = Recorder(*for_it, self._allowance)
+        recorder.cycles.is_awaited, recorder.thread.wake = lambda: self._requests.is_wanted, self._requests.wake
+        self._termination.install()
+        return recorder
+
+    def _when_over(self) -> None:
+        """Nothing of the program is recorded or timed any more."""
+        self._termination.remove()
+        if (recorder := self._recorder) is not None and recorder.signals.outdone_by == EXPLICIT:
+            self._begin_anew(EXPLICIT)
+        elif self._plan.stops:
+            self._stop(recorder)
+        elif recorder is not None:
+            self._requests.signal_name, self._requests.thread = recorder.signals.name, recorder.thread.ident
+            if (cycle := recorder.cycles.found) is not None:
+                self._record_anew(cycle.plan(recorder.cycles.plan), cycle.note)
+            elif recorder.signals.may_be_outdone:
+                self._second.wait()
+            self._requests.look()
+
+    def _stop(self, recorder: Recorder | None) -> None:
+        """End the program now; where only calls or batches were recorded and an optimizer is there, once its own steps
+        are, or as soon as nobody would wait for these any more."""
+        may_go_on = recorder is not None and recorder.signals.awaits_optimizer
+        if may_go_on:
+            self._second.wait()
+        self._stopper.request(PATIENCE_S if may_go_on else 0.0)
+
+    def _begin_window(self, signal: str) -> None:
+        """A step ended, by ``signal``, and another recording was asked for."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.finish()
+        window = len(self._directories) + 1
+        directory = window_directory(self._directory, window)
+        self._allowance = Allowance()  # who asks for a window pays for it
+        recorder = self._make_recorder(directory, self._plan.for_window(window, signal))
+        note_window(self._directory, directory)
+        recorder.start()
+
+    def _begin_anew(self, signal: str) -> None:
+        """A better signal came after all, and other steps were recorded."""
+        if self._plan.stops:
+            self._stopper.request(PATIENCE_S)
+        self._record_anew(self._plan.for_better(signal), ANEW[signal], functools.partial(note_outdone, signal))
+
+    def _record_anew(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
+        """In the place of what the directory holds, once enough was measured."""
+        if self._recorder is not None:
+            self._recorder.finish()
+        mark(self._directory)
+        recorder = self._make_recorder(self._directory, plan, find_trace(self._directory))
+        recorder.notes.append(note)
+        recorder.start()
+
+    def _end(self, exit_status: int | None, notes: Iterable[str], was_stopped: bool = False) -> None:
+        self._stopper.cancel()
+        if self._recorder is not None:
+            self._let_go()
+            self._recorder.finish(exit_status, notes, was_stopped)
+            self._recorder = None
+            self._is_finished = True
+            complete(self._directories, exit_status, was_stopped)
+
+    def _end_at_exit(self) -> None:
+        """The program never left the context."""
+        self._guard(lambda: self._end(None, ("the recording was never ended: it lasted until the program's exit",)))
+
+    def _let_go(self) -> None:
+        if profile._current is self:
+            profile._current = None
+        atexit.unregister(self._end_at_exit)
+        for part in (self._requests, self._second, self._termination):
+            part.remove()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Profkit itself failed: leave the program alone from here on."""
+        recorder, self._recorder = self._recorder, None
+        with suppress(Exception):
+            self._let_go()
+            say(f"{'not recording' if recorder is None else 'recording abandoned'}: {describe(error)}")
+            if recorder is not None:
+                recorder.abandon()
+                recorder.notes.append(PROFKIT_FAILED + describe(error))
+                recorder.write()
+
+    def before_fork(self) -> None:
+        """The program is about to fork."""
+        self._told_of_fork(Forking.before)
+
+    def after_fork(self) -> None:
+        """The program has forked, and this is the parent."""
+        self._told_of_fork(Forking.after)
+
+    def _told_of_fork(self, tell: Callable[[Forking], None]) -> None:
+        if (recorder := self._recorder) is not None:
+            self._guard(lambda: tell(recorder.forking))
+
+    def disown(self) -> None:
+        """The program has forked, and this is the child: the recording is the parent's."""
+        profile._current = None
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            self._stopper.disown()
+            with suppress(Exception):
+                self._let_go()
+                recorder.over = True
+                recorder.forking.disown()
+
+
+follow_forks(lambda: profile._current)

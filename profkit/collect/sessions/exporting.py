@@ -1,0 +1,149 @@
+"""From recordings to the one trace file that is kept: compact, and whole or not there."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from isal import igzip
+
+from profkit.collect.sessions.session import Recording
+from profkit.errors import RunDirectoryError
+from profkit.marks import STEP_MARK
+from profkit.run import why_not_written
+
+_FAST = 1
+"""isal's level: 0 is barely faster, 3 twice as slow for a tenth less."""
+_CHUNK_BYTES = 1 << 20
+_REMAINDER = "profkit.remainder"
+"""What an unfinished step is renamed to, so that no reader takes it for one."""
+_FIRST = b'"traceEvents"'
+_LAST = b'"Record Window End"'
+"""Name of the event that Kineto's exporter puts at the end of every trace."""
+
+_DELETED_WHEN_CLOSED = getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)
+"""Windows keeps the name of an open file, and takes the file away when it is closed."""
+
+Span = tuple[IO[bytes], int, int]
+"""Bytes of a file, from and to."""
+
+
+def write_plain(recording: Recording, directory: Path) -> IO[bytes]:
+    """Write a recording that was stopped into a file of ``directory``, let go of it, and return the file, open.
+
+    It must be done before the next one starts: Kineto tells the times of what a device did, and of the calls of its
+    runtime, by the clock of the last session that began, and what came before that one gets the time 0.
+    The file has no name any more, so that nothing is left of it, whatever ends the process. Raises `RunDirectoryError`
+    where it could not be written whole.
+    """
+    path = directory / f".{_worker_name()}.{time.time_ns()}.pt.trace.json"
+    try:
+        path.touch()  # Kineto would not say what is in its way
+        recording.write(path)
+        if not _is_whole(path):
+            _write_more(path)
+            raise RunDirectoryError(directory, "the trace could not be written: it was cut off, and nobody said why")
+        return os.fdopen(os.open(path, os.O_RDONLY | _DELETED_WHEN_CLOSED), "rb")
+    except OSError as error:
+        raise _not_written(directory, error) from error
+    finally:
+        unfinished = path.with_name(f"{path.name}.tmp")  # Kineto's own, where it could not go on
+        for name in (path, unfinished):
+            with suppress(OSError):  # as the directory may be none any more
+                name.unlink(missing_ok=True)
+
+
+def export(traces: Sequence[IO[bytes]], directory: Path, unfinished_step: int | None = None) -> str:
+    """Join what `write_plain` wrote, in order of time, into one trace in ``directory`` and return its name.
+
+    All that a trace says besides its events is taken from the first. An unfinished step is kept, but not as a step.
+    Raises `RunDirectoryError` where the trace could not be written whole.
+    """
+    name = f"{_worker_name()}.{time.time_ns()}.pt.trace.json.gz"
+    packed = directory / f".{name}"
+    try:
+        _compress(_joined(traces), packed, unfinished_step)
+        os.replace(packed, directory / name)
+    except OSError as error:
+        raise _not_written(directory, error) from error
+    finally:
+        with suppress(OSError):
+            packed.unlink(missing_ok=True)
+    return name
+
+
+def _not_written(directory: Path, error: OSError) -> RunDirectoryError:
+    return RunDirectoryError(directory, f"the trace could not be written: {why_not_written(directory, error)}")
+
+
+def _write_more(path: Path) -> None:
+    """Raises the `OSError` of what kept Kineto from writing on, which says nothing itself: while its file still takes
+    its room, a little more than any buffer holds does not fit either."""
+    with path.open("ab", buffering=0) as file:
+        file.write(bytes(_CHUNK_BYTES))
+        file.write(b"\n")  # of the first part as much is written as fits
+        os.fsync(file.fileno())
+
+
+def _worker_name() -> str:
+    """``<host>_<pid>``, as ``torch.profiler.tensorboard_trace_handler`` names it."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) + f"_{os.getpid()}"
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the JSON ends as it should: on a full disk the exporter cuts it off without an error."""
+    try:
+        with path.open("rb") as file:
+            return _read(file, max(0, _size(file) - 64)).rstrip().endswith(b"}")
+    except FileNotFoundError:
+        return False
+
+
+def _joined(files: Sequence[IO[bytes]]) -> Iterator[Span | bytes]:
+    """The first trace with the events of the others after its own."""
+    first, *others = files
+    end = _end_of_events(first) if others else _size(first)
+    yield first, 0, end
+    for file in others:
+        head = _read(file, 0, _CHUNK_BYTES)
+        yield b",\n"
+        yield file, head.index(b"[", head.index(_FIRST)) + 1, _end_of_events(file)
+    yield first, end, _size(first)
+
+
+def _end_of_events(file: IO[bytes]) -> int:
+    """Where the list of events closes. The longest thing that follows it is a list of devices."""
+    start = max(0, _size(file) - _CHUNK_BYTES)
+    tail = _read(file, start)
+    return start + tail.index(b"]", tail.rindex(_LAST))
+
+
+def _size(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _read(file: IO[bytes], start: int, length: int = -1) -> bytes:
+    file.seek(start)
+    return file.read(length)
+
+
+def _compress(spans: Iterator[Span | bytes], packed: Path, unfinished_step: int | None) -> None:
+    """Pack chunks of whole lines; an event's name never spans two."""
+    name, remainder = f'"{STEP_MARK}{unfinished_step}"'.encode(), f'"{_REMAINDER}"'.encode()
+    with igzip.open(packed, "wb", _FAST) as target:  # type: ignore[no-untyped-call]  # isal has no types
+        for span in spans:
+            for chunk in [span] if isinstance(span, bytes) else _chunks(*span):
+                target.write(chunk if unfinished_step is None else chunk.replace(name, remainder))
+
+
+def _chunks(file: IO[bytes], start: int, end: int) -> Iterator[bytes]:
+    file.seek(start)
+    while (left := end - file.tell()) > 0:
+        chunk = file.read(min(_CHUNK_BYTES, left))
+        yield chunk + file.readline(max(0, left - len(chunk)))

@@ -1,0 +1,290 @@
+"""Marks in the trace that say which line of the user's code runs what.
+
+Around every line of user code that it sees run, `LineTracer` opens an event named ``profkit.line#<n>``, where n is the
+index of the line in `LineTracer.callsites`. A line that calls a function stays open while the function's own lines
+open theirs, so that the innermost mark around an operator is the exact line that called it, also for ``a * b`` and
+``x[i]``, which no profiler of calls can see.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, GeneratorType
+from typing import Any
+
+import torch
+
+from profkit.collect.program.frames import SUSPENDS, forget_locals, walk_up
+from profkit.collect.program.living import living
+from profkit.collect.sessions.marks import Mark, open_mark
+from profkit.marks import LINE_MARK
+from profkit.run import CallSite
+from profkit.source.code import function_name, source_file, source_line
+
+_Trace = Callable[[FrameType, str, Any], Any]
+_PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__code__: "outputs"}
+"""What begins a backward pass, and what it names that this begins at."""
+_PASS_NAMES = frozenset(code.co_name for code in _PASSES)
+_FRAME_OF: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+_EXPIRED = float("-inf")
+_TICK = 256
+"""Events between two looks at the clock."""
+_CALLS_PER_LINE = 10
+"""Calls inside libraries are seen and not marked; so many of them cost as much as a line that is."""
+_MOST_OF_ONE = 0.5
+"""Of the lines that may be marked: a function that loops over numbers in Python must leave some to those after it."""
+
+
+class LineTracer:
+    """Marks the lines of user code on the thread that starts it, until it is stopped or its budget is spent.
+
+    ``max_lines`` bounds the lines marked, ``max_seconds`` the time, both per start; ``has_ended`` says that one of them
+    was reached; ``on_end`` is called then, from the last line's callback. A function that has run half of the lines is
+    marked no further: what it runs is told at the line that calls it. ``on_backward`` is called where a backward pass
+    is about to begin, with the tensors that it begins at. ``notes`` says why tracing ended early or could not begin.
+    """
+
+    def __init__(
+        self,
+        is_user: Mapping[str, bool],
+        max_lines: int = 300_000,
+        max_seconds: float = 30.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.active = self.has_ended = False
+        self.notes: list[str] = []
+        self.on_end: Callable[[], None] = lambda: None
+        self.on_backward: Callable[[Any], None] = lambda _: None
+        self._is_user = is_user
+        self.max_lines, self._max_seconds, self._clock = max_lines, max_seconds, clock
+        self._sites: dict[tuple[str, int, str], int] = {}
+        self._lines: set[tuple[str, int]] = set()
+        self._traces: dict[int, tuple[CodeType, _Trace]] = {}
+        self._open: list[tuple[int, Mark]] = []
+        self._marked: dict[CodeType, int] = {}
+        self._global_trace: _Trace = self._on_call
+        self._lines_left = self._ticks = self._thread = 0
+        self._deadline = 0.0
+        self._saw_suspending = self._is_set = False
+
+    @property
+    def callsites(self) -> tuple[CallSite, ...]:
+        """The lines marked so far, by the index that their marks carry."""
+        return tuple(CallSite(file, line, name, source_line(file, line)) for file, line, name in self._sites)
+
+    def was_executed(self, file: str, line: int) -> bool:
+        """Whether the line was marked so far."""
+        return (file, line) in self._lines
+
+    def start(self, frame: FrameType | None) -> bool:
+        """Begin to mark lines of ``frame``, its callers and all that they call; False where another tracer is set."""
+        if self.active or sys.gettrace() is not None:
+            self._note("a debugger or a coverage tool traces the program: lines could not be located")
+            return False
+        self.active, self.has_ended, self._thread = True, False, threading.get_ident()
+        self._lines_left, self._ticks = self.max_lines, _TICK
+        self._deadline = self._clock() + self._max_seconds
+        self._marked = {}
+        for caller in self._user_frames(frame):
+            if caller.f_trace is None:
+                caller.f_trace = self._trace_of(caller.f_code)
+        self.resume(frame)
+        return True
+
+    def expire(self) -> None:
+        """Spend the budget, from any thread: the tracing ends at one of the next lines or calls, also of functions that
+        are marked no further."""
+        self._deadline = _EXPIRED
+        for frame in walk_up(sys._current_frames().get(self._thread)):
+            if frame.f_trace is not None:
+                frame.f_trace_lines = True
+
+    def pause(self) -> None:
+        """Stop tracing for a moment and close all marks, so that none straddles what comes next."""
+        if sys.gettrace() == self._global_trace:
+            sys.settrace(None)
+        elif self._is_set:  # where a callback has no room on the stack, Python removes it
+            self._note("lines were located until the program recursed as deep as it may or set a tracer of its own")
+        self._is_set = False
+        while self._open:
+            self._open.pop()[1].__exit__(None, None, None)
+
+    def resume(self, frame: FrameType | None) -> None:
+        """Go on tracing; open the marks of the lines that ``frame`` and its callers are in, outermost first."""
+        if self.active and sys.gettrace() is None:
+            marked = [caller for caller in self._user_frames(frame) if caller.f_trace and caller.f_trace_lines]
+            for caller in reversed(marked):
+                self._enter(id(caller), self._name(caller.f_code, caller.f_lineno))
+            sys.settrace(self._global_trace)
+            self._is_set = True
+
+    def stop(self, frame: FrameType | None) -> None:
+        """Close all marks and remove every trace of the tracing from the frames that still run."""
+        self._uninstall()
+        traced = {trace for _, trace in self._traces.values()}
+        in_callback = _traced_frame(frame)
+        for caller in self._user_frames(frame):
+            if caller is in_callback:  # its cached locals are written back when the callback returns: they must stay
+                caller.f_trace = None
+                caller.f_trace_lines = True
+            else:
+                self._clean(caller, traced)
+        if self._saw_suspending:
+            self._saw_suspending = False
+            for suspended in _suspended_frames():
+                if suspended.f_trace in traced:
+                    self._clean(suspended, traced)
+
+    def _uninstall(self) -> None:
+        self.pause()
+        self.active = False
+
+    @staticmethod
+    def _clean(frame: FrameType, traced: set[_Trace]) -> None:
+        if frame.f_trace in traced:
+            frame.f_trace = None
+            frame.f_trace_lines = True
+        forget_locals(frame)
+
+    def _user_frames(self, frame: FrameType | None) -> list[FrameType]:
+        return [caller for caller in walk_up(frame) if self._is_user[caller.f_code.co_filename]]
+
+    def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> _Trace | None:
+        """The interpreter calls this for every call of a Python function, and when a generator resumes."""
+        try:
+            code = frame.f_code
+            if not self._is_user[code.co_filename]:
+                self._ticks -= 1
+                if self._ticks <= 0:
+                    self._lines_left -= _TICK // _CALLS_PER_LINE
+                    self._look_at_budget()
+                if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
+                    self.on_backward(_argument_of(frame, roots))
+                return None
+            if self._marked.get(code, 0) > self._most_of_one:
+                return None
+            trace = self._trace_of(code)
+            if code.co_flags & SUSPENDS:  # a resumed line raises no event of its own: reopen its mark here
+                self._saw_suspending = True
+                trace(frame, "line", None)
+            return trace
+        except Exception as error:  # an error raised in a trace callback would reach the program
+            self._give_up(error)
+            return None
+
+    def _trace_of(self, code: CodeType) -> _Trace:
+        found = self._traces.get(id(code))
+        if found is None:
+            found = self._traces[id(code)] = (code, self._make_trace(code))
+        return found[1]
+
+    def _make_trace(self, code: CodeType) -> _Trace:
+        """The callback for the lines of one code object, with what it needs in its own scope: it runs per line."""
+        names: dict[int, str] = {}
+        opened = self._open
+
+        def on_event(frame: FrameType, event: str, _: Any) -> _Trace | None:
+            if not self.active:
+                return None
+            try:
+                if event == "exception":  # the line is not over: its frame may handle it, or else return
+                    return on_event
+                key = id(frame)
+                if opened and opened[-1][0] == key:
+                    opened.pop()[1].__exit__(None, None, None)
+                else:
+                    self._unwind(key)
+                if event == "line":
+                    line = frame.f_lineno
+                    self._enter(key, names.get(line) or names.setdefault(line, self._name(code, line)))
+                    marked = self._marked[code] = self._marked.get(code, 0) + 1
+                    if marked > self._most_of_one and len(opened) > 1 and self._deadline != _EXPIRED:
+                        self._pass_by(frame)
+                    self._spend_line()
+            except Exception as error:  # an error raised in a trace callback would reach the program
+                self._give_up(error)
+            return on_event if self.active else None
+
+        return on_event
+
+    def _enter(self, key: int, name: str) -> None:
+        mark = open_mark(name)
+        mark.__enter__()
+        self._open.append((key, mark))
+
+    @property
+    def _most_of_one(self) -> float:
+        return _MOST_OF_ONE * self.max_lines
+
+    def _pass_by(self, frame: FrameType) -> None:
+        """Mark no more lines of a function that runs: the mark of the line that calls it stands for the rest."""
+        self._open.pop()[1].__exit__(None, None, None)
+        frame.f_trace_lines = False
+        name = function_name(frame.f_code)
+        self._note(f"{name} runs more lines than are located: what it did later is told at the line that calls it")
+
+    def _unwind(self, key: int) -> None:
+        """Close the mark of the frame ``key``, where it has one, and those opened since."""
+        while any(owner == key for owner, _ in self._open):
+            self._open.pop()[1].__exit__(None, None, None)
+
+    def _name(self, code: CodeType, line: int | None) -> str:
+        site = (source_file(code), line or code.co_firstlineno, function_name(code))
+        self._lines.add(site[:2])
+        return f"{LINE_MARK}{self._sites.setdefault(site, len(self._sites))}"
+
+    def _spend_line(self) -> None:
+        self._lines_left -= 1
+        self._ticks -= 1
+        if self._lines_left <= 0 or self._ticks <= 0:
+            self._look_at_budget()
+
+    def _look_at_budget(self) -> None:
+        self._ticks = _TICK
+        if self._lines_left <= 0:
+            self._end(f"lines were located for the first {self.max_lines:,} lines that ran, and no longer")
+        elif self._deadline == _EXPIRED:
+            self._end("lines were located until the recording had grown large, and no longer")
+        elif self._clock() > self._deadline:
+            self._end(f"lines were located for the first {self._max_seconds:.0f} s, and no longer")
+
+    def _end(self, note: str) -> None:
+        self._note(note)
+        self._uninstall()
+        self.has_ended = True
+        self.on_end()
+
+    def _give_up(self, error: Exception) -> None:
+        self._end(f"locating lines failed: {type(error).__name__}: {error}")
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+
+def _argument_of(frame: FrameType, name: str) -> Any:
+    """Of a frame whose callback runs: its cached locals are written back then, so they are left as they are."""
+    return frame.f_locals.get(name)
+
+
+def is_at_work(frame: FrameType | None) -> bool:
+    """Whether a tracer's callback is among the callers of ``frame``."""
+    return _traced_frame(frame) is not None
+
+
+def _traced_frame(frame: FrameType | None) -> FrameType | None:
+    """The frame for whose line or call a callback of this file is running, among the callers of ``frame``."""
+    for caller in walk_up(frame):
+        around = caller.f_back
+        if caller.f_code.co_filename == __file__ and around and around.f_code.co_filename != __file__:
+            return around
+    return None
+
+
+def _suspended_frames() -> list[FrameType]:
+    """Frames of generators and coroutines that wait to be resumed; found through the garbage collector's list."""
+    frames = [getattr(thing, _FRAME_OF[type(thing)]) for thing in living(*_FRAME_OF)]
+    return [frame for frame in frames if frame is not None]

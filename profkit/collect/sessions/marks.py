@@ -1,0 +1,136 @@
+"""Events of profkit's own in the trace, around what no operator shows: garbage collections and the writing of files."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import torch
+
+from profkit.collect.program.guard import uncompiled
+from profkit.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
+
+
+class Mark(Protocol):
+    """An event that is open from ``__enter__`` to ``__exit__``."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, kind: None, error: None, trace: None, /) -> object: ...
+
+
+open_mark: Callable[[str], Mark] = getattr(
+    torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function
+)
+"""Makes a mark of a name. The fast kind (about 1 us while recording) is private and passes by the dispatcher, so that
+no dispatch mode of the program sees it; the public kind does the same, slower."""
+
+
+def free_cycles() -> None:
+    """Collect once, at the end of a recording: what is freed now, no reference was left to but from its own cycle.
+
+    The collector's own rounds are rarer than a recording is long. A program that has switched them off is left alone.
+    """
+    if gc.isenabled():
+        gc.collect()
+
+
+class CollectorMarks:
+    """Between `install` and `remove`, each collection is an event named ``profkit.gc#<generation>``, and
+    ``profkit.gc#<generation>.automatic`` where Python began it by itself."""
+
+    def __init__(self) -> None:
+        self._open = threading.local()
+
+    def install(self) -> None:
+        gc.callbacks.append(self._on_collection)
+
+    def remove(self) -> None:
+        if self._on_collection in gc.callbacks:
+            gc.callbacks.remove(self._on_collection)
+
+    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
+        mark: Mark | None = getattr(self._open, "mark", None)
+        if phase == "start":
+            suffix = GC_AUTOMATIC if _is_automatic() else ""
+            self._open.mark = mark = open_mark(f"{GC_MARK}{info['generation']}{suffix}")
+            mark.__enter__()
+        elif mark is not None:
+            mark.__exit__(None, None, None)
+            self._open.mark = None
+
+
+def _is_automatic() -> bool:
+    """Whether the collection that begins is one of Python's own: these come when so many more objects were made than
+    freed, and the counts are set back only after the callbacks were told."""
+    return gc.isenabled() and gc.get_count()[0] > gc.get_threshold()[0]
+
+
+class SaveMarks:
+    """Between `install` and `remove`, each file that ``torch.save`` writes on this thread is an event.
+
+    ``torch.save`` writes through an object that it makes, enters and leaves, and whose first act is to note where to
+    write; a property in the place of that attribute opens the mark, and the object closes it when it is dropped. So
+    nothing of profkit's stands on the stack meanwhile. The classes are private: without them nothing is marked.
+    """
+
+    _WRITERS = (("_open_zipfile_writer_file", "name"), ("_open_zipfile_writer_buffer", "buffer"))
+
+    def __init__(self) -> None:
+        self._open: weakref.WeakSet[_OpenUntilDropped] = weakref.WeakSet()
+        self._replaced: list[tuple[type, str]] = []
+        self._thread = 0
+
+    def install(self) -> None:
+        self._thread = threading.get_ident()
+        for kind, attribute in self._WRITERS:
+            writer = getattr(torch.serialization, kind, None)
+            if writer is not None and not hasattr(writer, attribute):
+                setattr(writer, attribute, self._noticing(attribute))
+                self._replaced.append((writer, attribute))
+
+    def remove(self) -> None:
+        """Marks that are open end here: the recording does."""
+        for writer, attribute in self._replaced:
+            delattr(writer, attribute)
+        self._replaced.clear()
+        for mark in list(self._open):
+            mark.close()
+
+    def _noticing(self, attribute: str) -> property:
+        """Keeps the attribute's value where it would be without the property."""
+
+        @uncompiled
+        def write(writer: object, value: object) -> None:
+            vars(writer)[attribute] = value
+            if threading.get_ident() == self._thread:
+                with suppress(Exception):  # the file matters more
+                    vars(writer)["_profkit_mark"] = mark = _OpenUntilDropped()
+                    self._open.add(mark)
+
+        @uncompiled
+        def read(writer: object) -> object:
+            if attribute not in vars(writer):
+                raise AttributeError(attribute)
+            return vars(writer)[attribute]
+
+        return property(read, write)
+
+
+class _OpenUntilDropped:
+    """A mark that is open as long as this lives."""
+
+    def __init__(self) -> None:
+        self._mark: Mark | None = open_mark(SAVE_MARK)
+        self._mark.__enter__()
+
+    @uncompiled
+    def close(self) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.__exit__(None, None, None)
+
+    __del__ = close

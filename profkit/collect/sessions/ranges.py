@@ -1,0 +1,61 @@
+"""What is open when a recording stops must not end in a later one.
+
+PyTorch knows an open event by its address in the recording's own memory, which the stop frees, and writes its end there
+if a profiler is on when it ends (``onFunctionExit`` in ``profiler_kineto.cpp``): in a later recording, of profkit or of
+the program itself, that is a write into freed memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.autograd.profiler import record_function
+
+from profkit.collect.program.guard import uncompiled
+
+_cut_off: list[object] = []
+"""Handles of ranges that lasted longer than their recording. A handle ends its event when it is freed, so they stay."""
+
+
+class OpenRanges:
+    """Knows the ``record_function`` ranges of the program that are open; `close_off` keeps those from ending.
+
+    Ranges that the program's exit would have ended are a few at most. Operators that are open at a stop have no handle
+    in Python: see `Tape.stop`.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, Any] = {}
+        self._originals: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+
+    def install(self) -> None:
+        """Follow the ranges that begin from here on."""
+        enter, leave = self._originals = record_function.__enter__, record_function.__exit__
+
+        @uncompiled
+        def follow(entered: record_function) -> Any:
+            self._open[id(entered)] = entered
+            return enter(entered)  # type: ignore[no-untyped-call]  # torch gives no types here
+
+        @uncompiled
+        def forget(left: record_function, *error: Any) -> None:
+            self._open.pop(id(left), None)
+            leave(left, *error)
+
+        _replace(follow, forget)
+
+    def close_off(self) -> None:
+        """Stop following; what is open now never tells the profiler that it ended."""
+        if self._originals is not None:
+            _replace(*self._originals)
+            self._originals = None
+        for entered in self._open.values():
+            entered.run_callbacks_on_exit = False
+            _cut_off.append(entered.record)
+        self._open.clear()
+
+
+def _replace(enter: Callable[..., Any], leave: Callable[..., Any]) -> None:
+    setattr(record_function, "__enter__", enter)  # noqa: B010  # an assignment to a method is refused by mypy
+    setattr(record_function, "__exit__", leave)  # noqa: B010  # as above

@@ -1,0 +1,184 @@
+"""The torch.profiler recordings of one run: the opening, kept in case no step is ever recorded, the located steps, and
+the measured ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import torch
+
+from profkit.collect.machine.devices import cuda_is_used
+from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.exporting import export, write_plain
+from profkit.collect.sessions.marks import CollectorMarks, SaveMarks
+from profkit.collect.sessions.ranges import OpenRanges
+from profkit.collect.sessions.session import ProfilerWatch, Recording, another_profiler_runs
+
+_ABOUT_AS_MUCH = 0.5
+"""Of the events of an earlier part: the later one says more of what the program does in the end."""
+_ENOUGH_EVENTS = 9_000
+"""Of a step: its beginning says more of it than what came before all steps, however much that was."""
+
+
+class Tape:
+    """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler. What was
+    recorded before, ``opening`` and ``located``, lies written in ``directory``.
+
+    ``cut_operators_off`` says that the last stop came inside an operator, which must end before the next recording
+    begins (see `profkit.collect.sessions.ranges`).
+    """
+
+    def __init__(
+        self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance | None = None
+    ) -> None:
+        self.opening: IO[bytes] | None = None
+        self.located: IO[bytes] | None = None
+        self.running: Recording | None = None
+        self.cut_operators_off = False
+        self.located_events = self._opening_events = 0
+        self._begun = self._ran_s = 0.0
+        self._directory, self._allowance = directory, allowance or Allowance()
+        self._watch = ProfilerWatch(yield_to_program)
+        self._collections = CollectorMarks()
+        self._saves = SaveMarks()
+        self._ranges = OpenRanges()
+
+    def install(self) -> bool:
+        """Watch out for the program's own profilers; False where one is there already."""
+        if another_profiler_runs():
+            return False
+        self._watch.install()
+        return True
+
+    def remove(self) -> None:
+        self._watch.remove()
+        self._let_go_of_files()
+        self.stop()
+
+    def start(self, cuda: bool | None = None) -> Recording:
+        """Start a recording, by default with the GPU's side where the program has begun to use it.
+
+        Shapes are recorded but in steps that follow located ones: to record them changes how memory is reused.
+        """
+        recording = Recording(cuda_is_used() if cuda is None else cuda, shapes=self.located is None)
+        with self._watch:
+            recording.start()
+        self.running, self._begun = recording, time.monotonic()
+        self._ranges.install()
+        self._collections.install()
+        self._saves.install()
+        return recording
+
+    def stop(self) -> Recording | None:
+        """Stop the recording that runs and hand it over."""
+        self._collections.remove()
+        self._saves.remove()
+        running, self.running = self.running, None
+        if running is not None:
+            self._ran_s = time.monotonic() - self._begun
+            running.end_step()
+            self._ranges.close_off()
+            running.stop()
+        return running
+
+    def drop(self) -> int:
+        """Stop what runs; the number of events in it."""
+        with self._allowance.spending():
+            stopped = self.stop()
+            return 0 if stopped is None else self._look_through(stopped)
+
+    def keep_opening(self) -> int:
+        """Stop what runs and keep it as the opening, unless one is kept that holds far more; the number of events."""
+        with self._allowance.spending():
+            stopped = self.stop()
+            if stopped is None:
+                return 0
+            events = self._look_through(stopped)
+            if self.opening is None or events >= _ABOUT_AS_MUCH * self._opening_events:
+                written = write_plain(stopped, self._directory)
+                self.drop_opening()
+                self.opening, self._opening_events = written, events
+            return events
+
+    def keep_part(self) -> bool:
+        """Stop what runs, a step that is not over, and keep it unless it is little and the opening holds more. Whether
+        it is kept."""
+        with self._allowance.spending():
+            stopped = self.stop()
+            events = 0 if stopped is None else self._look_through(stopped)
+            enough = min(_ENOUGH_EVENTS, _ABOUT_AS_MUCH * self._opening_events)
+            if stopped is None or (self.opening is not None and events < enough):
+                return False
+            self.drop_opening()
+            self.located, self.located_events = write_plain(stopped, self._directory), events
+            return True
+
+    def drop_opening(self) -> None:
+        """What was recorded first is no longer needed."""
+        if self.opening is not None:
+            self.opening.close()
+            self.opening = None
+
+    def keep_located(self, read: Callable[[Recording, int], None] = lambda *_: None) -> None:
+        """Stop what runs and keep it, to be exported with the measured steps. Before that ``read`` is given it, with
+        the number of its events."""
+        with self._allowance.spending():
+            stopped = self.stop()
+            if stopped is not None:
+                self.located_events = self._look_through(stopped)
+                read(stopped, self.located_events)
+                self.located = write_plain(stopped, self._directory)
+
+    def _look_through(self, stopped: Recording) -> int:
+        events, cut_off = stopped.count_events()
+        self.cut_operators_off = cut_off > 0
+        self._allowance.count(events)
+        self._allowance.note_pace(events, self._ran_s)
+        return events
+
+    def disown(self) -> None:
+        """In a child process: leave the parent's recording alone, and remove what the fork brought along.
+
+        The child's copy of the profiler would go on collecting for as long as the child lives. Stopping it takes
+        longer the more was recorded; not calling it takes no time.
+        """
+        self._watch.remove()
+        self._collections.remove()
+        self._saves.remove()
+        self._ranges.close_off()
+        if self.running is not None:
+            enable = getattr(torch.autograd, "_enable_record_function", None)
+            if enable is not None:
+                enable(False)
+        self.running = None
+        self._let_go_of_files()
+
+    def lose(self) -> None:
+        """Another thread records, which alone could stop what runs: leave it behind."""
+        self._ranges.close_off()
+        self.running = None
+
+    def export(self, unfinished_step: int | None = None) -> str | None:
+        """Write the opening, where it is still kept, else the steps; None where there is neither."""
+        with self._allowance.spending():
+            running = self.stop()
+            if running is not None:
+                self._look_through(running)
+            last = None if running is None or self.opening else write_plain(running, self._directory)
+            steps = [trace for trace in (self.located, last) if trace is not None]
+            chosen = [self.opening] if self.opening else steps
+            try:
+                return export(chosen, self._directory, unfinished_step) if chosen else None
+            finally:
+                self._let_go_of_files()
+                if last is not None:
+                    last.close()
+
+    def _let_go_of_files(self) -> None:
+        self.drop_opening()
+        if self.located is not None:
+            self.located.close()
+            self.located = None

@@ -1,0 +1,234 @@
+"""One recording by ``torch.profiler``, and what stands in the way of one."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as torch_profile
+
+from profkit.collect.machine.devices import cuda_is_used
+from profkit.collect.program.guard import uncompiled
+from profkit.collect.program.living import living
+from profkit.collect.sessions.detaching import detach, detachable
+from profkit.collect.sessions.kineto import QuietAllocator, let_forked_children_exit, quiet_log
+from profkit.collect.sessions.marks import open_mark
+from profkit.marks import PAUSE_MARK, STEP_MARK
+
+_OWN = "profkit."
+_STOP = f"{PAUSE_MARK}.stop"
+_INDUCTOR = "_inductor"
+_THREADS = "profkit-"
+"""How the names of profkit's own threads begin."""
+
+
+class Recording:
+    """Operators, memory and, with ``cuda``, kernels. The program's thread that starts it must also stop it.
+
+    With ``shapes`` every operator's inputs are recorded too. PyTorch keeps the header of each tensor until the stop for
+    that; as these lie between the results, the C library cannot give a result the place of the last one, and large
+    results get fresh pages from the system: in a step that only moves memory, twenty times the time.
+    """
+
+    def __init__(self, cuda: bool, shapes: bool = True) -> None:
+        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
+        self._profiler = torch_profile(
+            activities=activities,
+            record_shapes=shapes,
+            profile_memory=True,
+            with_stack=False,
+            experimental_config=_with_synchronisations() if cuda else None,
+            acc_events=True,
+        )
+        self.cuda = cuda
+        self._allocator = QuietAllocator()
+        self._step: torch.autograd.profiler.record_function | None = None
+
+    def start(self) -> None:
+        let_forked_children_exit()
+        self._allocator.begin()
+        with quiet_log(), without_inductor(), detachable() if self.cuda else nullcontext():
+            self._profiler.start()
+        # Versions 2.10 to 2.12 warn each program that a profiler keeps no events of earlier cycles, unless it is told
+        # to (PyTorch 180387). Nothing but the start may see that: the stop would spend 40 us on each event.
+        if self._profiler.profiler is not None:
+            self._profiler.profiler.acc_events = False
+
+    def begin_step(self, step: int) -> None:
+        """Open the annotation of a step, by the name that the TensorBoard plugin looks for."""
+        self._step = torch.autograd.profiler.record_function(f"{STEP_MARK}{step}")
+        self._step.__enter__()  # type: ignore[no-untyped-call]  # torch gives no types here
+
+    def end_step(self) -> None:
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
+
+    def stop(self) -> None:
+        """Raises `RuntimeError` where a second profiler destroyed the recording: to export it would crash."""
+        self.end_step()
+        if not _is_profiling():
+            raise RuntimeError("the recording is lost: another profiler took its place, or another thread ends it")
+        with open_mark(_STOP):  # what ends after this is cut off
+            pass
+        with detachable() if self.cuda else nullcontext():
+            self._profiler.stop()
+            if self.cuda:
+                detach()
+        self._allocator.end()
+
+    def count_events(self) -> tuple[int, int]:
+        """How many events of the program, not of profkit itself, a stopped recording holds, and how many operators of
+        these the stop cut off; takes a third as long as the stop."""
+        results = getattr(self._profiler.profiler, "kineto_results", None)
+        if results is None:
+            return 0, 0
+        all_events = [(event.end_ns(), event.name(), event) for event in results.events()]
+        own = {end: name for end, name, _ in all_events if name.startswith(_OWN)}
+        stopped = max((end for end, name in own.items() if name == _STOP), default=0)
+        program = [(end, event) for end, name, event in all_events if not name.startswith(_OWN)]
+        # An event that never ended is said to have ended with the mark around it, to the nanosecond, or with all.
+        return len(program), sum(_is_operator(event) for end, event in program if end > stopped or end in own)
+
+    def events(self) -> list[Any]:
+        """The events of a stopped recording as trees, one for each that lies in no other. Private to PyTorch: where a
+        version has no such thing there are none."""
+        results = getattr(self._profiler.profiler, "kineto_results", None)
+        tell = getattr(results, "experimental_event_tree", None)
+        return [] if tell is None else list(tell())
+
+    def write(self, path: Path) -> None:
+        """Write the trace as plain JSON, and let go of what was recorded, which is much memory."""
+        self._profiler.export_chrome_trace(str(path))
+        self._profiler.profiler = None
+
+
+@contextmanager
+def without_inductor() -> Iterator[None]:
+    """Where nothing has imported ``torch._inductor`` yet, nothing does meanwhile because it asks whether there is one.
+
+    ``torch.profiler`` does, to look up a setting that a program can only have changed by importing it: 800 modules,
+    80 MB and a second or two, in a program that would otherwise do without. The set of what is imported when asked for
+    is private; another thread of the program might ask at the same time, so with several all is left as it is.
+    """
+    lazy = getattr(torch, "_lazy_modules", None)
+    threads = [thread for thread in threading.enumerate() if not thread.name.startswith(_THREADS)]
+    is_free = isinstance(lazy, set) and _INDUCTOR in lazy and f"torch.{_INDUCTOR}" not in sys.modules
+    if lazy is None or not is_free or len(threads) > 1:
+        yield
+        return
+    lazy.discard(_INDUCTOR)
+    try:
+        yield
+    finally:
+        lazy.add(_INDUCTOR)
+
+
+@contextmanager
+def pause_marked() -> Iterator[None]:
+    """Marks profkit's own work in the trace."""
+    with torch.autograd.profiler.record_function(PAUSE_MARK):
+        yield
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured, which any call of the profiler would break."""
+    return cuda_is_used() and torch.cuda.is_current_stream_capturing()
+
+
+def when_cuda_starts(announce: Callable[[], None]) -> None:
+    """Call ``announce`` when the program initialises CUDA, if it still lives then and the program ever does."""
+    listen = getattr(torch.cuda, "_lazy_call", None)
+    if listen is None or not torch.version.cuda or cuda_is_used():
+        return
+    this = weakref.ref(announce)
+
+    def pass_on() -> None:
+        alive = this()
+        if alive is not None:
+            alive()
+
+    listen(pass_on)
+
+
+
+def another_profiler_runs() -> bool:
+    """Whether the program itself is profiling, or has prepared to: a second profiler would destroy the first."""
+    if _is_profiling():
+        return True
+    return any(map(_is_prepared, living(torch.autograd.profiler.profile)))
+
+
+class ProfilerWatch:
+    """Calls ``yield_to`` just before the program prepares a profiler of its own.
+
+    Two profilers in one process lose their recordings or crash it (a null result is exported), so the program's goes
+    first. The method is private, but every way to start a profiler passes through it.
+    """
+
+    def __init__(self, yield_to: Callable[[], None]) -> None:
+        self._yield_to = yield_to
+        self._original: Callable[..., object] | None = None
+        self._ours = 0
+
+    def install(self) -> None:
+        kind = torch.autograd.profiler.profile
+        original = self._original = getattr(kind, "_prepare_trace", None)
+        if original is None:
+            return
+
+        @uncompiled
+        def prepare(profiler: object) -> object:
+            if not self._ours and self._original is not None:
+                self._yield_to()
+            return original(profiler)
+
+        setattr(kind, "_prepare_trace", prepare)  # noqa: B010  # an assignment to a method is refused by mypy
+
+    def remove(self) -> None:
+        if self._original is not None:
+            setattr(torch.autograd.profiler.profile, "_prepare_trace", self._original)  # noqa: B010  # as above
+            self._original = None
+
+    def __enter__(self) -> None:
+        """While entered, the profiler being started is profkit's."""
+        self._ours += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ours -= 1
+
+
+def _with_synchronisations() -> Any:
+    """Settings that make Kineto record CUDA's own synchronisations too: which stream waits for which, and how long a
+    thread waits for a stream. The class is private, and some of its settings warn from 2.14 on: where it refuses, or a
+    warning is an error, the trace does without."""
+    try:
+        return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    except (AttributeError, TypeError, Warning):
+        return None
+
+
+def _is_profiling() -> bool:
+    """Whether a profiler is on for this thread."""
+    return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]  # private: torch has no public one
+
+
+def _is_operator(event: Any) -> bool:
+    """Whether it is no range, no call of the GPU's runtime and no kernel; before torch 2.8 the calls pass for one."""
+    if hasattr(event, "activity_type"):
+        return bool(event.activity_type() == "cpu_op")
+    return not event.is_user_annotation() and bool(event.device_type().name == "CPU")
+
+
+def _is_prepared(profiler: object) -> bool:
+    return bool(getattr(profiler, "entered", False)) and getattr(profiler, "kineto_results", True) is None

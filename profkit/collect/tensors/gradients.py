@@ -1,0 +1,309 @@
+"""What becomes of the gradients of one step: which an optimizer takes, and which are thrown away unread.
+
+At each step of an optimizer, and at both ends of the located step and of the one after it, every parameter's ``.grad``
+is looked at: whether it is the same tensor as before, by the address of its header, and whether it was written to, by
+its version. A gradient that grew and is then another tensor, with no step in between of the optimizer that holds the
+parameter, was thrown away. That nobody read it the located step's operators say, whose inputs are recorded with their
+memory. As long as gradients are compared their headers are kept, so that none gets the address of another; the memory
+is freed as ever.
+
+The operators are gone through only where a gradient waits for no optimizer, which in most programs none does.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim.optimizer import Optimizer
+
+from profkit.collect.program.guard import uncompiled
+from profkit.collect.program.living import living
+from profkit.collect.sessions.session import Recording
+from profkit.run import GradientUse
+
+_MOST_PARAMETERS = 20_000
+"""To look at one takes half a microsecond."""
+_MOST_OPERATORS = 200_000
+"""To go through one takes about three microseconds."""
+_STEP = "Optimizer.step#"
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+_ADDS = "aten::add_"
+_keep_header: Callable[[Tensor], Any] | None = getattr(torch._C, "_WeakTensorRef", None)
+"""A weak reference that keeps a tensor's header, and not its memory. Private: without it nothing is watched."""
+
+
+class GradientWatch:
+    """`begin`, `look` after each step of an optimizer, `read` the recording of the located step when it is over, and
+    `finish` a step later; ``use`` is None where nothing could be told."""
+
+    def __init__(self) -> None:
+        self.use: GradientUse | None = None
+        self.is_on = False
+        self._followed: list[_Followed] = []
+        self._looks = self._thread = 0
+
+    def begin(self) -> None:
+        self._followed, self.use, self._looks = _follow(), None, 0
+        self._thread = threading.get_ident()
+        self.is_on = _keep_header is not None and 0 < len(self._followed) <= _MOST_PARAMETERS
+
+    @uncompiled
+    def look(self, optimizer: Optimizer) -> None:
+        """A step of the optimizer ends."""
+        if not self.is_on:
+            return
+        if threading.get_ident() != self._thread:
+            self.stop()
+            return
+        self._looks += 1
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for one in self._followed:
+            one.look(self._looks, held)
+
+    def read(self, recording: Recording, operators: int) -> None:
+        """The located step is over: which of its operators added to the gradients, and which read them."""
+        if not self.is_on:
+            return
+        if any(one.waiting or one.dropped for one in self._followed):
+            seen = _Seen.of(recording.events() if operators <= _MOST_OPERATORS else ())
+            if len(seen.steps) != self._looks:  # one was interrupted by an exception, or by the recording's ends
+                self.stop()
+                return
+            for one in self._followed:
+                one.find(seen)
+        for one in self._followed:
+            one.grew = False  # in the recorded step
+
+    def finish(self) -> None:
+        """The step after the located one is over."""
+        if not self.is_on:
+            return
+        for one in self._followed:
+            one.look(self._looks + 1, set())
+        self.use = GradientUse(
+            taken=_sorted(number for one in self._followed for added in one.taken for number in added.numbers),
+            thrown_away=_sorted(number for one in self._followed if one.is_held for number in one.unused),
+            unheld=_sorted(number for one in self._followed if not one.is_held for number in one.unused),
+        )
+        self.stop()
+
+    def stop(self) -> None:
+        """Look no more, and let go of everything."""
+        self.is_on = False
+        self._followed = []
+
+
+@dataclass(slots=True)
+class _Added:
+    """What was added to a gradient after one look and before another: the tensor that it is in, and the memory, the
+    numbers of the nodes that added it, and whether somebody read it in the located step."""
+
+    tensor: int
+    memory: int
+    after: int
+    until: int
+    numbers: tuple[int, ...] = ()
+    is_read: bool = False
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One parameter and its gradient, from look to look: ``tensor`` is the gradient at the last one, ``first_memory``
+    where the first lay. ``waiting`` was added since the parameter was last updated, ``taken`` by a step, ``dropped``
+    thrown away before one. ``grew`` says that something was added since the located step, or in it while it is on.
+    """
+
+    parameter: weakref.ref[Tensor]
+    value: int
+    is_held: bool
+    tensor: int = 0
+    version: int = 0
+    first_memory: int = 0
+    headers: list[Any] = field(default_factory=list)
+    updated: int = 0
+    waiting: list[_Added] = field(default_factory=list)
+    taken: list[_Added] = field(default_factory=list)
+    dropped: list[_Added] = field(default_factory=list)
+    grew: bool = False
+
+    def look(self, number: int, held: set[int]) -> None:
+        parameter = self.parameter()
+        if parameter is None:
+            self.waiting = []
+            return
+        gradient = _plain_gradient(parameter)
+        is_same = gradient is not None and gradient._cdata == self.tensor
+        is_mine = id(parameter) in held
+        if not is_same:
+            self.dropped += self.waiting if gradient is not None or not is_mine else []
+            self.waiting = []
+        if gradient is not None and not (is_same and gradient._version == self.version):
+            self.grew = True
+            self.waiting = self.waiting or [_Added(gradient._cdata, _memory_of(gradient), self.updated, number)]
+            self.waiting[0].until = number
+        if is_mine:
+            self.taken += self.waiting
+            self.waiting = []
+            self.updated, self.is_held = number, True
+        self.remember(gradient)
+
+    def remember(self, gradient: Tensor | None) -> None:
+        self.tensor = self.version = 0
+        if gradient is not None and _keep_header is not None:
+            self.headers.append(_keep_header(gradient))
+            self.tensor, self.version = gradient._cdata, gradient._version
+
+    def find(self, seen: _Seen) -> None:
+        for added in (*self.waiting, *self.taken, *self.dropped):
+            seen.find(added, self.first_memory)
+
+    @property
+    def unused(self) -> Iterator[int]:
+        """The nodes whose work nobody used: what was thrown away; and where no optimizer holds the parameter, what
+        still lies there, and more is added to it in the next step.
+
+        A parameter that no optimizer holds and that changes may be updated by hand, from its gradient. Not so where
+        what lay there at the beginning is added to unread and uncleared, as when it is a moving average of another."""
+        parameter = self.parameter()
+        if self.is_held:
+            chosen = self.dropped
+        elif parameter is None:
+            return
+        else:
+            lying = self.waiting if self.grew else []
+            if parameter._version == self.value:
+                chosen = self.dropped + lying
+            else:
+                chosen = [] if self.dropped else [added for added in lying if added.memory == self.first_memory]
+        for added in chosen:
+            if not added.is_read:
+                yield from added.numbers
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the events of a recording say: from when to when each step of an optimizer lasted, in the order of their
+    ends; the nodes that add to a gradient, in the order of their starts; by the address of a piece of memory when it
+    was an operator's input, and when it was allocated."""
+
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    nodes: list[_Node] = field(default_factory=list)
+    used_ns: dict[int, list[int]] = field(default_factory=dict)
+    allocated_ns: dict[int, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, roots: Iterable[Any]) -> _Seen:
+        seen, waiting = cls(), [(root, False) for root in roots]
+        kinds = torch._C._profiler._EventType
+        while waiting:
+            event, is_adding = waiting.pop()
+            children = event.children
+            if event.tag == kinds.TorchOp:
+                seen._note(event, children, is_adding)
+                is_adding = is_adding or event.name == _ACCUMULATES
+            elif event.tag == kinds.Allocation and event.typed[1].alloc_size > 0:
+                seen.allocated_ns.setdefault(event.typed[1].ptr, []).append(event.start_time_ns)
+            waiting += [(child, is_adding) for child in children]
+        seen.steps.sort(key=lambda step: step[1])
+        seen.nodes.sort(key=lambda node: node.start_ns)
+        return seen
+
+    def _note(self, event: Any, children: Iterable[Any], is_adding: bool) -> None:
+        name, start_ns = event.name, event.start_time_ns
+        if name.startswith(_STEP):
+            self.steps.append((start_ns, event.end_time_ns))
+        elif name == _ACCUMULATES:
+            target = next((one.impl_ptr for child in children if child.name == _ADDS for one in _tensors_in(child)), 0)
+            memory = next((one.storage_data_ptr for one in _tensors_in(event)), 0)
+            self.nodes.append(_Node(start_ns, event.end_time_ns, target, memory))
+        elif not is_adding:
+            for tensor in _tensors_in(event):
+                self.used_ns.setdefault(tensor.storage_data_ptr, []).append(start_ns)
+
+    def find(self, added: _Added, first_memory: int) -> None:
+        """Which nodes added this, and whether it was read after that, or the parameter's gradient at the beginning, in
+        ``first_memory``, at any time."""
+        begin_ns = self.steps[added.after - 1][1] if added.after else 0
+        end_ns = self.steps[added.until - 1][0]
+        numbers = []
+        for number, node in enumerate(self.nodes):
+            if begin_ns <= node.start_ns < end_ns:
+                is_handed_over = not node.target and node.memory == added.memory != 0
+                if is_handed_over:  # what used it before made it
+                    begin_ns = node.end_ns
+                if is_handed_over or node.target == added.tensor:
+                    numbers.append(number)
+        added.numbers = tuple(numbers)
+        added.is_read = self._is_used(added.memory, begin_ns) or self._is_used(first_memory, 0)
+
+    def _is_used(self, memory: int, since_ns: int) -> bool:
+        """As long as it is not another's: it is when it is allocated anew."""
+        renewed_ns = min((at_ns for at_ns in self.allocated_ns.get(memory, ()) if at_ns >= since_ns), default=None)
+        used_ns = [at_ns for at_ns in self.used_ns.get(memory, ()) if at_ns >= since_ns]
+        return memory != 0 and any(renewed_ns is None or at_ns < renewed_ns for at_ns in used_ns)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node that adds to a gradient: the gradient where it is added in place, else 0; the address of what is added."""
+
+    start_ns: int
+    end_ns: int
+    target: int
+    memory: int
+
+
+def _follow() -> list[_Followed]:
+    """All parameters that are alive, an optimizer's or not; goes through the garbage collector's list once."""
+    held: dict[int, Tensor] = {}
+    others: dict[int, Tensor] = {}
+    for thing in living(Optimizer, Parameter):
+        if isinstance(thing, Optimizer):
+            groups = vars(thing).get("param_groups", ())  # one that is being made has none yet
+            held |= {id(one): one for group in groups for one in group["params"]}
+        elif type(thing) is Parameter:
+            others[id(thing)] = thing
+    return [_begin(one, key in held) for key, one in (others | held).items() if _is_plain(one)]
+
+
+def _begin(parameter: Tensor, is_held: bool) -> _Followed:
+    followed = _Followed(weakref.ref(parameter), parameter._version, is_held)
+    gradient = _plain_gradient(parameter)
+    followed.remember(gradient)
+    followed.first_memory = 0 if gradient is None else _memory_of(gradient)
+    return followed
+
+
+def _is_plain(parameter: Tensor) -> bool:
+    """Whether all that happens to its gradient is seen: hooks are given what the backward pass adds."""
+    if type(parameter) not in (Tensor, Parameter) or not parameter.requires_grad or parameter.is_inference():
+        return False
+    hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
+    return parameter.is_leaf and not any(hooks)
+
+
+def _plain_gradient(parameter: Tensor) -> Tensor | None:
+    gradient = parameter.grad
+    return gradient if type(gradient) is Tensor and gradient.layout is torch.strided else None
+
+
+def _memory_of(gradient: Tensor) -> int:
+    return gradient.untyped_storage().data_ptr()
+
+
+def _tensors_in(event: Any) -> Iterator[Any]:
+    for given in event.typed[1].inputs:
+        for one in given if isinstance(given, list) else (given,):
+            if hasattr(one, "impl_ptr"):
+                yield one
+
+
+def _sorted(numbers: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(numbers)))

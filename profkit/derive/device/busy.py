@@ -1,0 +1,95 @@
+"""When the device worked: its lanes, their union, and the gaps between."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.device.launches import Launches
+from profkit.derive.timeline.intervals import NOTHING, Intervals, union
+from profkit.trace.events import NONE, Bools, Category, Rows, Trace
+from profkit.trace.values import distinct
+
+_COLLECTIVE_WORDS = ("nccl", "rccl", "gloo", "oneccl", "allreduce", "all_reduce", "allgather", "all_gather",
+                     "reduce_scatter", "reducescatter", "alltoall", "all_to_all", "sendrecv",
+                     "cross_device_reduce", "msccl")  # fmt: skip
+_LONG_LAUNCH_NS = 1_000_000
+"""Work on an idle device starts 5 to 20 us after its launch; a millisecond means that something ran before it."""
+
+
+class Device(Struct, frozen=True):
+    """The work of all devices of the trace, and when any of them worked. The other times are those of the one device
+    that works most, so that two that take turns are not told as one that never rests: ``busy`` is the union over its
+    streams, ``computing`` that of kernels other than collectives, ``communicating`` that of collectives, which spin
+    while they wait for other ranks, ``inherited`` the time before the first recorded work in which launched work was
+    already waiting: the device was still at work that was launched before the recording began."""
+
+    work: Rows
+    any_busy: Intervals
+    busy: Intervals
+    computing: Intervals
+    communicating: Intervals
+    inherited: Intervals
+    collective: Bools
+
+    @property
+    def present(self) -> bool:
+        return len(self.work) > 0
+
+    def busy_fraction(self, start_ns: int, end_ns: int) -> float:
+        """Share of a window in which at least one stream worked."""
+        return self.occupied.clipped_to(start_ns, end_ns).total_ns / max(end_ns - start_ns, 1)
+
+    @property
+    def occupied(self) -> Intervals:
+        """Recorded work and inherited work together."""
+        return _together(self.busy, self.inherited)
+
+    @property
+    def any_occupied(self) -> Intervals:
+        """The same of all devices."""
+        return _together(self.any_busy, self.inherited)
+
+
+def _together(one: Intervals, other: Intervals) -> Intervals:
+    return union(np.concatenate([one.start_ns, other.start_ns]), np.concatenate([one.end_ns, other.end_ns]))
+
+
+def describe_device(trace: Trace, launches: Launches) -> Device:
+    events = trace.events
+    work = launches.work
+    collective = ((events.category == Category.KERNEL) & trace.where_name(is_collective))[work]
+    main = _on_busiest(trace, work)
+    start, end = events.start_ns[work], events.ends_of(work)
+    kernels, talks = main & (events.category[work] == Category.KERNEL) & ~collective, main & collective
+    computing, communicating = union(start[kernels], end[kernels]), union(start[talks], end[talks])
+    busy, inherited = union(start[main], end[main]), _inherited(trace, launches)
+    return Device(work, union(start, end), busy, computing, communicating, inherited, collective)
+
+
+def _on_busiest(trace: Trace, work: Rows) -> Bools:
+    """Which of the work is that of the device that works most."""
+    events, names = trace.events, [lane.process for lane in trace.lanes]
+    known = sorted(set(names))
+    if not work.size or len({names[lane] for lane in distinct(events.lane[work]).tolist()}) == 1:
+        return np.ones(len(work), dtype=bool)
+    device = np.array([known.index(name) for name in names], dtype=np.int64)[events.lane[work]]
+    busiest: Bools = device == np.bincount(device, events.duration_ns[work]).argmax()
+    return busiest
+
+
+def _inherited(trace: Trace, launches: Launches) -> Intervals:
+    """From the end of the first launch call to the first work, where that is far longer than any launch takes."""
+    start = trace.events.start_ns[launches.work]
+    called = launches.call[start.argmin()] if len(start) else NONE
+    if called < 0:
+        return NOTHING
+    launched = trace.events.ends_of(np.array([called]))
+    first = np.array([start.min()])
+    return union(launched, first) if first[0] - launched[0] > _LONG_LAUNCH_NS else NOTHING
+
+
+def is_collective(kernel_name: str) -> bool:
+    """Whether a kernel's name is one of a communication library's."""
+    name = kernel_name.lower()
+    return any(word in name for word in _COLLECTIVE_WORDS)

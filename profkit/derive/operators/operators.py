@@ -1,0 +1,164 @@
+"""The operators as rules look at them: what a line of the program called, with shapes, types and bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from operator import mul
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.operators.source_lines import Lines
+from profkit.derive.steps.steps import Steps
+from profkit.derive.timeline.tree import Tree
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
+from profkit.trace.values import distinct, distinct_rows
+
+_ITEM_BYTES = {
+    "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "float": 4, "c10::Half": 2,
+    "c10::BFloat16": 2, "long int": 8, "long": 8, "int": 4, "short": 2, "short int": 2, "signed char": 1,
+    "unsigned char": 1, "bool": 1, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
+}  # fmt: skip
+MOST_ELEMENTS = 2**62
+"""A file may claim any shape; sizes are kept within 64 bits."""
+LARGEST_TENSOR = 2**40
+"""Elements: terabytes. Sums over all operators of a trace then stay within 64 bits."""
+TEXTS = 1 << 15
+"""Texts remembered at most; several derivations ask for the same ones."""
+_shapes = msgspec.json.Decoder(list[list[int]])
+"""What nearly all texts hold."""
+
+
+class OfInputs(Struct, frozen=True):
+    """A number that goes by the shapes and types of an event's inputs, for rows of the trace: a mask, a slice or row
+    numbers. ``kind`` says for each event which of the few distinct inputs it has, the last one where none is known."""
+
+    kind: Int32s
+    values: Int64s
+
+    def __getitem__(self, rows: Rows | Int32s | Bools | list[int] | slice) -> Int64s:
+        found: Int64s = self.values[self.kind[rows]]
+        return found
+
+
+class Operators(Struct, frozen=True):
+    """``rows`` are the outermost operators of the main thread (what the program itself called), backward nodes
+    included; an ``autograd.Function`` is the program's own code, and what it calls is meant. ``nodes`` are the same
+    with each such function as one, as autograd sees it. The others are known of all events: ``input_bytes`` is the size
+    of all tensor inputs, where shapes were recorded, else 0; ``elements`` the size of the largest input in elements."""
+
+    rows: Rows
+    nodes: Rows
+    input_bytes: OfInputs
+    elements: OfInputs
+    has_shapes: bool
+
+
+def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> Operators:
+    events = trace.events
+    operators = events.category == Category.OPERATOR
+    functions, on_main = _functions(trace, tree, operators), events.lane == steps.main_lane
+    backward = tree.outermost(lines.backward)
+    rows = nodes = np.flatnonzero((tree.outermost(operators & ~lines.backward & ~functions) | backward) & on_main)
+    if functions.any():
+        nodes = np.flatnonzero((tree.outermost(operators & ~lines.backward) | backward) & on_main)
+    sizes, elements = _sizes(trace, events.dims_code, events.types_code)
+    return Operators(rows, nodes, sizes, elements, bool((events.dims_code >= 0).any()))
+
+
+def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:
+    """What is named like a class, not like an operator (``aten::add``), and has operators inside: the forward of an
+    ``autograd.Function``. That of `torch.compile` is called ``CompiledFunction``."""
+    like_classes = trace.where_name(str.isidentifier)
+    named = np.flatnonzero(operators & like_classes)
+    if not named.size:
+        return np.zeros(len(operators), dtype=bool)
+    around = tree.nearest_ancestor(trace.mask_of(named), of=np.flatnonzero(operators))
+    return trace.mask_of(around[around >= 0])
+
+
+@lru_cache(TEXTS)
+def parse_dims(text: str) -> Sequence[Sequence[int]]:
+    """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are no tensors, or lists of tensors flattened.
+
+    A shape that no tensor can have is taken for that of none.
+    """
+    shapes = _read_dims(text)
+    return shapes if all(map(_is_possible, shapes)) else [shape if _is_possible(shape) else [] for shape in shapes]
+
+
+def _is_possible(shape: Sequence[int]) -> bool:
+    return not shape or (min(shape) >= 0 and math.prod(shape) <= LARGEST_TENSOR)
+
+
+def _read_dims(text: str) -> Sequence[Sequence[int]]:
+    with suppress(msgspec.DecodeError, RecursionError):
+        return _shapes.decode(text)
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    shapes: list[list[int]] = []
+    for item in value if isinstance(value, list) else []:
+        if isinstance(item, list) and all(isinstance(size, int) for size in item):
+            shapes.append(item)
+        elif isinstance(item, list):
+            shapes.extend(s for s in item if isinstance(s, list) and all(isinstance(size, int) for size in s))
+    return shapes
+
+
+@lru_cache(TEXTS)
+def parse_types(text: str) -> Sequence[str]:
+    """``'["float", "Scalar"]'`` → one type per input."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [item if isinstance(item, str) else "" for item in value] if isinstance(value, list) else []
+
+
+def item_bytes(type_name: str) -> int:
+    """Bytes of one element of a type as the profiler names it; 0 for what is no tensor."""
+    return _ITEM_BYTES.get(type_name, 0)
+
+
+def _sizes(trace: Trace, dims_code: np.ndarray, types_code: np.ndarray) -> tuple[OfInputs, OfInputs]:
+    """Input bytes and largest input per event, computed once per distinct pair of shapes and types."""
+    rows = np.flatnonzero(dims_code >= 0)
+    first, inverse = distinct_rows(dims_code[rows], types_code[rows])
+    pairs = zip(dims_code[rows[first]].tolist(), types_code[rows[first]].tolist(), strict=True)
+    found = [*(_size_of(trace.text_of(dims), trace.text_of(types)) for dims, types in pairs), (0, 0)]
+    kind = np.full(len(dims_code), len(found) - 1, dtype=np.int32)
+    kind[rows] = inverse
+    sizes, elements = np.array(found, dtype=np.int64).T
+    return OfInputs(kind, sizes), OfInputs(kind, elements)
+
+
+def _size_of(dims: str, types: str) -> tuple[int, int]:
+    counts, items = _counts(dims), _item_sizes(types)
+    size = sum(map(mul, counts, items)) if len(items) == len(counts) else 4 * sum(counts)
+    return min(size, MOST_ELEMENTS), max(counts, default=0)
+
+
+@lru_cache(TEXTS)
+def _counts(dims: str) -> list[int]:
+    """The elements of each input, 0 of what is no tensor."""
+    return [math.prod(shape) if shape else 0 for shape in parse_dims(dims)]
+
+
+@lru_cache(TEXTS)
+def _item_sizes(types: str) -> list[int]:
+    return list(map(item_bytes, parse_types(types)))
+
+
+def has_type(trace: Trace, *wanted: str) -> Bools:
+    """Events with at least one input of one of these types."""
+    codes = trace.events.types_code
+    matching = np.zeros(len(trace.texts) + 1, dtype=bool)  # the last one is for events without types
+    for code in distinct(codes).tolist():
+        matching[code] = any(f'"{name}"' in trace.text_of(code) for name in wanted)
+    return matching[codes]

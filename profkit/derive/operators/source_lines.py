@@ -1,0 +1,84 @@
+"""Which line of the user's code each operator comes from.
+
+In a located step every operator lies inside the marks of the lines that led to it, so its innermost mark is the
+calling line. A measured step carries no marks: an operator there has the line of the one that it repeats (see
+`profkit.derive.steps.matching`). A backward operator also has the line of the forward operator that shares its sequence
+number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.steps.backward import backward_nodes
+from profkit.derive.steps.matching import Repeats
+from profkit.derive.steps.steps import Steps
+from profkit.derive.timeline.tree import Tree
+from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows, Trace
+from profkit.trace.values import constant
+
+
+class Lines(Struct, frozen=True):
+    """Columns over all events: ``site`` is the call site of the line that ran it, ``forward_site`` for a backward
+    operator that of its forward operator, else the same; `NONE` where no line is known. ``backward`` marks what runs
+    in the backward pass, ``forward`` is the row of the forward operator that it belongs to, `NONE` where unknown."""
+
+    site: Int32s
+    forward_site: Int32s
+    backward: Bools
+    forward: Int32s
+
+    @property
+    def known(self) -> bool:
+        return bool((self.site >= 0).any())
+
+
+def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Lines:
+    events = trace.events
+    marks = events.category == Category.LINE_MARK
+    backward = tree.under(backward_nodes(trace))
+    forward = _forward_operators(trace, tree, steps, backward)
+    if not marks.any():
+        nowhere = constant(NONE, np.int32, len(events))
+        return Lines(nowhere, nowhere, backward, forward)
+    mark = tree.nearest_ancestor(marks, include_self=True)
+    site = np.where(mark >= 0, events.site[mark], np.int32(NONE))
+    del mark
+    site = np.where((site < 0) & (repeats.row >= 0), site[repeats.row], site)
+    forward_site = np.where((forward >= 0) & (site[forward] >= 0), site[forward], site)
+    return Lines(site, forward_site, backward, forward)
+
+
+def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
+    """For backward operators the row of the forward operator with the same sequence number in the same step, or in the
+    one before: where calls of the model tell the steps, as with L-BFGS, a step begins with the backward pass of the
+    last call."""
+    events = trace.events
+    nodes = np.flatnonzero(backward_nodes(trace) & (events.sequence >= 0))
+    forward = np.flatnonzero(~backward & (events.sequence >= 0) & (events.category == Category.OPERATOR))
+    if not nodes.size or not forward.size:
+        return constant(NONE, np.int32, len(events))
+    origin = np.full(len(events), NONE, dtype=np.int32)
+    forward_keys = _keys(trace, steps, forward)
+    order = np.argsort(forward_keys, kind="stable")
+    keys = forward_keys[order]
+    for steps_back in (0, 1):
+        node_keys = _keys(trace, steps, nodes, steps_back)
+        at = np.searchsorted(keys, node_keys, side="right") - 1
+        match = (at >= 0) & (keys[at.clip(min=0)] == node_keys)
+        origin[nodes[match]] = forward[order[at[match]]]
+        nodes = nodes[~match]
+    carrier = tree.nearest_ancestor(origin >= 0, include_self=True)
+    return np.where(carrier >= 0, origin[carrier], np.int32(NONE))
+
+
+def _keys(trace: Trace, steps: Steps, rows: Rows, steps_back: int = 0) -> Int64s:
+    """One number for the step of each row, or one so many before, and its sequence number."""
+    events = trace.events
+    step, sequence = steps.index_of(events.start_ns[rows]) - steps_back, events.sequence
+    span = int(sequence.max()) + 1
+    if (len(steps) + 2) * span >= 2**63:
+        known, sequence = np.unique(sequence, return_inverse=True)
+        span = len(known)
+    return (step + 2) * np.int64(span) + sequence[rows]

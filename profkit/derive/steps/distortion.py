@@ -1,0 +1,179 @@
+"""What the recording itself added to the host's time, and where.
+
+PyTorch's profiler does its work for an event before it takes the event's start and after it takes its end
+(``onFunctionEnter`` and ``onFunctionExit`` in ``torch/csrc/autograd/profiler_kineto.cpp``), so that it shows as time
+between the starts and ends of events. How much it is in all is known where steps were also timed without a profiler; it
+is shared out evenly: each start and each end took up to the same time from the stretch beside it, and that time is such
+that all of it adds up to the difference. So a step of a thousand small operators is put right by more than one of ten
+large ones. There is a limit to what such work can take: steps that took longer still were recorded while the machine
+was busy with something else, and the shares of what they did stay what they are.
+
+Part of the difference is no such work: what the profiler keeps lies between the program's tensors, so that the C
+library gives large results new memory instead of the last ones', and the system fills it page by page. How many pages
+more the recorded steps were given was counted, and what one takes was measured. That part is shared out first, by the
+bytes that each outermost operator allocates.
+
+Of a recording from elsewhere nobody timed steps without the profiler. Where a device was recorded, whose work is hardly
+slowed, what the host lost is estimated from the number of its events, and taken from all that it did in proportion:
+beside the profiler's own work there are cold caches, and Python that is traced call by call.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.device.waits import Waits
+from profkit.derive.steps.steps import Steps
+from profkit.derive.timeline.intervals import NOTHING, Intervals, union
+from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
+from profkit.derive.timeline.tree import Tree
+from profkit.run import Run
+from profkit.trace.events import Bools, Category, Events, Int64s, Rows, Trace
+from profkit.trace.values import distinct, median
+
+_EVENT_NS = {Category.OPERATOR: 2_000, Category.PYTHON: 2_000, Category.RUNTIME: 4_000}
+"""What recording an event costs the host, allocations and ranges within it included: operators with shapes, Python
+frames (``with_stack=True``) and calls of the runtime, by CUPTI (H100, PyTorch 2.11, Python 3.12). With it seven of 17
+recorded programs that the host bounds come within a tenth of their step without the profiler; most others are told too
+long, by a third to twice, some of less than a millisecond three times (`python -m tests.h100`)."""
+_BUILTIN_NS = 1_500
+"""The same for a function that is not written in Python."""
+FRAMES_FACTOR = 2.0
+"""How many times shorter the host's part may be than that leaves it, where Python frames were recorded: two of those
+programs that take a millisecond or more are off by a tenth more than that."""
+_LEAST_EVENTS = 1_000
+"""In the measured steps: what an event costs on average says little of fewer."""
+_LEAST_WITH_FRAMES = 100
+"""The same where Python frames were recorded: then the recording is always the larger part of what the host does."""
+_MOST_SHARE = 0.75
+"""Of the time between two events: of these programs only two that take less than a millisecond were slowed by more."""
+_MOST_STRETCH_NS = 65_000
+"""Of the time between two edges of events, so much at most counts as work that recording slowed: longer ones hold work
+that no event shows."""
+_OTHER_WORK_NS = 1_000_000
+"""The same of a host that may keep up with its device: a millisecond is not spent on launching."""
+_MOST_EDGE_NS = 5_000
+"""Where steps hold 50,000 starts and ends and more, each took 0.1 to 0.4 us (AMD EPYC, torch 2.13)."""
+
+
+def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: Run) -> Intervals:
+    """What the recording added to the measured steps; some step must have been timed without it.
+
+    ``in_steps`` are the events of these steps on the host threads that take turns.
+    """
+    events = trace.events
+    rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
+    if not rows.size:
+        return NOTHING
+    excess_ns = (median(steps.host_ns[steps.measured]) - median(run.reference_step_ns)) * steps.measured_count
+    pages = _new_pages(trace, tree, in_steps, min(excess_ns, _page_faults_ns(run) * steps.measured_count))
+    start_ns, end_ns, weight = _stretches(events, tree, rows)
+    each_ns = min(_MOST_EDGE_NS, _water_level(end_ns - start_ns, weight, excess_ns - pages.total_ns))
+    taken_ns = np.minimum(end_ns - start_ns, (weight * each_ns).astype(np.int64))
+    return union(np.concatenate([pages.start_ns, end_ns - taken_ns]), np.concatenate([pages.end_ns, end_ns]))
+
+
+def estimate_overhead(
+    trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, waits: Waits, device_ns: int
+) -> Thinned:
+    """What the recording is likely to have added to the host's time in the measured steps, where no step was timed
+    without it. ``in_steps`` are the events of these steps on the host threads that take turns; what the host waited for
+    the device is none of its work, nor is a wait for batches that other processes make.
+
+    Where the host could be as fast without the recording as the device is, which works for ``device_ns`` in these
+    steps, it is taken to be: that the host bounds the steps would be a claim that the recording does not bear out.
+    """
+    events = trace.events
+    rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
+    frames = bool((events.category[rows] == Category.PYTHON).any())
+    if len(rows) < (_LEAST_WITH_FRAMES if frames else _LEAST_EVENTS):
+        return UNTOUCHED
+    wanted_ns, host_ns = _cost_of(trace, rows), float(steps.host_ns[steps.measured].sum())
+    left_ns = max(host_ns - wanted_ns, (1 - _MOST_SHARE) * host_ns)
+    may_keep_up = frames and left_ns / FRAMES_FACTOR <= device_ns
+    if may_keep_up:
+        wanted_ns = max(wanted_ns, host_ns - device_ns)
+    waited = waits.rows[in_steps[waits.rows]]
+    batches = np.flatnonzero(in_steps & trace.where_name(lambda name: "MultiProcessing" in name))
+    away = np.concatenate([waited, batches])
+    longest_ns = _OTHER_WORK_NS if may_keep_up else _MOST_STRETCH_NS
+    working = _at_work(events, tree, rows, longest_ns).minus(union(events.start_ns[away], tree.end_ns[away]))
+    return Thinned(working, min(_MOST_SHARE, wanted_ns / max(working.total_ns, 1)))
+
+
+def _at_work(events: Events, tree: Tree, rows: Rows, longest_ns: int) -> Intervals:
+    """When any of the threads was at work that these events show: of a stretch without a beginning or an end of any of
+    them that is longer than ``longest_ns`` only so much, which comes last."""
+    starts, ends = [], []
+    for lane in distinct(events.lane[rows]).tolist():
+        mine = rows[events.lane[rows] == lane]
+        edges = np.concatenate([events.start_ns[mine], tree.end_ns[mine]])
+        edges.sort()
+        long = np.flatnonzero(np.diff(edges) > longest_ns)
+        starts.append(np.append(edges[:1], edges[long + 1] - longest_ns))
+        ends.append(np.append(edges[long], edges[-1:]))
+    return union(np.concatenate(starts), np.concatenate(ends))
+
+
+def _cost_of(trace: Trace, rows: Rows) -> float:
+    """What recording these events cost the host."""
+    category = trace.events.category[rows]
+    each_ns = np.zeros(max(Category) + 1, dtype=np.int64)
+    each_ns[list(_EVENT_NS)] = list(_EVENT_NS.values())
+    python = rows[category == Category.PYTHON]
+    builtin = np.count_nonzero(trace.where_name(lambda name: name.startswith("<built-in"))[python])
+    counts = np.bincount(category, minlength=len(each_ns))
+    return float(counts @ each_ns) - float(builtin * (_EVENT_NS[Category.PYTHON] - _BUILTIN_NS))
+
+
+def _page_faults_ns(run: Run) -> float:
+    """What the pages took that a measured step was given beyond those of a step without the profiler."""
+    if not (run.page_fault_ns and run.reference_step_faults and run.measured_step_faults):
+        return 0.0
+    more = float(np.mean(run.measured_step_faults)) - median(run.reference_step_faults)
+    return max(0.0, more) * run.page_fault_ns
+
+
+def _new_pages(trace: Trace, tree: Tree, wanted: Bools, total_ns: float) -> Intervals:
+    """The end of each outermost operator that allocates memory, so long that all take ``total_ns``, by the bytes."""
+    events = trace.events
+    rows = np.flatnonzero(wanted & (events.category == Category.MEMORY) & (events.size_bytes > 0))
+    outermost = tree.outermost(trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))
+    owner = tree.nearest_ancestor(outermost, of=rows)
+    rows, owner = rows[owner >= 0], owner[owner >= 0]
+    owners, index = np.unique(owner, return_inverse=True)
+    size = np.bincount(index, events.size_bytes[rows], len(owners))
+    first_ns = tree.end_ns[owners]
+    np.minimum.at(first_ns, index, events.start_ns[rows])
+    end_ns = tree.end_ns[owners]
+    room_ns = end_ns - first_ns
+    taken_ns = np.minimum(room_ns, (size * _water_level(room_ns, size, total_ns)).astype(np.int64))
+    return union(end_ns - taken_ns, end_ns)
+
+
+def _stretches(events: Events, tree: Tree, rows: Rows) -> tuple[Int64s, Int64s, Int64s]:
+    """Starts and ends of the stretches between neighbouring edges of a lane's events, and how many edges border on each
+    with the profiler's work on that side: an end before it, a start after it."""
+    count, lane = len(rows), events.lane[rows].astype(np.int64)
+    times, lanes = np.concatenate([events.start_ns[rows], tree.end_ns[rows]]), np.concatenate([lane, lane])
+    is_start = np.arange(2 * count) < count
+    order = np.lexsort((is_start, times, lanes))
+    times, lanes, is_start = times[order], lanes[order], is_start[order]
+    weight = is_start[1:].astype(np.int64) + ~is_start[:-1]
+    between = (lanes[1:] == lanes[:-1]) & (weight > 0) & (times[1:] > times[:-1])
+    return times[:-1][between], times[1:][between], weight[between]
+
+
+def _water_level(room_ns: Int64s, weight: np.ndarray, wanted_ns: float) -> float:
+    """The level at which ``minimum(room, weight * level)`` adds up to what is wanted; where that is too little, all."""
+    if wanted_ns <= 0 or not len(room_ns):
+        return 0.0
+    order = np.argsort(room_ns / weight)
+    room, weight = room_ns[order], weight[order]
+    full_at = room / weight
+    filled_before = np.cumsum(room) - room
+    open_weight = np.cumsum(weight[::-1])[::-1]
+    at = int(np.searchsorted(filled_before + full_at * open_weight, wanted_ns))
+    if at == len(room):
+        return float(full_at[-1])
+    return (wanted_ns - float(filled_before[at])) / float(open_weight[at])

@@ -1,0 +1,69 @@
+"""Whether what repeats is the layers of one pass through a model, not the steps of a program."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.families import MATRIX, operators_of
+from profkit.derive.timeline.tree import Tree
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+from profkit.trace.values import distinct, distinct_rows, median
+
+_MODULE = "nn.Module: "
+"""How the names of the frames begin in which a module is called (``torch/csrc/autograd/profiler_python.cpp``)."""
+_ENDS = MATRIX | {"embedding"}
+"""What a model begins and ends with: it brings the input into the width of the layers, and their result out of it."""
+_NEAR = 2
+"""So many repeats may pass between the ends and the repeats: there are masks, positions and norms to compute."""
+_ALIKE = 0.8
+"""So many of the repeats between the ends are alike, as regular as a pattern has to be."""
+
+
+def are_layers(trace: Trace, tree: Tree, lane: int, starts_ns: Int64s) -> bool:
+    """Whether the repeats that begin at ``starts_ns`` on a thread are parts of one pass.
+
+    Python frames say it: most repeats share the call of the outermost module around them. Where no module's call was
+    recorded, the pass shows by its ends: a product or a look-up of embeddings whose like the repeats do not have stands
+    at the first of them, and another one at the last.
+    """
+    here = trace.events.lane == lane
+    calls = tree.outermost(trace.where_name(lambda name: name.startswith(_MODULE)) & here)
+    calls &= trace.events.category == Category.PYTHON
+    if calls.any():
+        return _share_calls(trace, tree, np.flatnonzero(calls), starts_ns)
+    return _have_ends(trace, here, starts_ns)
+
+
+def _share_calls(trace: Trace, tree: Tree, calls: Rows, starts_ns: Int64s) -> bool:
+    calls = calls[np.argsort(trace.events.start_ns[calls], kind="stable")]
+    at = np.searchsorted(trace.events.start_ns[calls], starts_ns, side="right") - 1
+    inside = (at >= 0) & (tree.end_ns[calls[at]] > starts_ns)
+    return len(starts_ns) - int(inside.sum()) + len(distinct(at[inside])) <= len(starts_ns) / 2
+
+
+def _have_ends(trace: Trace, here: Bools, starts_ns: Int64s) -> bool:
+    """Repeats that are all unlike, as with a cache that grows by each token, say nothing."""
+    events, last = trace.events, len(starts_ns) - 1
+    rows = np.flatnonzero(operators_of(trace, _ENDS) & here)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    repeat = np.searchsorted(starts_ns, events.start_ns[rows], side="right") - 1
+    _, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    seen = distinct(kind * (last + 2) + repeat + 1)
+    usual = np.bincount(seen // (last + 2), minlength=1) > len(starts_ns) / 2
+    distance_ns = _NEAR * median(np.diff(starts_ns))
+    near = _are_near(events.start_ns[rows], events.ends_of(rows), usual[kind], distance_ns)
+    unlike = repeat[~usual[kind] & near]
+    between = distinct(unlike[(unlike > 0) & (unlike < last)])
+    return bool((unlike <= 0).any() and (unlike == last).any() and len(between) <= (1 - _ALIKE) * last)
+
+
+def _are_near(start_ns: Int64s, end_ns: Int64s, usual: Bools, distance_ns: float) -> Bools:
+    """Which of the events, in order of their starts, are no further than that from a usual one."""
+    if not usual.any():
+        return usual
+    begins_ns, ends_ns = start_ns[usual], end_ns[usual]
+    behind = np.searchsorted(begins_ns, start_ns)
+    since_ns = np.abs(start_ns - ends_ns[(behind - 1).clip(min=0)])
+    until_ns = np.abs(begins_ns[behind.clip(max=len(begins_ns) - 1)] - end_ns)
+    near: Bools = np.minimum(since_ns, until_ns) <= distance_ns
+    return near

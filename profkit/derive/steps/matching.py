@@ -1,0 +1,113 @@
+"""What the measured steps have in common with the located one, in which lines and shapes were recorded.
+
+A measured step carries no line marks and no shapes: to record them changes what is measured. There the n-th operator of
+a kind (same thread, name, enclosing operator and, where they are known, shapes) is taken for the n-th of that kind in
+the first located step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.steps.steps import Steps
+from profkit.derive.timeline.tree import Tree
+from profkit.marks import STEP_MARK
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
+from profkit.trace.values import constant
+
+_AROUND = (Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
+_CARRIED = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
+"""What a line of the program causes."""
+_MOST_MORE = 8
+"""Times as many of a kind as the located step holds: sequences differ in length by less, so these are something else's,
+which did not run there."""
+
+
+class Repeats(Struct, frozen=True):
+    """Columns over all events: ``row`` is the event of the located step that this one of another step repeats, `NONE`
+    where there is none; ``exact`` says that both steps hold as many of the kind, so that none was guessed."""
+
+    row: Rows
+    exact: Bools
+
+
+def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
+    """Match the other steps' events with those of the first located step, by kind and rank."""
+    events = trace.events
+    if not steps.located.any() or steps.located.all():
+        return Repeats(constant(NONE, np.int64, len(events)), constant(False, np.bool_, len(events)))
+    found = Repeats(np.full(len(events), NONE, dtype=np.int64), np.zeros(len(events), dtype=bool))
+    step = steps.index_of(events.start_ns)
+    wanted = trace.in_categories(*_CARRIED) & (step >= 0)
+    steps_by_name = trace.where_name(lambda name: name.startswith(STEP_MARK))
+    around = tree.nearest_ancestor(trace.in_categories(*_AROUND) & ~steps_by_name)
+    name = events.name_code.astype(np.int64)
+    parent_name = np.where(around >= 0, name[around], NONE)
+    source = np.flatnonzero(wanted & (step == int(np.flatnonzero(steps.located)[0])))
+    target = np.flatnonzero(wanted & ~steps.located[step.clip(min=0)])
+    shapes, lane = events.dims_code, events.lane
+    for parts in ((lane, name, parent_name, shapes), (lane, name, parent_name), (lane, name, shapes), (lane, name)):
+        if not (target.size and source.size):
+            break
+        found.row[target], found.exact[target] = _match(combine_codes(parts), step, source, target)
+        target = target[found.row[target] < 0]
+    return found
+
+
+def allocated_bytes(trace: Trace, tree: Tree) -> Int64s:
+    """Column over all events: what is allocated in each, and in those inside of it."""
+    events = trace.events
+    allocates = (events.category == Category.MEMORY) & (events.size_bytes > 0)
+    return tree.total_under(np.where(allocates, events.size_bytes, 0).astype(np.int64))
+
+
+def carry_shapes(trace: Trace, repeats: Repeats, allocated: Int64s) -> Trace:
+    """The trace with shapes, types and values of inputs where the event that is repeated has them and no guess is
+    needed: there are as many of the kind, and both allocate as many bytes (``allocated``, by event)."""
+    events = trace.events
+    taken = np.flatnonzero((events.dims_code < 0) & (events.types_code < 0) & (repeats.row >= 0) & repeats.exact)
+    taken = taken[events.dims_code[repeats.row[taken]] >= 0]
+    taken = taken[allocated[taken] == allocated[repeats.row[taken]]]
+    origin = repeats.row[taken]
+    if not taken.size:
+        return trace
+    columns = {name: getattr(events, name).copy() for name in ("dims_code", "types_code", "concrete_code")}
+    for column in columns.values():
+        column[taken] = column[origin]
+    return replace(trace, events=replace(events, **columns))
+
+
+def combine_codes(columns: tuple[np.ndarray[tuple[int], np.dtype[np.signedinteger]], ...]) -> Int64s:
+    """One code per distinct combination of the columns' values."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values = column.astype(np.int64) + 1
+        _, code = np.unique(code * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
+    return code
+
+
+def _match(kind: Int64s, step: Int64s, source: Rows, target: Rows) -> tuple[Rows, Bools]:
+    """For each target the source of its kind with its rank, scaled where their numbers differ."""
+    source = source[np.argsort(kind[source], kind="stable")]
+    kinds, first, count = np.unique(kind[source], return_index=True, return_counts=True)
+    at = np.searchsorted(kinds, kind[target]).clip(max=len(kinds) - 1)
+    found: Bools = kinds[at] == kind[target]
+    rank, total = _rank_within(combine_codes((step[target], kind[target])))
+    equal: Bools = total == count[at]
+    scaled = np.where(equal, rank, rank * count[at] // np.maximum(total, 1))
+    found &= total <= _MOST_MORE * count[at]
+    row = np.where(found, source[first[at] + scaled.clip(max=count[at] - 1)], NONE)
+    return row, found & equal
+
+
+def _rank_within(group: Int64s) -> tuple[Int64s, Int64s]:
+    """For each element its rank among those of its group, in order, and the size of the group."""
+    order = np.argsort(group, kind="stable")
+    _, inverse, count = np.unique(group, return_inverse=True, return_counts=True)
+    starts = np.concatenate([[0], np.cumsum(count)[:-1]])
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[order] = np.arange(len(group)) - starts[inverse[order]]
+    return rank, count[inverse]

@@ -1,0 +1,38 @@
+"""Finding the period of a sequence of codes: how a loop shows in a trace that nobody annotated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.timeline.intervals import stretches
+from profkit.trace.events import Int32s, Int64s
+from profkit.trace.values import median
+
+_MIN_REPEATS = 3
+_MIN_COVERAGE = 0.6
+_MIN_REGULAR = 0.8
+
+
+def find_period(codes: Int32s, start_ns: Int64s, span_ns: int) -> Int64s | None:
+    """Start times of the repeats, one more than there are whole repeats, or None where nothing repeats.
+
+    A code is an anchor when at least `_MIN_REPEATS` of its occurrences stand at equal distances and its repeats cover
+    most of the sequence and of ``span_ns``, the time looked at. Of the anchors, the one with the longest period is the
+    outermost loop; of those with that period, the earliest occurrence begins it.
+    """
+    order = np.argsort(codes, kind="stable")
+    bounds = np.flatnonzero(np.diff(codes[order])) + 1
+    best: tuple[int, int] | None = None
+    starts: Int64s | None = None
+    for at in (order[one] for one in stretches(bounds, len(order), _MIN_REPEATS)):
+        if len(at) > len(codes) // 2 + 1:
+            continue
+        gaps = np.diff(at)
+        period = int(median(gaps))
+        regular = float((gaps == period).mean()) >= _MIN_REGULAR
+        covers = period * len(at) >= _MIN_COVERAGE * len(codes)
+        lasts = start_ns[at[-1]] - start_ns[at[0]] >= _MIN_COVERAGE * span_ns * (1 - 1 / len(at))
+        if regular and covers and lasts and (best is None or (period, -int(at[0])) > best):
+            best = (period, -int(at[0]))
+            starts = start_ns[at]
+    return starts

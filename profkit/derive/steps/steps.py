@@ -1,0 +1,311 @@
+"""Where the steps of the program lie in a trace.
+
+Looked for in this order, and the one used is stated: the profiler's own step annotations, the optimizer's steps, the
+DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main thread, a range of the
+program that repeats, else the whole window as one step. What repeats may be the layers of one pass, which are none.
+
+With a device the host's marks say when a step was launched, not when it was done: the host runs ahead. A step is over
+when the host has come to its end and the device is through with all that was launched until then; what it took is the
+time since the step before it was over.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
+from profkit.derive.device.launches import Launches
+from profkit.derive.device.waits import Waits
+from profkit.derive.steps.backward import backward_nodes
+from profkit.derive.steps.layers import are_layers
+from profkit.derive.steps.repetition import find_period
+from profkit.derive.timeline.intervals import stretches
+from profkit.derive.timeline.tree import Tree
+from profkit.marks import STEP_MARK
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
+from profkit.trace.values import distinct, median
+
+_OPTIMIZER = "Optimizer.step#"
+_LOADER = "enumerate(DataLoader)#"
+_NUMBERED = re.compile(r"(.{0,99}?(?:step|iter|iteration|batch))[\s_#:=.(\[-]{0,3}(\d{1,9})[)\]]?", re.IGNORECASE)
+"""A range with the number of a step: ``step 3``, ``train_iter_12``, ``batch[7]``."""
+_MOSTLY = 0.8
+"""As regular as a pattern has to be: epochs of five batches and more."""
+_MOST_OF = 0.6
+"""So much of the time lies in the steps, as in a pattern that repeats."""
+_LEAST_STEP_NS = 1_000_000
+"""With line marks, which triple it: even a small network takes longer to train on a batch."""
+_MANY = 64
+WHOLE_RECORDING = "the whole recording, as one step"
+_COLD_FACTOR = 1.5
+"""A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+_COMPILING = "(dynamo_timed)"
+"""How the names of what PyTorch's compiler does end (``dynamo_timed`` in ``_dynamo/utils.py``)."""
+
+
+class Steps(Struct, frozen=True):
+    """Steps in order. ``start_ns`` and ``end_ns`` are the host's: events of its threads belong to the step that they
+    start in, and device work to the one that launched it. From ``begun_ns``, when the step before was over, to
+    ``done_ns`` is the time of host and device together; without a device that is the same. ``measured`` marks the steps
+    that the figures are taken from: neither located nor cold."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    begun_ns: Int64s
+    done_ns: Int64s
+    located: Bools
+    measured: Bools
+    source: str
+    main_lane: int
+    pause_ns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def duration_ns(self) -> Int64s:
+        """What each step took, on host and device together, without profkit's own pauses."""
+        return (self.done_ns - self.begun_ns - self.pause_ns).clip(min=0)
+
+    @property
+    def host_ns(self) -> Int64s:
+        """How long the host was at each step, without profkit's own pauses; it may have run ahead of the device."""
+        return self.end_ns - self.start_ns - self.pause_ns
+
+    @property
+    def median_ns(self) -> int:
+        return int(median(self.duration_ns[self.measured]))
+
+    @property
+    def measured_count(self) -> int:
+        return int(self.measured.sum())
+
+    @property
+    def measured_ns(self) -> int:
+        """What all measured steps took together."""
+        return max(int(self.duration_ns[self.measured].sum()), 1)
+
+    def per_step_ns(self, total_ns: float) -> int:
+        """What is so much of the measured time in a step of the median length: the same share of it."""
+        return int(total_ns / self.measured_ns * self.median_ns)
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """On the host from the start of the first measured step to the end of the last."""
+        return int(self.start_ns[self.measured].min()), int(self.end_ns[self.measured].max())
+
+    def index_of(self, times_ns: Int64s) -> Int64s:
+        """The step that each time lies in, -1 outside all steps."""
+        index = np.searchsorted(self.start_ns, times_ns, side="right") - 1
+        ends_ns = np.append(self.end_ns, np.iinfo(np.int64).min)  # the last one is for what begins before all steps
+        index[times_ns >= ends_ns[index]] = NONE
+        return index
+
+    def in_measured(self, times_ns: Int64s) -> Bools:
+        """Which times lie in a measured step."""
+        inside: Bools = np.append(self.measured, False)[self.index_of(times_ns)]  # outside all steps it is the last
+        return inside
+
+
+def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
+    """The program's own numbers of the first and the last measured step; None where no profiler numbered them."""
+    rows = _rows_starting_with(trace, STEP_MARK)
+    rows = rows[steps.in_measured(trace.events.start_ns[rows])]
+    numbers = [name.removeprefix(STEP_MARK) for name in map(trace.name_of, rows[[0, -1]])] if rows.size else []
+    return (int(numbers[0]), int(numbers[1])) if numbers and all(map(str.isdecimal, numbers)) else None
+
+
+def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits) -> Steps:
+    """The steps of ``trace``; always at least one."""
+    lane = _main_lane(trace, tree)
+    for find in (_annotated, _between_optimizer_steps, _between_batches, _numbered, _repeating, _repeated):
+        windows = find(trace, tree, lane)
+        if windows is not None:
+            return _finish(trace, launches, waits, lane, *windows)
+    return _finish(trace, launches, waits, lane, *_whole_window(trace))
+
+
+Windows = tuple[Int64s, Int64s, str]
+
+
+def _main_lane(trace: Trace, tree: Tree) -> int:
+    """The host thread that runs the program: the one with the profiler's steps, else the one that steps the optimizer
+    or asks for batches, else the one whose outermost operators, ranges and calls take longest, whatever Python frames
+    lie around them. Nodes of the backward pass do not count: autograd runs those of a GPU on a thread of its own."""
+    events = trace.events
+    for prefixes in ((STEP_MARK,), (_OPTIMIZER, _LOADER)):
+        rows = _rows_starting_with(trace, *prefixes)
+        if rows.size:
+            return int(np.bincount(events.lane[rows]).argmax())
+    called = (tree.depth >= 0) & (events.category != Category.PYTHON)
+    for wanted in (tree.outermost(called) & ~backward_nodes(trace), called):
+        taken_ns = np.bincount(events.lane[wanted], events.duration_ns[wanted]) if wanted.any() else np.zeros(1)
+        if taken_ns.any():
+            return int(taken_ns.argmax())
+    return int(np.bincount(events.lane).argmax())
+
+
+def _rows_starting_with(trace: Trace, *prefixes: str) -> Rows:
+    """The ranges whose names begin so."""
+    named = trace.where_name(lambda name: name.startswith(prefixes))
+    return np.flatnonzero(named & (trace.events.category == Category.ANNOTATION))
+
+
+def _annotated(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all sources
+    rows = _rows_starting_with(trace, STEP_MARK)
+    rows = rows[trace.events.lane[rows] == lane]
+    if not rows.size:
+        return None
+    rows = rows[np.argsort(trace.events.start_ns[rows])]
+    return trace.events.start_ns[rows], trace.events.ends_of(rows), "the profiler's step marks"
+
+
+def _between_optimizer_steps(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+    """From the end of one optimizer step to the end of the next, by the optimizer that steps first."""
+    rows = _rows_starting_with(trace, _OPTIMIZER)
+    rows = rows[(trace.events.lane[rows] == lane) & tree.outermost(trace.mask_of(rows))[rows]]
+    rows = rows[np.argsort(trace.events.start_ns[rows])]
+    rows = rows[trace.events.name_code[rows] == trace.events.name_code[rows[:1]]]
+    if rows.size < 2:
+        return None
+    ends = trace.events.ends_of(rows)
+    return ends[:-1], ends[1:], "the optimizer's steps"
+
+
+def _between_batches(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all
+    rows = _rows_starting_with(trace, _LOADER)
+    rows = rows[trace.events.lane[rows] == lane]
+    if rows.size < 3:
+        return None
+    starts = np.sort(trace.events.start_ns[rows])
+    return starts[:-1], starts[1:], "the DataLoader's batches"
+
+
+def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all
+    """Ranges of one name whose numbers rise, but for where an epoch begins anew, and that do not overlap; of several
+    such names the one with most time."""
+    events = trace.events
+    rows = np.flatnonzero((events.category == Category.ANNOTATION) & (events.lane == lane))
+    prefixes: dict[str, int] = {}
+    prefix = np.full(len(trace.names), -1, dtype=np.int64)
+    number = prefix.copy()
+    for code in distinct(events.name_code[rows]).tolist():
+        if match := _NUMBERED.fullmatch(trace.names[code]):
+            prefix[code], number[code] = prefixes.setdefault(match[1], len(prefixes)), int(match[2])
+    rows = rows[prefix[events.name_code[rows]] >= 0]
+    rows = rows[np.argsort(prefix[events.name_code[rows]], kind="stable")]
+    bounds = np.flatnonzero(np.diff(prefix[events.name_code[rows]])) + 1
+    most_ns, best = 0, None
+    for of_name in (rows[one] for one in stretches(bounds, len(rows), 2)):
+        rises = (np.diff(number[events.name_code[of_name]]) > 0).mean() >= _MOSTLY
+        apart = (events.ends_of(of_name[:-1]) <= events.start_ns[of_name[1:]]).all()
+        taken_ns = int(events.duration_ns[of_name].sum())
+        if rises and apart and taken_ns > most_ns:
+            most_ns, best = taken_ns, (events.start_ns[of_name], events.ends_of(of_name))
+    return (*best, "the program's numbered ranges") if best else None
+
+
+def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+    """Periods of the main thread's lines where they are marked, else of its outermost operators."""
+    events = trace.events
+    here = events.lane == lane
+    marks = here & (events.category == Category.LINE_MARK)
+    operators = here & trace.in_categories(Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
+    span_ns = int(np.ptp(events.start_ns[marks | operators])) if (marks | operators).any() else 0
+    for wanted in (marks, operators):
+        rows = np.flatnonzero(tree.outermost(wanted))
+        for _ in range(int(tree.depth.max(initial=0)) + 1):
+            if not rows.size:
+                break
+            codes = events.site[rows] if wanted is marks else events.name_code[rows]
+            starts = find_period(codes, events.start_ns[rows], span_ns)
+            if starts is not None and not _is_inner_loop(starts):
+                layers = are_layers(trace, tree, lane, starts)
+                return None if layers else (starts[:-1], starts[1:], "a pattern that repeats")
+            rows = _inside_longest(trace, tree, wanted, rows)
+    return None
+
+
+def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
+    """From one of the program's ranges to the next of that name, where they take most of the thread's time."""
+    events = trace.events
+    rows = np.flatnonzero(tree.outermost(events.category == Category.ANNOTATION) & (events.lane == lane))
+    if rows.size < 3:
+        return None
+    taken_ns = np.bincount(events.name_code[rows], events.duration_ns[rows])
+    of_name = rows[events.name_code[rows] == taken_ns.argmax()]
+    starts = events.start_ns[of_name]
+    if of_name.size < 3 or taken_ns.max() < _MOST_OF * (events.ends_of(rows).max() - events.start_ns[rows].min()):
+        return None
+    return None if are_layers(trace, tree, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
+
+
+def _is_inner_loop(starts: Int64s) -> bool:
+    """Whether the pattern is a loop over elements, or over samples: shorter than any step, and many times repeated.
+
+    Where the recording ended before the loop around it came around, that one is not seen.
+    """
+    return len(starts) > _MANY and median(np.diff(starts)) < _LEAST_STEP_NS
+
+
+def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows:
+    """The wanted events directly below the longest of ``rows``, when that one fills most of their time."""
+    durations = trace.events.duration_ns[rows]
+    longest = rows[durations.argmax()]
+    if durations.max() < 0.5 * durations.sum():
+        return rows[:0]
+    return np.flatnonzero(wanted & (tree.nearest_ancestor(wanted) == longest))
+
+
+def _whole_window(trace: Trace) -> Windows:
+    events = trace.events
+    known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
+    known = known if known.any() else np.ones(len(events), dtype=bool)
+    start, end = events.start_ns[known].min(), events.ends_of(known).max()
+    return np.array([start]), np.array([max(end, start + 1)]), WHOLE_RECORDING
+
+
+def _finish(
+    trace: Trace, launches: Launches, waits: Waits, lane: int, start_ns: Int64s, end_ns: Int64s, source: str
+) -> Steps:
+    events = trace.events
+    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == lane))
+    located = counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
+    pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
+    pause_ns = sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
+    compiled = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
+    waited = events.lane[waits.rows] == lane
+    waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
+    if source == WHOLE_RECORDING or not launches.work.size:
+        last_ns = events.ends_of(launches.work).max(initial=0)
+        begun_ns, done_ns = start_ns, np.maximum(end_ns, last_ns)
+    else:
+        begun_ns, done_ns = when_done(trace, launches, start_ns, end_ns, waited_ns)
+    whole = ~lost_work(trace, launches, start_ns, end_ns)
+    measured = _measured(done_ns - begun_ns - pause_ns, located, compiled, whole)
+    if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still at earlier steps
+        begun_ns, done_ns = start_ns, end_ns
+    return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
+
+
+def compiling(trace: Trace) -> Bools:
+    """The events in which PyTorch's compiler works."""
+    return trace.where_name(lambda name: name.endswith(_COMPILING))
+
+
+def _measured(duration_ns: Int64s, located: Bools, compiled: Bools, whole: Bools) -> Bools:
+    """Steps without line marks where there are any; of these those of which the device's work is there, where there
+    are such, not those in which something was compiled where most are without, and not a cold first one where others
+    are left."""
+    measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
+    if (measured & whole).any():
+        measured &= whole
+    if 2 * (measured & ~compiled).sum() > measured.sum():
+        measured &= ~compiled
+    chosen = np.flatnonzero(measured)
+    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_FACTOR * median(duration_ns[chosen[1:]]):
+        measured[chosen[0]] = False
+    return measured

@@ -1,0 +1,1 @@
+"""Intervals of time and events inside events."""

@@ -1,0 +1,45 @@
+"""Ranges that outlive the Python frame in which they begin.
+
+``record_function`` begins its range inside the frame of its own ``__enter__`` and inside what that calls
+(``_record_function_enter_new``), all of which return long before the range ends; so does a generator that yields inside
+``with record_function(…)``. Neither interval is wrong: what lies in the tree below the range is all that ran in it, so
+there such a frame ends where the range begins. Its own duration stays what was recorded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.timeline.crossing import greatest
+from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
+
+_ENTERING = "profiler::_record_function_enter"
+"""The operator by which ``record_function`` begins a range, where operators of that kind were recorded."""
+
+
+def tell_enclosing(trace: Trace) -> Bools:
+    """The events in which a range may begin that outlives them."""
+    entering = trace.where_name(lambda name: name.startswith(_ENTERING)) & (trace.events.category == Category.OPERATOR)
+    enclosing: Bools = entering | (trace.events.category == Category.PYTHON)
+    return enclosing
+
+
+def end_at_ranges(start_ns: Int64s, end_ns: Int64s, frames: Rows, ranges: Rows) -> None:
+    """Let each of the ``frames`` of a thread end, in place, where the first range begins in it that outlives it.
+
+    ``frames`` and ``ranges`` are numbers of intervals that are sorted by start.
+    """
+    if not (frames.size and ranges.size):
+        return
+    begins, ends = start_ns[ranges], end_ns[ranges]
+    first = np.searchsorted(begins, start_ns[frames], side="right")
+    last = np.searchsorted(begins, end_ns[frames])
+    holding = np.flatnonzero(last > first)
+    frames, first, last = frames[holding], first[holding], last[holding]
+    outlived = greatest(ends, first, last) > end_ns[frames]
+    frames, first, last = frames[outlived], first[outlived], last[outlived]
+    while (last - first > 1).any():  # halve the stretch that holds the first of them
+        middle = (first + last) // 2
+        is_earlier = greatest(ends, first, middle) > end_ns[frames]
+        first, last = np.where(is_earlier, first, middle), np.where(is_earlier, middle, last)
+    end_ns[frames] = begins[first]

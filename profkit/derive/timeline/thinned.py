@@ -1,0 +1,62 @@
+"""A share of the time in some intervals, taken evenly: what a recording added to all that the host did.
+
+One that is estimated lies between any two of a trace's events. As intervals of its own that would be as many as there
+are events, and each question to them as dear as to all of the trace; as a share of the stretches in which the host was
+at work it is a few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.timeline.intervals import NOTHING, Intervals
+from profkit.trace.events import Int64s
+
+
+class Thinned(Struct, frozen=True):
+    """``share`` of the time in the intervals ``where``; 1 is all of it."""
+
+    where: Intervals
+    share: float
+
+    @property
+    def total_ns(self) -> int:
+        return int(self.share * self.where.total_ns)
+
+    def covered_before(self, times_ns: Int64s) -> Int64s:
+        """For each time, how much of it and of all before is taken."""
+        covered = self.where.covered_before(times_ns)
+        return covered if self.share == 1 else (self.share * covered).astype(np.int64)
+
+    def covered_within(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+        """For each range, how much of it is taken."""
+        return self.covered_before(end_ns) - self.covered_before(start_ns)
+
+    def when_uncovered(self, amounts_ns: Int64s) -> Int64s:
+        """The inverse of ``time - covered_before(time)``: by when so much time has passed that is not taken."""
+        if self.share == 1 or not len(self.where.start_ns):
+            return self.where.when_uncovered(amounts_ns)
+        edges = np.stack([self.where.start_ns, self.where.end_ns], axis=1).ravel()
+        passed = (edges - self.covered_before(edges)).astype(np.float64)
+        found = np.interp(amounts_ns, passed, edges)  # which ends at the first and the last edge
+        found += np.minimum(amounts_ns - passed[0], 0) + np.maximum(amounts_ns - passed[-1], 0)
+        return np.rint(found).astype(np.int64)
+
+
+UNTOUCHED = Thinned(NOTHING, 1.0)
+
+
+class Removed(Struct, frozen=True):
+    """All of the time in ``whole``, and of the rest what is ``thinned``."""
+
+    whole: Intervals
+    thinned: Thinned
+
+    @classmethod
+    def of(cls, whole: Intervals, thinned: Thinned) -> Removed:
+        return cls(whole, Thinned(thinned.where.minus(whole), thinned.share))
+
+    def covered_before(self, times_ns: Int64s) -> Int64s:
+        """For each time, how much of it and of all before is removed."""
+        return self.whole.covered_before(times_ns) + self.thinned.covered_before(times_ns)

@@ -1,0 +1,69 @@
+"""Where PyTorch's compiler worked during the recording, and where the code that it made ran."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.steps.steps import compiling
+from profkit.trace.events import NONE, Int64s, Rows
+from profkit.trace.values import distinct
+from profkit.units import format_count, format_time
+
+COMPILED_REGION = "Torch-Compiled Region"
+"""Prefix of the events around each run of a compiled function (``_dynamo/output_graph.py``)."""
+_REGION = re.compile(rf"{COMPILED_REGION}: (\d{{1,9}})/\d{{1,9}}")
+_COMPILE_ID = re.compile(r".*\bcompile_id=(?:!\d+/)?(\d{1,9})/\d{1,9}")
+"""What the compiler notes beside the events of its work, since PyTorch 2.8."""
+
+
+def frame_of_regions(facts: Facts) -> Int64s:
+    """For each event that is a run of a compiled function the compiler's number of that function, else `NONE`."""
+    names = facts.trace.names
+    frame = np.full(len(names), NONE, dtype=np.int64)
+    for code in facts.trace.codes_where(lambda name: name.startswith(COMPILED_REGION)):
+        if match := _REGION.match(names[code]):
+            frame[code] = int(match[1])
+    found: Int64s = frame[facts.trace.events.name_code]
+    return found
+
+
+def has_compiler_events(facts: Facts) -> bool:
+    """Whether compiled code ran in the recording."""
+    return bool((facts.once(frame_of_regions) >= 0).any())
+
+
+def compilations(facts: Facts) -> tuple[Rows, Int64s]:
+    """The compiler's pieces of work, none inside another, and for each the compiler's number of the function: that of
+    the note before it, `NONE` where it left none."""
+    events, names = facts.trace.events, facts.trace.names
+    rows = np.flatnonzero(facts.tree.outermost(compiling(facts.trace)))
+    number = np.full(len(names), NONE, dtype=np.int64)
+    for code in facts.trace.codes_where(lambda name: "compile_id=" in name):
+        if match := _COMPILE_ID.match(names[code]):
+            number[code] = int(match[1])
+    frame = np.full(len(rows), NONE, dtype=np.int64)
+    for lane in distinct(events.lane[rows]):
+        notes = np.flatnonzero((number[events.name_code] >= 0) & (events.lane == lane))
+        here = np.flatnonzero(events.lane[rows] == lane)
+        before = np.searchsorted(events.start_ns[notes], events.start_ns[rows[here]]) - 1
+        known = before >= 0
+        frame[here[known]] = number[events.name_code[notes[before[known]]]]
+    return rows, frame
+
+
+def describe_left_out(facts: Facts) -> str | None:
+    """The sentence about steps that are left out of the measured ones because something was compiled in them."""
+    rows, steps = facts.once(compilations)[0], facts.steps
+    index = steps.index_of(facts.trace.events.start_ns[rows])
+    left_out = (index >= 0) & ~(steps.measured | steps.located)[index]
+    count = len(distinct(index[left_out]))
+    if not count:
+        return None
+    spent = int(facts.trace.events.duration_ns[rows[left_out]].sum())
+    return (
+        f"PyTorch compiled for {format_time(spent)} in {format_count(count, 'recorded step')}: left out of the "
+        "measured ones, as most compile nothing"
+    )

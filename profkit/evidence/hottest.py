@@ -1,0 +1,106 @@
+"""Where most of the step's time passes, whether or not any of it is a fault: lines of the program, and operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.timeline.intervals import Intervals, union
+from profkit.trace.events import Bools, Category, Int64s, Rows
+
+if TYPE_CHECKING:
+    from profkit.derive.facts import Facts
+
+MOST = 5
+_LEAST_SHARE = 0.01
+"""Less is no place to begin."""
+_LEAST_UPDATE = 0.1
+"""An optimizer is named from a tenth of the step on, as what costs as much is a fault of high severity."""
+_BACKWARD = "autograd::engine::evaluate_function: "
+
+
+class Hot(Struct, frozen=True):
+    """``site`` is the call site of a line, ``name`` that of an operator; ``fraction`` of the steps looked at. An
+    optimizer's step has both, the line where it is known."""
+
+    fraction: float
+    site: int = -1
+    name: str = ""
+
+
+def hottest_lines(facts: Facts) -> tuple[Hot, ...]:
+    """The lines of the main thread in the steps that were traced line by line, what they call included, but for what
+    passes under lines of the program that these call. Empty where no lines were recorded."""
+    steps = facts.steps
+    return lines_by_time(facts, union(steps.start_ns[steps.located], steps.end_ns[steps.located]))
+
+
+def lines_by_time(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
+    """The lines of the main thread that these times pass at, as shares of them."""
+    events = facts.trace.events
+    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
+    own_ns = _own_ns(facts, marks, spent.covered_within(events.start_ns[marks], facts.tree.end_ns[marks]))
+    known = events.site[marks] >= 0
+    sites, inverse = np.unique(events.site[marks][known], return_inverse=True)  # numbers from a file may be any
+    by_site = np.bincount(inverse, own_ns[known], len(sites)) / max(spent.total_ns, 1)
+    return tuple(Hot(fraction, site=int(sites[at])) for at, fraction in _largest(by_site))
+
+
+def hottest_operators(facts: Facts) -> tuple[Hot, ...]:
+    """By what they took the device where one was recorded, else the main thread. What is computed on the way back is
+    told by the operator that it belongs to."""
+    rows, taken_ns, whole_ns = _device_work(facts) if facts.device.present else _host_work(facts)
+    names = facts.trace.names
+    by_name = np.bincount(facts.trace.events.name_code[rows], taken_ns, len(names)) / max(whole_ns, 1)
+    return tuple(Hot(fraction, name=names[code].removeprefix(_BACKWARD)) for code, fraction in _largest(by_name))
+
+
+def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
+    """Optimizers that take a tenth of the measured steps or more, with the line that calls most of their steps: their
+    many operators are each too short to be seen. Where a device computes, the host's time says nothing of it."""
+    steps, updates, names = facts.steps, facts.updates, facts.trace.names
+    if facts.device.present:
+        return ()
+    chosen = facts.measured[updates.rows]
+    rows, taken_ns = updates.rows[chosen], (updates.end_ns - updates.start_ns)[chosen]
+    whole_ns = max(int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum()), 1)
+    codes, sites = facts.trace.events.name_code[rows], facts.lines.site[rows]
+    by_name = np.bincount(codes, taken_ns, len(names)) / whole_ns
+    return tuple(
+        Hot(fraction, site=int(np.bincount(sites[codes == code].clip(min=-1) + 1).argmax()) - 1, name=names[code])
+        for code, fraction in _largest(by_name)
+        if fraction >= _LEAST_UPDATE
+    )
+
+
+def _host_work(facts: Facts) -> tuple[Rows, Int64s, int]:
+    events, steps = facts.trace.events, facts.steps
+    rows = facts.operators.rows[facts.measured[facts.operators.rows]]
+    whole_ns = int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum())
+    return rows, events.duration_ns[rows], whole_ns
+
+
+def _device_work(facts: Facts) -> tuple[Rows, Int64s, int]:
+    """The operators that launched the work, and how long it took; streams at work at once count each."""
+    events, launches = facts.trace.events, facts.launches
+    wanted = facts.steps.in_measured(launches.launched_ns) & (launches.operator >= 0)
+    duration_ns = events.duration_ns[launches.work[wanted]]
+    steps = facts.steps
+    whole_ns = int((steps.done_ns[steps.measured] - steps.begun_ns[steps.measured]).sum())
+    return launches.operator[wanted].astype(np.int64), duration_ns, whole_ns
+
+
+def _largest(fractions: np.ndarray) -> list[tuple[int, float]]:
+    order = np.argsort(-fractions, kind="stable")[:MOST]
+    return [(int(code), min(float(fractions[code]), 1.0)) for code in order if fractions[code] >= _LEAST_SHARE]
+
+
+def _own_ns(facts: Facts, marks: Rows, covered_ns: Int64s) -> Int64s:
+    """What passes under each mark and under none inside it."""
+    wanted: Bools = facts.trace.mask_of(marks)
+    around, own_ns = facts.tree.nearest_ancestor(wanted, of=marks), covered_ns.copy()
+    inner = around >= 0
+    np.subtract.at(own_ns, np.searchsorted(marks, around[inner]), covered_ns[inner])
+    return own_ns.clip(min=0)

@@ -1,0 +1,1 @@
+"""Python loops: their rounds, what their source says, and what they compute."""

@@ -1,0 +1,41 @@
+"""How many elements or rows an operator takes out of a tensor: what shows a loop over a tensor's elements."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import base_name
+from profkit.derive.operators.operators import parse_dims
+from profkit.trace.events import Int64s, Rows
+from profkit.trace.values import distinct_rows
+
+ITERATING = frozenset(("unbind",))
+"""What Python's `for` calls of a tensor."""
+_FEW_INDICES = 16
+"""A loop that indexes by a tensor does so with a single number or a coordinate."""
+_BY_NUMBER = frozenset(("select", "slice", "narrow"))
+_BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
+"""These take an element where the tensor of indices holds a few; with many they are the vectorised way."""
+
+
+def count_accesses(facts: Facts, rows: Rows) -> Int64s:
+    """How many elements or rows each operator takes out of a tensor: one for `x[i]`, all of them for `for v in x`."""
+    events = facts.trace.events
+    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    counts = [
+        _accesses_of(base_name(facts.trace.name_of(row)), facts.trace.text_of(events.dims_code[row]))
+        for row in rows[first]
+    ]
+    return np.array(counts, dtype=np.int64)[inverse]
+
+
+def _accesses_of(name: str, dims: str) -> int:
+    if name in _BY_NUMBER:
+        return 1
+    if name == "unbind":
+        shapes = parse_dims(dims)
+        return shapes[0][0] if shapes and shapes[0] else 0
+    return int(name in _BY_TENSOR and all(math.prod(indices) <= _FEW_INDICES for indices in parse_dims(dims)[1:]))

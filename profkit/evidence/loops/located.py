@@ -1,0 +1,75 @@
+"""The located step: the one whose lines are marked, so that whole chains of calls can be read off it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.places import call_site
+from profkit.run import CallSite
+from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.values import distinct
+
+_CALLED_BY_MODULES = ("forward", "__call__")
+
+
+def in_located_step(facts: Facts, rows: Rows) -> Rows:
+    """Those of the rows that start in the first located step; none where no step is located."""
+    located = np.flatnonzero(facts.steps.located)
+    if not located.size:
+        return rows[:0]
+    inside: Rows = rows[facts.steps.index_of(facts.trace.events.start_ns[rows]) == located[0]]
+    return inside
+
+
+def marks_before(facts: Facts, row: int) -> Rows:
+    """The marked lines of the first located step that began before an event, the latest first."""
+    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    start_ns = facts.trace.events.start_ns
+    marks = marks[start_ns[marks] <= start_ns[row]]
+    latest_first: Rows = marks[np.argsort(-start_ns[marks], kind="stable")]
+    return latest_first
+
+
+def lines_between(facts: Facts, first: int, last: int) -> list[str]:
+    """The source of `sites_between`."""
+    return [place.source for place in sites_between(facts, first, last)]
+
+
+def sites_between(facts: Facts, first: int, last: int) -> list[CallSite]:
+    """The distinct lines that ran from one mark to another of the same level, their own included: of a loop's first and
+    last round, its lines."""
+    events = facts.trace.events
+    marks = events.category == Category.LINE_MARK
+    level = marks_around(facts)
+    during = (events.start_ns >= events.start_ns[first]) & (events.start_ns <= events.start_ns[last])
+    body = distinct(events.site[marks & during & (level == level[first]) & (events.lane == events.lane[first])])
+    return [place for site in body if (place := call_site(facts, int(site)))]
+
+
+def marks_around(facts: Facts) -> Rows:
+    """Column over all events: the innermost line's mark around each, or `NONE`."""
+    return facts.once(_marks_around)
+
+
+def _marks_around(facts: Facts) -> Rows:
+    return facts.tree.nearest_ancestor(facts.trace.events.category == Category.LINE_MARK)
+
+
+def model_call(facts: Facts, row: int) -> int:
+    """The call site at which the program called the model that an event runs in: the line just outside the outermost
+    `forward`. The event's own line where there is no `forward` around it, `NONE` where no line is known."""
+    events, tree = facts.trace.events, facts.tree
+    own = chosen = NONE
+    above = int(tree.parent[row])
+    inside_forward = False
+    while above >= 0:
+        if events.category[above] == Category.LINE_MARK:
+            site = int(events.site[above])
+            own = site if own < 0 else own
+            if inside_forward:
+                chosen = site
+            place = call_site(facts, site)
+            inside_forward = place is not None and place.function.rpartition(".")[2] in _CALLED_BY_MODULES
+        above = int(tree.parent[above])
+    return chosen if chosen >= 0 else own

@@ -1,0 +1,59 @@
+"""The loop over parameters in an optimizer of the program's own: its lines, and whether its updates resemble Adam's.
+
+A located step shows the lines inside the optimizer's step and how often each runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import base_name
+from profkit.evidence.loops.located import in_located_step
+from profkit.run import CallSite
+from profkit.trace.events import Bools, Category, Float64s, Rows
+
+_HEADS = ("for ", "while ")
+_SQUARES, _QUOTIENTS = ("addcmul", "square", "pow"), ("addcdiv", "div")
+
+
+def rounds_of_lines(facts: Facts, steps: Rows) -> Float64s:
+    """How often each call site runs in one of the optimizer's ``steps``."""
+    events = facts.trace.events
+    named = facts.optimizing & (events.name_code == events.name_code[steps[0]])
+    calls = in_located_step(facts, np.flatnonzero(named))
+    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    marks = marks[facts.tree.under(facts.trace.mask_of(calls))[marks]]
+    rounds: Float64s = np.bincount(events.site[marks], minlength=len(facts.callsites)) / max(len(calls), 1)
+    return rounds
+
+
+def in_own_loop(facts: Facts, operators: Rows, site: int, rounds: Float64s, parameters: float) -> Bools:
+    """Which operators of steps called at the line ``site`` stand on a line of the program's that goes round with the
+    parameters. Of a library's optimizer its lines show the call alone; a line that calls the step of another optimizer,
+    or of the class that it derives from, runs once and has all operators."""
+    found = facts.lines.site[operators]
+    inside: Bools = (found >= 0) & (found != site)
+    if inside.any():
+        inside[inside] = rounds[found[inside]] >= max(2.0, parameters / 2)
+    return inside
+
+
+def loop_head(facts: Facts, rounds: Float64s, parameters: float) -> CallSite | None:
+    """The line that goes round with the parameters, once for each, and once more to end, if one reads like that."""
+    heads = [i for i, site in enumerate(facts.callsites) if site.source.startswith(_HEADS) and rounds[i] >= parameters]
+    nearest = min(heads, key=lambda i: float(rounds[i]), default=None)
+    return None if nearest is None or rounds[nearest] > 2 * parameters else facts.callsites[nearest]
+
+
+def resembles_adam(facts: Facts, operators: Rows, updates: float) -> bool:
+    """Whether two averages decay in each update, one of them of squares, by whose root the other is divided (Kingma and
+    Ba, 2015, algorithm 1)."""
+    codes, counts = np.unique(facts.trace.events.name_code[operators], return_counts=True)
+    each: Counter[str] = Counter()
+    for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        each[base_name(facts.trace.names[code])] += count / updates
+    decays = each["mul"] + each["lerp"]
+    return decays >= 2 and each["sqrt"] >= 1 and any(each[n] for n in _SQUARES) and any(each[n] for n in _QUOTIENTS)

@@ -1,0 +1,71 @@
+"""From events to places in the user's code."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import base_name
+from profkit.evidence.frames import is_user_frame, parse_frame
+from profkit.run import CallSite
+from profkit.trace.events import Category, Rows
+
+_SYMBOLS = {
+    "__and__": "&", "__or__": "|", "add": "+", "bitwise_and": "&", "bitwise_not": "~", "bitwise_or": "|", "div": "/",
+    "eq": "==", "floor_divide": "//", "ge": ">=", "gt": ">", "index": "[", "index_put": "[", "le": "<=", "lt": "<",
+    "mul": "*", "ne": "!=", "neg": "-", "pow": "**", "remainder": "%", "rsub": "-", "sub": "-",
+}  # fmt: skip
+"""How Python writes operators that have no name in the source (the language's reference, Emulating numeric types)."""
+
+
+def call_site(facts: Facts, site: int) -> CallSite | None:
+    """The call site of this code, None where no line is known."""
+    return facts.callsites[site] if 0 <= site < len(facts.callsites) else None
+
+
+def runs_inside_a_call(facts: Facts, rows: Rows) -> bool:
+    """Whether none of these operators stands on the line that they have: it calls something, and writes down neither
+    the name nor the symbol of any. Their lines are the innermost of the program's own, so that they stand in a library.
+    False where no line is known."""
+    sites = facts.lines.site[rows]
+    sources = {int(site): place.source for site in np.unique(sites) if (place := call_site(facts, int(site)))}
+    names = {code: base_name(facts.trace.names[code]) for code in np.unique(facts.trace.events.name_code[rows])}
+    pairs = np.unique(np.stack([sites, facts.trace.events.name_code[rows]]), axis=1).T.tolist()
+    return bool(sources) and not any(
+        site not in sources or "(" not in sources[site] or _writes_down(sources[site], names[code])
+        for site, code in pairs
+    )
+
+
+def _writes_down(source: str, operator: str) -> bool:
+    """``'y = x * torch.tanh(x)'`` has ``mul`` and ``tanh``."""
+    symbol = _SYMBOLS.get(operator)
+    named = re.search(rf"\b{re.escape(operator)}_?\b", source)
+    return named is not None or (symbol is not None and symbol in source)
+
+
+def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
+    """The function of the user's code that most of the rows run in, from recorded Python frames.
+
+    Its line is that of the ``def``: all that a recording made elsewhere can give.
+    """
+    events, names = facts.trace.events, facts.trace.names
+    around = facts.once(_user_frames)[rows]
+    around = around[around >= 0]
+    if not around.size:
+        return None
+    codes, counts = np.unique(events.name_code[around], return_counts=True)
+    frame = parse_frame(names[codes[counts.argmax()]])
+    return CallSite(*frame) if frame else None
+
+
+def _user_frames(facts: Facts) -> Rows:
+    """For each event the innermost frame of the user's code around it. The autograd engine's own thread has none: there
+    it is that of the forward operator."""
+    frames = facts.trace.events.category == Category.PYTHON
+    if frames.any():
+        frames &= facts.trace.where_name(is_user_frame)
+    around, forward = facts.tree.nearest_ancestor(frames), facts.lines.forward
+    return np.where((around < 0) & (forward >= 0), around[forward], around)

@@ -1,0 +1,1 @@
+"""Memory that outlives its step, and who holds it."""

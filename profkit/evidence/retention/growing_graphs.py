@@ -1,0 +1,84 @@
+"""Names from which more of the autograd graph is reached at each step's end, and whether anybody may want it."""
+
+from __future__ import annotations
+
+import re
+from math import ceil
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.evidence.retention.holding import growth_per_step, held_by_name, is_steady, since_growing
+from profkit.run import CallSite
+from profkit.trace.values import median
+
+LEAST_PASS = 10
+"""Backward nodes: fewer are a metric or an output that the loss happens not to use, and no pass of a model."""
+_NODE_BYTES = 500
+"""The least that a backward node takes of the host's memory besides what it saves: the members of ``Node`` in
+``torch/csrc/autograd/function.h``, of which the hooks, the mutex and the metadata of one input are most."""
+
+
+class GrowingGraph(Struct, frozen=True):
+    """A name from which more of the autograd graph is reached at each step's end; ``more_*`` are medians per step.
+
+    ``tensors`` and ``nodes`` are what it reached at the last one.
+    """
+
+    path: str
+    site: CallSite | None
+    tensors: int
+    nodes: int
+    more_nodes: int
+    more_tensors: int
+    more_bytes: int
+
+
+def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
+    """The names whose backward nodes, or tensors with a graph, grow steadily over all sampled steps.
+
+    Steady: every step adds something, and none more than three times what another adds, so that the lengths of a few
+    sequences that happen to rise do not count.
+    """
+    return facts.once(_growing_graphs)
+
+
+def _growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
+    found = []
+    for path, samples in held_by_name(facts):
+        last, held = samples[-1], since_growing(samples, "graph_nodes")
+        nodes, tensors, size = (growth_per_step(facts, held, name)
+                                for name in ("graph_nodes", "graph_tensors", "bytes"))  # fmt: skip
+        if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):
+            more = [ceil(median(column)) for column in (nodes, tensors, size)]
+            found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))
+    return tuple(found)
+
+
+def carried_graph(facts: Facts) -> GrowingGraph | None:
+    """The graph that a name which is bound anew carries from step to step, where nothing is trained: a sampler that
+    starts each step from its own last result. A container or a running sum may be meant for a later backward pass."""
+    graphs = growing_graphs(facts)
+    trains = facts.lines.backward.any() or facts.optimizing.any() or facts.run.step_signal == "optimizer"
+    if trains or facts.run.was_outdone or any(graph.more_tensors or adds_to_itself(graph) for graph in graphs):
+        return None
+    passes = (graph for graph in graphs if graph.more_nodes >= LEAST_PASS)
+    return min(passes, key=lambda graph: graph.nodes, default=None)
+
+
+def adds_to_itself(graph: GrowingGraph) -> bool:
+    """Whether the line is ``x += …`` or ``x = x + …``."""
+    source = graph.site.source if graph.site else ""
+    name = re.escape(graph.path.rpartition(".")[2])
+    return re.search(rf"{name}\s*(\+=|=\s*([\w.]+\.)?{name}\s*\+|=.*\+\s*([\w.]+\.)?{name}\b)", source) is not None
+
+
+def growth_bytes(facts: Facts, graph: GrowingGraph) -> int:
+    """By how much memory grows from step to step: the allocator's word, else the name's own tensors, and no less than
+    the nodes take, which the allocator does not see."""
+    measured = np.flatnonzero(facts.steps.measured)
+    growth = graph.more_bytes
+    if facts.memory.present and len(measured) > 1:
+        growth = int(median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
+    return max(growth, graph.more_nodes * _NODE_BYTES)

@@ -1,0 +1,87 @@
+"""Where the step's time went: exclusive shares that add up to the step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.steps.steps import Steps
+from profkit.derive.timeline.intervals import Intervals, union
+from profkit.evidence.idling import idle_parts, time_by_place
+from profkit.trace.events import Bools, Category
+
+Share = tuple[str, int]
+"""A label and nanoseconds of the median step."""
+COMPUTING = "device: computing"
+COMMUNICATING = "device: communicating, nothing computed meanwhile"
+COPYING = "device: copying and clearing memory"
+INHERITED = "device: at work launched before the recording"
+IDLE = "idle: "
+"""How the labels begin of what the host does while the device idles."""
+HOST_COMPUTING = ("optimizer", "backward", "operators of the forward pass and others")
+"""What is computing where there is no device."""
+
+
+def time_shares(facts: Facts) -> tuple[Share, ...]:
+    """Split the measured steps by what the device did, and where it idled or is none, by what the host did."""
+    present = facts.device.present
+    parts, left = _device_parts(facts) if present else _host_parts(facts), _measured_time(facts.steps)
+    totals = []
+    for label, covered in parts:
+        before_ns = left.total_ns
+        left = left.minus(covered)
+        totals.append((label, before_ns - left.total_ns))
+    totals += _idle_places(facts, left) if present else _host_places(facts, left)
+    return tuple((label, facts.steps.per_step_ns(total_ns)) for label, total_ns in totals if total_ns > 0)
+
+
+def _measured_time(steps: Steps) -> Intervals:
+    return union(steps.begun_ns[steps.measured], steps.done_ns[steps.measured])
+
+
+def _device_parts(facts: Facts) -> list[tuple[str, Intervals]]:
+    device = facts.device
+    return [
+        (COMPUTING, device.computing),
+        (COMMUNICATING, device.communicating),
+        (COPYING, device.busy),
+        (INHERITED, device.inherited),
+        *((IDLE + reason, when) for reason, when in idle_parts(facts)),
+    ]
+
+
+def _idle_places(facts: Facts, left: Intervals) -> list[Share]:
+    """What is left goes to the place with most of it, to all others together, and to none."""
+    places = time_by_place(facts, left)
+    elsewhere = sum(time_ns for _, time_ns in places[1:])
+    return [
+        *((f"{IDLE}in {place}", time_ns) for place, time_ns in places[:1]),
+        (f"{IDLE}elsewhere in Python", elsewhere),
+        (f"{IDLE}nothing recorded", left.total_ns - elsewhere - sum(time_ns for _, time_ns in places[:1])),
+    ]
+
+
+def _host_parts(facts: Facts) -> list[tuple[str, Intervals]]:
+    optimizer, backward, operators = HOST_COMPUTING
+    category, on_main = facts.trace.events.category, facts.trace.events.lane == facts.steps.main_lane
+    return [
+        ("profkit itself, left out of the step", _on_main(facts, category == Category.PAUSE)),
+        ("waiting for data", _on_main(facts, facts.loading)),
+        (optimizer, facts.updates.on(on_main)),
+        (backward, _on_main(facts, facts.lines.backward)),
+        (operators, _on_main(facts, facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))),
+    ]
+
+
+def _host_places(facts: Facts, left: Intervals) -> list[Share]:
+    """What is left goes to the place with most of it, and to all else."""
+    largest = time_by_place(facts, left)[:1]
+    return [
+        *((f"Python in {place}", time_ns) for place, time_ns in largest),
+        ("Python and all else between operators", left.total_ns - sum(time_ns for _, time_ns in largest)),
+    ]
+
+
+def _on_main(facts: Facts, wanted: Bools) -> Intervals:
+    rows = np.flatnonzero(wanted & (facts.trace.events.lane == facts.steps.main_lane))
+    return union(facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])

@@ -1,0 +1,19 @@
+"""What ``print`` and a notebook show of a value: its report, by whoever renders it, as values know of no reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_RENDERERS: dict[tuple[str, str], Callable[[Any], str]] = {}
+"""By the name of the value's class and the form: ``"text"``, or ``"html"`` for part of a page."""
+
+
+def show_as(class_name: str, form: str, render: Callable[[Any], str]) -> None:
+    """From here on values of that class are shown by ``render`` in that form."""
+    _RENDERERS[class_name, form] = render
+
+
+def shown(value: object, form: str) -> str:
+    """The value's report; its ``repr`` while nobody renders it."""
+    return _RENDERERS.get((type(value).__name__, form), repr)(value)

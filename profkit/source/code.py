@@ -1,0 +1,44 @@
+"""Where code comes from: its file, its function's name, and the text of a line."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType
+
+PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+"""The folder of profkit's own code."""
+_MOST_SOURCE = 200
+"""Characters of a line that are kept."""
+
+
+
+def source_file(code: CodeType) -> str:
+    """The absolute path of the file; a name in angle brackets, as a prompt's or a notebook's, stays as it is.
+
+    The code of the program itself may have the name that stood on the command line, relative to a working directory
+    that it has left since: ``__main__`` knows the whole one.
+    """
+    name = code.co_filename
+    if name.startswith("<") or os.path.isabs(name):
+        return name if name.startswith("<") else os.path.abspath(name)
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    is_the_programs = isinstance(program, str) and os.path.isabs(program) and program.endswith(f"{os.sep}{name}")
+    return os.path.abspath(str(program) if is_the_programs else name)
+
+
+
+def function_name(code: CodeType) -> str:
+    """The qualified name where Python has it (3.11); a comprehension belongs to the function around it."""
+    name: str = getattr(code, "co_qualname", code.co_name)
+    around, _, last = name.rpartition(".<locals>.")
+    if last in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
+        return around or "<module>"
+    return name
+
+
+
+def source_line(file: str, line: int) -> str:
+    """The text of the line without what is around it, cut where it is very long; empty where there is none."""
+    return linecache.getline(file, line).strip()[:_MOST_SOURCE]

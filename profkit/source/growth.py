@@ -1,0 +1,257 @@
+"""The line in the user's source that makes a name hold more and more.
+
+A name is given as its parts: ``("self", ".history")``, ``("stats", "['loss']")``. In the syntax tree of the file, lines
+that extend it (``X.append(…)``, ``X += …``, ``X[…] = …``, ``X = X + …``) come before plain assignments in a loop; lines
+that were seen to run before others, and lines in a loop before those outside.
+
+The same tree tells where growth ends by design: the file empties the name, binds it anew in a loop, asks how long it is
+or whether it holds something already, or joins its tensors into one.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+
+from profkit.run import CallSite
+from profkit.source.code import source_line
+from profkit.source.syntax import name_called
+
+Parts = tuple[str, ...]
+_GROWERS = frozenset(
+    ("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update")
+)  # fmt: skip
+_EMPTIERS = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
+_JOINERS = frozenset(("cat", "concat", "concatenate", "dstack", "hstack", "stack", "vstack"))
+_PUSHERS = frozenset(("heappush", "insort", "insort_left", "insort_right"))
+_POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
+"""Functions of `heapq` and `bisect`, that are given the list."""
+_TAKERS = _JOINERS | _POPPERS
+ANY_ITEM = "[*]"
+"""An item of a container whose keys have no names."""
+_MAX_LINES = 50_000
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """Where a name was found: the file, and the function's code where it is a local variable.
+
+    An attribute of the user's class ``owner`` is looked for in that class first, without the ``skip`` parts that led
+    to the object, then ``around`` it, where the object itself was found.
+    """
+
+    file: str
+    code: CodeType | None = None
+    owner: str | None = None
+    skip: int = 0
+    around: Origin | None = None
+
+    @property
+    def root(self) -> Origin:
+        """Where the first part of the name was found."""
+        return self.around.root if self.around is not None else self
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A statement that binds or extends a name."""
+
+    parts: Parts
+    line: int
+    extends: bool
+    in_loop: bool
+    scope: tuple[ast.AST, ...]
+    limits: bool = False
+
+    @property
+    def recurs(self) -> bool:
+        """Whether it binds the name again and again: in a loop, or an attribute in a method that is no constructor."""
+        function = getattr(self.scope[-1], "name", "<lambda>") if self.scope else "__init__"
+        return self.in_loop or (len(self.parts) > 1 and function != "__init__")
+
+    @property
+    def function(self) -> str:
+        """The qualified name as Python would give it."""
+        name = ""
+        for node in self.scope:
+            inner = getattr(node, "name", "<lambda>")
+            name = inner if not name else f"{name}.{inner}"
+            name += "" if isinstance(node, ast.ClassDef) else ".<locals>"
+        return name.removesuffix(".<locals>") or "<module>"
+
+
+class GrowthLines:
+    """Finds the lines; each file is read once. ``was_executed`` tells whether a line was seen to run."""
+
+    def __init__(self, was_executed: Callable[[str, int], bool]) -> None:
+        self._was_executed = was_executed
+        self._changes: dict[str, tuple[_Change, ...]] = {}
+
+    def find(self, parts: Parts, origin: Origin) -> CallSite | None:
+        """The line that extends ``parts``, or None where no line of the files visibly does."""
+        ranked = sorted(self._candidates(parts, origin), key=lambda pair: pair[0], reverse=True)
+        if not ranked:
+            return next((found for other in _wider(parts, origin) if (found := self.find(*other))), None)
+        best = ranked[0][1]
+        source = source_line(origin.file, best.line)
+        return CallSite(origin.file, best.line, best.function, source)
+
+    def is_bounded(self, parts: Parts, origin: Origin) -> bool:
+        """Whether the files show that ``parts`` does not grow for ever."""
+        changes = [change for change in self._changes_of(origin.file) if _likeness_within(change, parts, origin)]
+        if any(change.limits or (change.recurs and not change.extends) for change in changes):
+            return True
+        return any(self.is_bounded(*other) for other in _wider(parts, origin))
+
+    def _candidates(self, parts: Parts, origin: Origin) -> Iterator[tuple[tuple[int, ...], _Change]]:
+        """Changes of the name with their rank, in the order of the reasons that the module names."""
+        for change in self._changes_of(origin.file):
+            likeness = _likeness_within(change, parts, origin)
+            if likeness and not change.limits and (change.extends or change.recurs):
+                executed = self._was_executed(origin.file, change.line)
+                yield (executed, change.extends, likeness, change.in_loop, -change.line), change
+
+    def _changes_of(self, file: str) -> tuple[_Change, ...]:
+        if file not in self._changes:
+            self._changes[file] = _changes_in(file)
+        return self._changes[file]
+
+
+def _wider(parts: Parts, origin: Origin) -> Iterator[tuple[Parts, Origin]]:
+    """Where else a change of the name may stand: around the object, or where the sequence that it is in changes."""
+    if origin.around is not None:
+        yield parts, origin.around
+    elif ANY_ITEM in parts:
+        yield parts[: parts.index(ANY_ITEM)], origin
+
+
+def _likeness_within(change: _Change, parts: Parts, origin: Origin) -> int:
+    """`_likeness` for a change in the scope that the name belongs to; 0 elsewhere."""
+    if origin.owner is not None:
+        inside = any(isinstance(node, ast.ClassDef) and node.name == origin.owner for node in change.scope)
+        held = parts[origin.skip :]
+        if not held:  # the object itself is a container, which its own methods fill
+            return 3 * int(inside and change.parts[:1] == ("self",) and _are_items(change.parts[1:]))
+        return _likeness(change.parts[1:], held) if inside else 0
+    if origin.code is not None and not any(_is_code_of(node, origin.code) for node in change.scope):
+        return 0
+    return _likeness(change.parts, parts)
+
+
+def _is_code_of(node: ast.AST, code: CodeType) -> bool:
+    if not isinstance(node, _FUNCTIONS) or getattr(node, "name", "<lambda>") != code.co_name:
+        return False
+    decorators = getattr(node, "decorator_list", [])
+    return code.co_firstlineno in (node.lineno, *(decorator.lineno for decorator in decorators))
+
+
+def _likeness(changed: Parts, held: Parts) -> int:
+    """3 for the same parts, 2 where an item of unknown key stands for a known one, 1 where one is an item of the
+    other, 0 for another name."""
+    shorter = min(len(changed), len(held))
+    pairs = zip(changed[:shorter], held[:shorter], strict=True)
+    if not shorter or any(a != b and not (a == ANY_ITEM and b.startswith("[")) for a, b in pairs):
+        return 0
+    if len(changed) != len(held):
+        return int(_are_items((*changed[shorter:], *held[shorter:])))
+    return 3 if changed == held else 2
+
+
+def _are_items(parts: Parts) -> bool:
+    return all(part.startswith("[") for part in parts)
+
+
+def _changes_in(file: str) -> tuple[_Change, ...]:
+    lines = linecache.getlines(file)
+    if not 0 < len(lines) <= _MAX_LINES:
+        return ()
+    try:
+        return tuple(_walk(ast.parse("".join(lines)), (), False))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+
+
+def _walk(node: ast.AST, scope: tuple[ast.AST, ...], in_loop: bool) -> Iterator[_Change]:
+    for parts, extends in _changed_by(node):
+        yield _Change(parts, node.lineno, extends, in_loop, scope)  # type: ignore[attr-defined]  # statements have one
+    for parts in _limited_by(node):
+        yield _Change(parts, node.lineno, False, in_loop, scope, limits=True)  # type: ignore[attr-defined]  # as above
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        scope, in_loop = (*scope, node), False
+    in_loop = in_loop or isinstance(node, _LOOPS)
+    for child in ast.iter_child_nodes(node):
+        yield from _walk(child, scope, in_loop)
+
+
+def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
+    """The names that a node binds or extends, and whether it extends them."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWERS:
+        yield _parts_of(node.func.value), True
+    elif isinstance(node, ast.Call) and name_called(node) in _PUSHERS and node.args:
+        yield _parts_of(node.args[0]), True
+    elif isinstance(node, ast.AugAssign):
+        yield _parts_of(node.target), True
+    elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        for target in _flatten(node.targets if isinstance(node, ast.Assign) else [node.target]):
+            parts = _parts_of(target)
+            own = any(_parts_of(part) == parts for part in ast.walk(node.value))
+            yield parts, own or isinstance(target, ast.Subscript)
+
+
+def _limited_by(node: ast.AST) -> Iterator[Parts]:
+    """The names that a node empties, measures against a limit, or joins into one tensor."""
+    if isinstance(node, ast.Call):
+        called = name_called(node)
+        if called in _EMPTIERS and isinstance(node.func, ast.Attribute):
+            yield _parts_of(node.func.value)
+        elif called in _TAKERS and node.args:
+            yield _parts_of(node.args[0])
+    elif isinstance(node, ast.Delete):
+        yield from (_parts_of(getattr(target, "value", target)) for target in node.targets)
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+        rest = _parts_of(node.value.value) if isinstance(node.value.slice, ast.Slice) else ()
+        yield from (rest for target in node.targets if _parts_of(target) == rest)
+    elif isinstance(node, ast.Compare):
+        yield from _limited_by_comparison(node)
+
+
+def _limited_by_comparison(node: ast.Compare) -> Iterator[Parts]:
+    """``len(X) < limit`` and ``key not in X``."""
+    for operator, left, right in zip(node.ops, (node.left, *node.comparators), node.comparators, strict=False):
+        if isinstance(operator, (ast.In, ast.NotIn)):
+            yield _parts_of(right)
+        elif isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
+            for side in (left, right):
+                if isinstance(side, ast.Call) and getattr(side.func, "id", "") == "len" and side.args:
+                    yield _parts_of(side.args[0])
+
+
+def _flatten(targets: list[ast.expr]) -> Iterator[ast.expr]:
+    for target in targets:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            yield from _flatten(target.elts)
+        else:
+            yield target.value if isinstance(target, ast.Starred) else target
+
+
+def _parts_of(node: ast.AST) -> Parts:
+    """``stats['loss']`` → ``("stats", "['loss']")``; empty for what is not a name, its attributes and its items."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute):
+        inner = _parts_of(node.value)
+        return (*inner, f".{node.attr}") if inner else ()
+    if isinstance(node, ast.Subscript):
+        inner = _parts_of(node.value)
+        key = node.slice
+        known = isinstance(key, ast.Constant) and isinstance(key.value, str)
+        return (*inner, f"[{key.value!r}]" if known else ANY_ITEM) if inner else ()  # type: ignore[attr-defined]  # known
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
+        inner = _parts_of(node.func.value)
+        return (*inner, ANY_ITEM) if inner else ()
+    return ()

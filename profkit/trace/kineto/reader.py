@@ -1,0 +1,129 @@
+"""Reader of Kineto traces: the Chrome trace JSON that ``torch.profiler`` exports, plain, gzip or zstd, of any era.
+
+The file is read as a stream: its content is unpacked piece by piece (`containers`), cut into chunks of whole events
+(`event_text`), which are decoded into typed structs and become columns at once (`columns`). No dict is built per event,
+and what is held at a time is the columns and one chunk, never the text.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from profkit.errors import UnreadableInput
+from profkit.trace.containers import Content, OnProgress
+from profkit.trace.events import Recording, Trace
+from profkit.trace.kineto.columns import ColumnBuilder, TooMuch
+from profkit.trace.kineto.event_text import EventText, NoEvents
+from profkit.trace.kineto.schema import Document, encodable
+from profkit.trace.kineto.text_window import Losses, Window
+from profkit.trace.limits import memory_limit
+from profkit.units import format_count
+
+_LARGE_BYTES = 1 << 20
+"""A file of that size, compressed or not, takes longer to read than another process takes to begin."""
+_RELEASE_OF_BASE_TIME = (2, 3)
+"""``baseTimeNanoseconds`` came after the nanoseconds of 2.3, whose traces still count from 1970."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_kineto(path: Path, limit_bytes: int | None = None, on_progress: OnProgress | None = None) -> Trace:
+    """Read a trace from a file. Of a damaged one what can be saved is read, and a health note says what was lost.
+
+    Of one whose diagnosis would take more memory than the limit (see `limits`) the first whole steps that fit are kept,
+    and a health note says so.
+
+    Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
+    """
+    content, builder = Content(path, on_progress), ColumnBuilder(memory_limit() if limit_bytes is None else limit_bytes)
+    with _no_collection():
+        window = _open(content)
+        text = EventText(window, builder, content.file_bytes >= _LARGE_BYTES)
+        try:
+            document = text.read()
+        except NoEvents as cause:
+            raise UnreadableInput(path, content.damage or str(cause)) from None
+        except TooMuch:
+            raise UnreadableInput(path, "holds more at one moment than the memory limit allows") from None
+        losses = text.losses
+        if not builder.rows:
+            raise UnreadableInput(path, content.damage or _why_nothing(losses))
+        base_ns = document.base_ns if isinstance(document.base_ns, int) else 0
+        is_cut_off = content.damage is not None or losses.nothing_after is not None
+        trace = builder.build(_describe(document, is_cut_off), base_ns)
+    if not len(trace.events):
+        raise UnreadableInput(path, "holds no event with a time")
+    return trace.with_health(*_describe_losses(content, losses, builder.rows))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hundreds of thousands of events come and go without a cycle among them: to search for one would take longer than
+    to decode them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _open(content: Content) -> Window:
+    """A window on the first thing that is not blank."""
+    window = Window(iter(content))
+    while len(window.text) < len(_BYTE_ORDER_MARK) and window.extend():
+        pass
+    if window.text.startswith(_BYTE_ORDER_MARK):
+        window.forget(len(_BYTE_ORDER_MARK))
+    window.strip()
+    if not window.text:
+        raise UnreadableInput(content.path, content.damage or "is empty")
+    if window.text[:1] not in (b"{", b"["):
+        raise UnreadableInput(content.path, "is neither JSON nor gzip nor zstd")
+    return window
+
+
+def _why_nothing(losses: Losses) -> str:
+    return f"is not whole JSON: {losses.cause} at byte {losses.first_byte:,}" if losses.cause else "holds no events"
+
+
+def _describe_losses(content: Content, losses: Losses, rows: int) -> Iterator[str]:
+    """What of a damaged file is missing, and where."""
+    kept = f"{format_count(rows, 'event')} could be read"
+    size, end = content.size_bytes, losses.nothing_after
+    if content.damage:
+        yield f"the file {content.damage}: {kept}"
+    elif end is not None:
+        yield f"the file is cut off or damaged at byte {end:,} of {size:,} of its content, the rest is lost: {kept}"
+    if losses.places:
+        places = format_count(losses.places, "place")
+        yield (
+            f"the file is damaged in {places}, first at byte {losses.first_byte:,} of its content ({losses.cause}), "
+            f"where {losses.size_bytes:,} bytes were left out: {kept}"
+        )
+
+
+def _describe(document: Document, is_cut_off: bool) -> Recording:
+    info = document.distributed if isinstance(document.distributed, dict) else {}
+    devices = document.devices if isinstance(document.devices, list) else []
+    return Recording(
+        devices=tuple(encodable(str(device.get("name") or "")) for device in devices if isinstance(device, dict)),
+        has_shapes=_flag(document.record_shapes),
+        has_stacks=_flag(document.with_stack),
+        has_memory=_flag(document.profile_memory),
+        rank=_integer(info.get("rank")),
+        ranks=_integer(info.get("world_size")),
+        is_cut_off=is_cut_off,
+        least_release=_RELEASE_OF_BASE_TIME if isinstance(document.base_ns, int) else None,
+    )
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _flag(value: object) -> bool | None:
+    return None if value is None else bool(value)

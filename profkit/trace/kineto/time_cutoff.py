@@ -1,0 +1,94 @@
+"""How much of the recorded time is kept of a trace that is larger than memory allows.
+
+The threads and the device's streams stand one after another in a file, so its first events are no window of time. What
+is kept are therefore the events that begin before a moment, the horizon. At first there is none, and an earlier one is
+set each time that what is held outgrows its bound, so that in the end all events before the last horizon are held,
+whatever order the file has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from profkit.marks import STEP_MARK
+from profkit.trace.events import Bools, Int64s
+from profkit.trace.kineto.chunks import Chunk, is_step_mark
+from profkit.trace.kineto.convert import Part
+from profkit.trace.limits import MEMORY_LIMIT
+from profkit.units import format_bytes, format_count, format_time
+
+_KEPT = 0.85
+"""Of what fits, so much stays when too much is held: less would waste memory, more would cut more often."""
+_BOUNDARIES = (STEP_MARK, "Optimizer.step#")
+"""Marks whose end is the end of a step: cut short they would end a step that is not whole."""
+Kind = tuple[str, str, Any, Any]
+"""Category, name, process and thread."""
+
+
+class Horizon:
+    """``at_ns`` is the moment, on the file's own clock, from which on nothing is kept; None as long as all is."""
+
+    def __init__(self) -> None:
+        self.at_ns: int | None = None
+        self.dropped = 0
+        self._marks_dropped: Counter[tuple[Any, Any]] = Counter()
+
+    def pass_by(self, chunk: Chunk) -> None:
+        """Remember what of a chunk begins behind the horizon."""
+        self.dropped += chunk.passed
+        self._marks_dropped += chunk.marks_passed
+
+    def draw_nearer(self, share: float, parts: list[dict[str, Part]], kinds: list[Kind]) -> None:
+        """Set the horizon so that somewhat less than this share of the events remains, and take the others out."""
+        starts: Int64s = np.concatenate([_known(part["start_ns"]) for part in parts])
+        nth = int(_KEPT * share * len(starts))
+        self.at_ns = max(int(np.partition(starts, nth)[nth]), int(starts.min()) + 1)
+        del starts
+        marks = np.array([is_step_mark(category, name) for category, name, _, _ in kinds], dtype=bool)
+        for part in parts:
+            kept = _known(part["start_ns"]) < self.at_ns
+            if kept.all():
+                continue
+            kinds_dropped = _known(part["kind"])[~kept]
+            self.dropped += len(kinds_dropped)
+            for code in kinds_dropped[marks[kinds_dropped]].tolist():
+                self._marks_dropped[kinds[code][2:]] += 1
+            for key, column in part.items():
+                part[key] = None if column is None else column[kept]
+        parts[:] = [part for part in parts if len(_known(part["start_ns"]))]
+
+    def cut(self, start_ns: Int64s, duration_ns: Int64s, kind: Int64s, kinds: list[Kind]) -> tuple[Int64s, Bools]:
+        """The lengths of what is held, cut off at the horizon; and which marks are not to be used as it cuts them."""
+        if self.at_ns is None:
+            return duration_ns, np.zeros(len(start_ns), dtype=bool)
+        boundary = np.array([name.startswith(_BOUNDARIES) for _, name, _, _ in kinds], dtype=bool)
+        left_ns = self.at_ns - start_ns
+        unusable = (duration_ns > left_ns) & boundary[kind]
+        for code in kind[unusable].tolist():
+            self.dropped += 1
+            category, name, *thread = kinds[code]
+            self._marks_dropped[tuple(thread)] += is_step_mark(category, name)
+        return np.minimum(duration_ns, left_ns), unusable
+
+    def describe(self, limit_bytes: int, held: int, length_ns: int, marks: Counter[tuple[Any, Any]]) -> list[str]:
+        """What is missing in the trace, in one sentence; nothing where nothing is. ``marks`` are the whole steps that
+        are kept, by thread."""
+        if self.at_ns is None:
+            return []
+        events = f"{held:,} of {format_count(held + self.dropped, 'event')}"
+        threads = {*marks, *self._marks_dropped}
+        steps = max(((marks[key], self._marks_dropped[key]) for key in threads), key=sum, default=(0, 0))
+        if steps[0]:
+            kept = f"the first {steps[0]:,} of {format_count(sum(steps), 'step')} ({events})"
+        else:
+            kept = f"the first {format_time(length_ns)} ({events})"
+        cause = f"the trace needs more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
+        return [f"only {kept} were kept, and all figures are of these alone: {cause}"]
+
+
+def _known(column: Part) -> np.ndarray[Any, Any]:
+    assert column is not None  # every event has a time and a kind
+    return column
