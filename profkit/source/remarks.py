@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from profkit.run import CallSite, Remark
-from profkit.source.anomaly import anomaly_mode_setters
 from profkit.source.backreferences import Keepers, keepers_in, kept_at
 from profkit.source.code import source_line
 from profkit.source.doubles import double_makers
@@ -32,6 +31,7 @@ from profkit.source.remark_kinds import (
     RARELY_USED,
     THREADS_SET,
 )
+from profkit.source.settings import anomaly_mode_setters
 
 _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
