@@ -266,7 +266,7 @@ def _loop_operators(facts: Facts, steps: Rows) -> Rows:
 
 
 def _loops_mostly(facts: Facts, updates: _Updates) -> bool:
-    """Whether ``foreach`` saves more in Python and the calls of operators than it loses in moving data, where nothing is
+    """Whether ``foreach`` saves more in Python and calls of operators than it loses in moving data, where nothing is
     fused; what an operator takes beyond a call goes into data."""
     moving = float((spent_ns(facts, updates.operators) - call_ns(facts)).clip(min=0).sum())
     calling = float(spent_ns(facts, updates.steps).sum()) - moving

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from profkit.run import CallSite, Remark
-from profkit.source.backreferences import Keepers, keepers_in, kept_at
 from profkit.source.code import source_line
 from profkit.source.doubles import double_makers
 from profkit.source.evaluations import rarely_used
@@ -70,7 +69,6 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
     all_scopes = {file: list(_scopes(tree)) for file, tree in trees.items()}
     scopes = [(file, name, _calls(node)) for file, inside in all_scopes.items() for name, node, _ in inside]
     silenced = {call.target.rpartition(".")[2] for *_, calls in scopes for call in calls if call.guarded}
-    keepers = {file: keepers_in(tree) for file, tree in trees.items()}
     found = {
         EVALUATION_WITH_GRAD: [
             (file, name, line)
@@ -83,11 +81,10 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
             for kind, called in _CALLS.items()
         },
         CYCLE_CLOSED: [
-            place
+            (file, name, line)
             for file, inside in all_scopes.items()
             for name, node, methods in inside
             for line in closed_cycles(node, methods)
-            for place in (*_back_references(file, keepers[file], node, line), (file, name, line))
         ],
         **{
             kind: [(file, _name_at(all_scopes[file], at), at) for file, tree in trees.items() for at in find(tree)]
@@ -102,14 +99,6 @@ def review_sources(files: Iterable[str]) -> tuple[Remark, ...]:
     ]
     plain = (Remark(kind, _site(*place)) for kind, places in found.items() for place in places[:_MOST_REMARKS])
     return (*plain, *rare[:_MOST_REMARKS])
-
-
-def _back_references(file: str, keepers: Keepers, function: ast.AST, line: int) -> Iterator[tuple[str, str, int]]:
-    """Where the objects keep their maker that the statement at this line makes."""
-    for statement in ast.walk(function):
-        if isinstance(statement, ast.stmt) and statement.lineno == line:
-            for kind, kept_at_line in kept_at(statement, keepers):
-                yield file, f"{kind}.__init__", kept_at_line
 
 
 def _site(file: str, name: str, line: int) -> CallSite:

@@ -208,8 +208,8 @@ def test_counters_of_steps_are_no_parameters():
 
 
 def test_foreach_on_a_cpu_is_only_worth_it_where_python_and_calls_take_the_time():
-    """RMSprop cannot be fused: its operators stay as they are, and what may vanish is the time between them. Half of the
-    calls and twice the data are as much as before where a third of the 70 us goes into data: 18 operators that take
+    """RMSprop cannot be fused: its operators stay as they are, and what may vanish is the time between them. Half of
+    the calls and twice the data are as much as before where a third of the 70 us goes into data: 18 operators that take
     1.296 beyond a call."""
     asked = Run(optimizers=(OptimizerUse("RMSprop", False, None, 6),))
 

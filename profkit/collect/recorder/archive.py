@@ -13,7 +13,6 @@ from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.page_faults import measure_fault_ns
 from profkit.collect.machine.rates import read_rates
 from profkit.collect.machine.sampler import Sampler
-from profkit.collect.machine.tensor_passing import measure_handing_over
 from profkit.collect.recorder.side_files import SideFiles
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
@@ -62,7 +61,6 @@ class Archive:
             optimizers=self._signals.optimizers,
             step_signal=None if is_opening else self._signals.name,
             page_fault_ns=measure_fault_ns(),
-            handing_over=measure_handing_over() if self._signals.loaders else None,
         )
         self.write(more_notes)
         if self.replaces is not None:
