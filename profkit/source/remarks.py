@@ -24,6 +24,8 @@ from profkit.source.reference_cycles import closed_cycles, returns_what_holds_it
 from profkit.source.remark_kinds import (
     ANOMALY_MODE_SET,
     CYCLE_CLOSED,
+    DOUBLES_ASKED_FOR,
+    DOUBLES_BY_DEFAULT,
     DOUBLES_MADE,
     EVALUATION_WITH_GRAD,
     LOADER_MADE,
@@ -36,7 +38,12 @@ _MOST_FILES = 100
 _MOST_CHARACTERS = 1 << 20
 _Scope = tuple[str, ast.AST, Mapping[str, bool]]
 _CALLS = {THREADS_SET: "set_num_threads", LOADER_MADE: "DataLoader"}
-_LINES = {ANOMALY_MODE_SET: anomaly_mode_setters, DOUBLES_MADE: double_makers}
+_LINES: Mapping[str, Callable[[ast.Module], Iterable[int]]] = {
+    ANOMALY_MODE_SET: anomaly_mode_setters,
+    DOUBLES_BY_DEFAULT: lambda tree: double_makers(tree).by_default,
+    DOUBLES_ASKED_FOR: lambda tree: double_makers(tree).asked_for,
+    DOUBLES_MADE: lambda tree: double_makers(tree).taken,
+}
 """What is found in a whole file, wherever the line stands."""
 _MOST_REMARKS = 100
 """Of one kind."""
