@@ -39,15 +39,12 @@ def sync_debug_setters(tree: ast.AST) -> list[int]:
             if isinstance(node, ast.Call) and name_called(node) == "set_sync_debug_mode"]  # fmt: skip
 
 
-def may_set_threads(tree: ast.AST, threads: int) -> bool:
-    """Whether a call sets the number of threads of an operator to this one, or to what the text does not tell."""
+def threads_set(tree: ast.AST) -> tuple[int | None, ...]:
+    """The numbers of threads that calls set for an operator; None for what the text does not tell."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_called(node) == "set_num_threads"]
-    return any(not isinstance(value, ast.Constant) or value.value == threads for call in calls
-               for value in _arguments(call))  # fmt: skip
-
-
-def _arguments(call: ast.Call) -> tuple[ast.expr, ...]:
-    return (*call.args, *(word.value for word in call.keywords))
+    values = [value for call in calls for value in (*call.args, *(word.value for word in call.keywords))]
+    return tuple(value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
+                 for value in values)  # fmt: skip
 
 
 def _is_off(value: ast.expr) -> bool:
