@@ -117,7 +117,7 @@ def test_the_line_that_sets_this_number_is_the_place():
         (["torch.set_num_threads(args.threads)", "torch.set_num_threads(cpus)"], 30),
     ],
 )
-def test_the_line_that_sets_the_number_is_named_and_one_that_may_where_it_is_the_only_one(sources: list[str], line: int):
+def test_the_line_that_sets_the_number_is_named_or_the_only_one_that_may(sources: list[str], line: int):
     remarks = tuple(Remark(THREADS_SET, CallSite("train.py", i, "main", source)) for i, source in enumerate(sources, 1))
     (found,) = find(facts_about(run=run_on(remarks=remarks)))
     assert found.location is not None
