@@ -17,6 +17,7 @@ from profkit.collect.recorder.side_files import SideFiles
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Tape
+from profkit.source.index import forget_source_files
 from profkit.source.remarks import review_sources, user_sources
 from profkit.units import format_count
 
@@ -85,6 +86,7 @@ class Archive:
         """Set down what the user's sources say, recorded or not, and wait until a device can tell all its times."""
         self._schedule.await_device()
         self._files.set(remarks=review_sources(user_sources(is_user.__getitem__)))
+        forget_source_files()
 
     def write(self, more_notes: Iterable[str] = ()) -> None:
         """Write the side files as of now."""
