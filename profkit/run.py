@@ -133,14 +133,6 @@ class Feeding(Struct, frozen=True):
     computing_cpus: float
 
 
-class HandingOver(Struct, frozen=True):
-    """What it takes the main process to be given a tensor by a worker: a price for each, and one for each of its pages,
-    which are read once and let go."""
-
-    tensor_ns: int
-    page_ns: int
-
-
 class OptimizerUse(Struct, frozen=True):
     """An optimizer that stepped while steps were recorded: its class's name, ``foreach`` and ``fused`` as the program
     gave them (None: PyTorch chooses), and how many parameters it holds."""
@@ -259,7 +251,6 @@ class Run:
     reference_step_faults: tuple[int, ...] = ()
     measured_step_faults: tuple[int, ...] = ()
     page_fault_ns: int | None = None
-    handing_over: HandingOver | None = None
     feeding: Feeding | None = None
     compiled: Compiled | None = None
     remarks: tuple[Remark, ...] = ()

@@ -26,16 +26,15 @@ How the saving is estimated
 The step is replayed without the checks. Of an operator that records a node, the time before the first thing that
 happens in it, where the stack is formatted, becomes that of operators which record none; where it is more than twice
 what is usual, the rest is taken for computing. In an operator in which nothing shows, the stack is taken to be
-formatted for the median of that time, if the operator lasted at least half of it. Formatting leaves none of the
-program's data and code in the processor's first-level caches: the filling of these, 4.7 us, goes too, as far as the
-operator lasts. That the larger caches are cold as well, in the backward pass above all, is not in it. A blocking launch
-takes the time until its kernel began.
+formatted for the median of that time, if the operator lasted at least half of it. That formatting also leaves the
+processor's caches cold for what follows is not in it. A blocking launch takes the time until its kernel began.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -45,6 +44,8 @@ from profkit.rules.base import Suspicion, rule
 from profkit.rules.evidence import locations_of, named_operators, remarked, works_under
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.source.remark_kinds import ANOMALY_MODE_SET
+from profkit.source.settings import anomaly_mode_setters, sync_debug_setters
+from profkit.source.syntax import parse_line
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, median
 from profkit.units import format_count
@@ -54,15 +55,10 @@ _CHECKS = ("aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten
 """What the engine calls for each gradient, under a node's range (``Engine::evaluate_function`` in ``engine.cpp``)."""
 _MOST_NODES = 0.5
 """The engine checks each node that returns a gradient; a hook of the program's checks the few it was put on."""
-_ANOMALY = re.compile(r"detect_anomaly\s*[(=]\s*(?!\s|False\b|mode\s*=\s*False\b)")
-_SYNC_DEBUG = re.compile(r"set_sync_debug_mode\s*\(")
 _UNUSUAL = 2.0
 """The stack is formatted for about as long each time: what takes longer before its first event does something else."""
-_REFILL_NS = 4_700
-"""32 KiB of data and as much code are 1024 lines, 14 cycles each out of the second level, at 3 GHz (Intel 64 and IA-32
-Architectures Optimization Reference Manual, Skylake's and Ice Lake's cache parameters)."""
 _UNCERTAINTY = 0.3
-"""The stack is deeper by the frames of whoever runs the program, and how much the larger caches lose is not known."""
+"""The stack is deeper by the frames of whoever runs the program, and what cold caches cost afterwards is not known."""
 
 
 @rule(Kind.FAULT)
@@ -78,7 +74,7 @@ def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
         yield Suspicion(
             message="`torch.cuda.set_sync_debug_mode` is on: each call that waits for the GPU is looked at.",
             fix="Switch it off once the waits are found: `torch.cuda.set_sync_debug_mode('default')`.",
-            location=next(iter(locations_of(facts, _lines_with(facts, _SYNC_DEBUG))), None),
+            location=next(iter(locations_of(facts, _lines_with(facts, sync_debug_setters))), None),
             count=1,
         )
 
@@ -87,8 +83,9 @@ def _is_set(facts: Facts, flag: str) -> bool:
     return facts.run.flags.get(flag) not in (None, False, 0, "", "0")
 
 
-def _lines_with(facts: Facts, pattern: re.Pattern[str]) -> list[int]:
-    return [index for index, site in enumerate(facts.callsites) if pattern.search(site.source)]
+def _lines_with(facts: Facts, setters: Callable[[ast.AST], list[int]]) -> list[int]:
+    parsed = [(index, parse_line(site.source)) for index, site in enumerate(facts.callsites)]
+    return [index for index, line in parsed if line is not None and setters(line)]
 
 
 def _nan_checks(facts: Facts) -> Rows:
@@ -119,7 +116,7 @@ def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
     mask = facts.trace.mask_of(checks)
     searched = round(int(named_operators(facts, "aten::isnan")[checks].sum()) / steps)
     formatting = _stack_formatting(facts)
-    places = locations_of(facts, _lines_with(facts, _ANOMALY)) or remarked(facts, ANOMALY_MODE_SET)
+    places = locations_of(facts, _lines_with(facts, anomaly_mode_setters)) or remarked(facts, ANOMALY_MODE_SET)
     what = f", and each step searches {format_count(searched, 'gradient')} for NaN" if searched else ""
     return Suspicion(
         message=f"Autograd's anomaly mode is on: each operator of the forward pass formats Python's stack{what}.",
@@ -156,7 +153,7 @@ def _stack_formatting(facts: Facts) -> Edit:
     taken_ns = np.concatenate([np.minimum(lead_ns, int(_UNUSUAL * median_ns)), np.full(len(silent), median_ns)])
     start_ns = events.start_ns[np.concatenate([rows, silent])]
     last_ns = tree.end_ns[np.concatenate([rows, silent])]
-    end_ns = np.minimum(start_ns + taken_ns + _REFILL_NS, np.maximum(last_ns, start_ns))
+    end_ns = np.minimum(start_ns + taken_ns, np.maximum(last_ns, start_ns))
     return shrink_spans(start_ns, end_ns, np.full(len(start_ns), usual_ns), _UNCERTAINTY)
 
 

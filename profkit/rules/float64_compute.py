@@ -30,7 +30,7 @@ With `--measure` the operators are run in both types instead.
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,6 +39,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims, parse_types
 from profkit.evidence.loops.located import in_located_step, marks_before, model_call
+from profkit.evidence.loops.loop_source import assigned_names, names_in
 from profkit.evidence.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, Trial, rule
@@ -52,23 +53,22 @@ from profkit.rules.evidence import (
     share_of_steps,
 )
 from profkit.rules.pricing import computing_ns, run_in_both, scale_with_backward
-from profkit.run import Rates
+from profkit.run import CallSite, Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.savings.roofline import is_convolution, work_of
-from profkit.source.remark_kinds import DOUBLES_MADE
+from profkit.source.doubles import double_makers
+from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
+from profkit.source.syntax import parse_line
 from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count
 
 _MIN_ELEMENTS = 4096
 """32 KiB of doubles fill a first-level cache; on fewer an operator's time is that of its dispatch, not of its data."""
-_MAKES_TENSORS = re.compile(r"\b(from_numpy|as_tensor|tensor|double|float64|asarray|from_dlpack)\b")
-"""What such a line reads like: the trace shows that doubles arrive, the source which line brought them."""
-_MAKES_FLOATS = re.compile(r"\.(float|half|bfloat16)\(|\b(float32|float16)\b")
-"""The same line makes another type of them at once."""
-_NAMES_DOUBLES = re.compile(r"\b(float64|double)\b")
+_ALSO = 3
+_DEFAULT = "float64"
 _CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
 _DOUBLE = "7"
 """``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``."""
@@ -111,7 +111,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     places = _where_doubles_enter(facts, made, np.concatenate([made, rows]))
     yield Suspicion(
         message=f"{format_count(count, 'operator')} a step work on float64 (double) tensors.",
-        fix=_DEFAULT_FIX if facts.run.flags.get("default_dtype") == "float64" else _DATA_FIX,
+        fix=_DEFAULT_FIX if facts.run.flags.get("default_dtype") == _DEFAULT else _DATA_FIX,
         rows=rows,
         edit=edit,
         confidence=0.85,
@@ -129,8 +129,8 @@ def _are_needed(facts: Facts, called: Rows, rows: Rows, made: Rows) -> bool:
     doubles = called[facts.once(_holds_doubles)[called]]
     if not operators_of(facts.trace, DECOMPOSITION)[doubles].any():
         return False
-    is_default = facts.run.flags.get("default_dtype") == "float64"
-    if is_default or any(_NAMES_DOUBLES.search(place.source) for place in remarked(facts, DOUBLES_MADE)):
+    is_default = facts.run.flags.get("default_dtype") == _DEFAULT
+    if is_default or remarked(facts, DOUBLES_ASKED_FOR) or remarked(facts, DOUBLES_BY_DEFAULT):
         return True
     if not made.size:
         return False
@@ -208,24 +208,52 @@ def _holds_doubles(facts: Facts) -> Bools:
 
 
 def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location, ...]:
-    """The likeliest line first: a line shortly before the first operator on doubles that makes tensors of data; where
-    the step itself makes none, one before the loop that the source shows; the line that calls the model in which that
-    operator runs, then the operators' own lines."""
+    """A line shortly before the first operator on doubles that makes tensors of data; where the step itself makes none,
+    one before the loop that the source shows; the line that calls the model in which that operator runs; the operators'
+    own lines."""
     operators = np.flatnonzero(facts.once(_holds_doubles) & ~facts.lines.backward)
     located = in_located_step(facts, operators[np.isin(facts.lines.site[operators], facts.lines.site[rows])])
-    making, calling = NONE, NONE
+    making, calling, first = NONE, NONE, NONE
     if located.size:
         first = int(located[np.argmin(facts.trace.events.start_ns[located])])
         sites = (int(facts.trace.events.site[mark]) for mark in marks_before(facts, first))
         makers = (site for site in sites if (place := call_site(facts, site)) and _may_make_doubles(place.source))
         making, calling = next(makers, NONE), model_call(facts, first)
-    before = remarked(facts, DOUBLES_MADE)[:1] if making == NONE and not made.size else ()
     within = locations_of(facts, [making, calling, *facts.lines.site[np.sort(rows)].tolist()])
-    return tuple(dict.fromkeys((*before, *within)))
+    if making != NONE or made.size:
+        return within
+    known, others = _made_before_the_loop(facts, call_site(facts, facts.lines.site[first]) if located.size else None)
+    return tuple(dict.fromkeys((*known, *within, *others[:_ALSO])))
+
+
+def _made_before_the_loop(facts: Facts, first: CallSite | None) -> tuple[tuple[Location, ...], tuple[Location, ...]]:
+    """The lines before the loop that make what the step's first operator on doubles takes, and other lines that may.
+
+    They assign a name that the operator's line ``first`` reads; or it is the only one, of those that keep the type of
+    their data where there are any: `model.double()` then only follows from that.
+    """
+    by_default = remarked(facts, DOUBLES_BY_DEFAULT) if facts.run.flags.get("default_dtype") == _DEFAULT else ()
+    taken, asked_for = remarked(facts, DOUBLES_MADE), remarked(facts, DOUBLES_ASKED_FOR)
+    found = by_default or (*taken, *asked_for)
+    known = by_default or tuple(place for place in found if first is not None and _gives(place, first))
+    if not known and len(taken or asked_for) == 1:
+        known = taken or asked_for
+    return known, tuple(place for place in found if place not in known)
+
+
+def _gives(place: Location, reader: CallSite) -> bool:
+    """Whether a line assigns a name, of the reader's function or the whole file, that the reader's line uses."""
+    assigning, reading = parse_line(place.source), parse_line(reader.source)
+    if not isinstance(assigning, ast.Assign) or reading is None or place.file != reader.file:
+        return False
+    return place.function in (reader.function, "<module>") and bool(
+        assigned_names(*assigning.targets) & names_in(reading)
+    )
 
 
 def _may_make_doubles(source: str) -> bool:
-    return bool(_MAKES_TENSORS.search(source)) and not _MAKES_FLOATS.search(source)
+    line = parse_line(source)
+    return line is not None and double_makers(line).any
 
 
 def _makes_doubles(facts: Facts, rows: Rows) -> Bools:

@@ -70,7 +70,7 @@ from profkit.rules.evidence import (
     picked_one_by_one,
     share_of_steps,
 )
-from profkit.run import HandingOver, Host
+from profkit.run import Host
 from profkit.savings.edits import Edit, remove, shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows
@@ -89,10 +89,12 @@ _MOST = 0.5
 _HICCUP = 0.8
 """One wait that makes up so much of all is a hiccup, not the rate at which batches come."""
 _PAGE_BYTES = 4096
-_HANDED = HandingOver(tensor_ns=300_000, page_ns=1_100)
-"""Where nothing was measured: what `profkit.collect.machine.tensor_passing` measured in a virtual machine of two CPUs,
-under Linux 6.18 on AMD EPYC, 0.23 to 0.34 ms and 1.0 to 1.3 us. Of a page 0.3 us are the fault (lmbench's
-``lat_pagefault``: 0.1 to 0.5 us on x86 servers) and the rest its freeing."""
+_TENSOR_NS, _PAGE_NS = 300_000, 1_100
+"""What it takes the main process to be given a tensor by a worker, and each of its pages, which are read once and let
+go: 0.23 to 0.34 ms and 1.0 to 1.3 us in a virtual machine of two CPUs, under Linux 6.18 on AMD EPYC. Each tensor's file
+descriptor comes over a connection of its own, at which both ends prove that they know a key
+(``multiprocessing.resource_sharer``); of a page 0.3 us are the fault (lmbench's ``lat_pagefault``: 0.1 to 0.5 us on x86
+servers) and the rest its freeing."""
 _TENSORS = 2
 """Of a batch: what to learn from, and what it is."""
 _QUEUES = 2
@@ -357,8 +359,7 @@ def _handing_over_ns(facts: Facts, rows: Rows) -> float:
     stacked = named_operators(facts, "aten::stack") & facts.tree.under(facts.trace.mask_of(rows))
     size = max(int(events.size_bytes[copies].sum()), int(facts.operators.input_bytes[stacked].sum()))
     tensors = max(_TENSORS, int(stacked.sum()) / len(rows)) + _QUEUES
-    price = facts.run.handing_over or _HANDED
-    return tensors * price.tensor_ns * len(rows) / steps + size / steps / _PAGE_BYTES * price.page_ns
+    return tensors * _TENSOR_NS * len(rows) / steps + size / steps / _PAGE_BYTES * _PAGE_NS
 
 
 def _busy_cpus(facts: Facts, cpus: _Cpus | None) -> dict[str, float]:

@@ -34,8 +34,8 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.loops.located import in_located_step, lines_between
-from profkit.evidence.loops.loop_source import calls_independent_modules
+from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
+from profkit.evidence.loops.loop_source import calls_independent_modules, is_named_lambda
 from profkit.evidence.places import call_site
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
@@ -168,10 +168,10 @@ def _shown_independent(facts: Facts, loop: _Loop) -> bool:
 
 
 def _loop_site(facts: Facts, loop: _Loop) -> int:
-    """The line of the loop: the one that calls over and over or, of a lambda with a name, the one that maps it."""
-    outer = facts.tree.nearest_ancestor(facts.trace.events.category == Category.LINE_MARK)[loop.calls[0]]
-    own, around = (call_site(facts, int(site)) for site in (loop.site, facts.trace.events.site[outer]))
-    if outer >= 0 and own and around and "lambda" in own.source and "map(" in around.source:
+    """The line of the loop: the one that calls over and over or, of a lambda with a name, the one that lies around all
+    of its calls."""
+    outer, own = int(marks_around(facts)[loop.calls[0]]), call_site(facts, loop.site)
+    if outer >= 0 and own is not None and is_named_lambda(own.source):
         return int(facts.trace.events.site[outer])
     return loop.site
 

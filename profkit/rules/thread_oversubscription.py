@@ -49,6 +49,8 @@ from profkit.savings.edits import Edit, shrink
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
 from profkit.source.remark_kinds import THREADS_SET
+from profkit.source.settings import threads_set
+from profkit.source.syntax import parse_line
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_share
@@ -160,9 +162,14 @@ def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:
 
 
 def _places(facts: Facts, rows: Rows, found: _Threads) -> tuple[Location, ...]:
-    """The line that sets this number, else one that sets any, else where the step computes."""
-    setting = sorted(remarked(facts, THREADS_SET), key=lambda place: f"({found.threads})" not in place.source)
-    return (*setting[:1], *locations_of(facts, sites_by_time(facts, rows)[:2]))
+    """The line that sets this number, or the only one that sets what its text does not tell, else where the step
+    computes."""
+    lines = [(place, parse_line(place.source)) for place in remarked(facts, THREADS_SET)]
+    numbers = {place: threads_set(line) if line is not None else (None,) for place, line in lines}
+    setting = [place for place in numbers if found.threads in numbers[place]]
+    unknown = [place for place in numbers if None in numbers[place]]
+    known = setting[:1] or (unknown if len(unknown) == 1 else [])
+    return (*known, *locations_of(facts, sites_by_time(facts, rows)[:2]))
 
 
 def _run_on_fewer(facts: Facts, rows: Rows, found: _Threads) -> Trial | None:

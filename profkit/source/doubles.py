@@ -1,8 +1,8 @@
-"""Where a program's data may become float64, read off its syntax tree.
+"""Where a program's data may become float64, read off a syntax tree: of a file or of one line.
 
-NumPy computes in float64 unless told otherwise, and ``torch.from_numpy`` and its like keep the type. The line lies
-before the loop as a rule, where nothing is recorded. What says a type other than float64 is left out; whether the rest
-makes float64 indeed, only the recording can tell.
+NumPy computes in float64 unless told otherwise, and ``torch.from_numpy`` and its like keep the type. The line is mostly
+before the loop, where nothing is recorded. What converts to another type at once is left out; whether the rest makes
+float64 indeed, only the recording can tell.
 """
 
 from __future__ import annotations
@@ -10,42 +10,48 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-_TAKES_A_TYPE = frozenset(("from_numpy", "as_tensor", "tensor", "asarray"))
-_CONVERTS = frozenset(("float", "half", "bfloat16", "long", "int", "bool", "to", "type", "type_as", "short"))
+from msgspec import Struct
+
+from profkit.source.syntax import name_called
+
+_TAKES_A_TYPE = frozenset(("from_numpy", "from_dlpack", "as_tensor", "tensor", "asarray"))
+_ONLY_TORCHS = frozenset(("from_numpy", "as_tensor"))
+"""Names that are plain enough without their module."""
+_CONVERTS = frozenset(("float", "half", "bfloat16", "long", "int", "bool", "type", "type_as", "short"))
 _LEAVES = frozenset(("numpy", "tolist", "item"))
 _DOUBLES = frozenset(("float64", "double"))
-_MAKES_INTEGERS = frozenset(("integers", "randint", "permutation", "argsort", "argmax", "argmin", "searchsorted",
-                             "digitize", "bincount", "binomial", "poisson", "geometric", "zipf"))  # fmt: skip
-"""Functions of NumPy, and of its generators of random numbers."""
-_CHAIN = 3
-"""Names that are computed from names, so often."""
 _OTHER_TYPES = frozenset(("float32", "float16", "bfloat16", "half", "int64", "long", "int32", "bool", "uint8", "float"))
+_TYPES = _DOUBLES | _OTHER_TYPES | {"dtype"}
 
 
-def double_makers(tree: ast.Module) -> list[int]:
-    """The lines that may make float64 tensors, the likeliest first: the one that sets the type of all new tensors,
-    those that name the type, those that take that of the data, and conversions of what was there."""
-    everywhere: list[int] = []
-    named: list[int] = []
-    taken: list[int] = []
-    converted: list[int] = []
-    integers = _integer_names(tree)
+class DoubleMakers(Struct, frozen=True):
+    """Lines that make float64 the type of all new tensors, that ask for it by name, and that take what the data has."""
+
+    by_default: tuple[int, ...]
+    asked_for: tuple[int, ...]
+    taken: tuple[int, ...]
+
+    @property
+    def any(self) -> bool:
+        return bool(self.by_default or self.asked_for or self.taken)
+
+
+def double_makers(tree: ast.AST) -> DoubleMakers:
+    """All that the tree shows, in the order of the source."""
+    by_default, asked_for, taken = set[int](), set[int](), set[int]()
     for call, is_converted in _calls(tree):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        types = {part.attr for part in ast.walk(call) if isinstance(part, ast.Attribute)}
+        name, types = name_called(call), _identifiers(call)
         if name == "set_default_dtype" and types & _DOUBLES:
-            everywhere.append(call.lineno)
+            by_default.add(call.lineno)
         elif name == "double" or (name in ("to", "type") and types & _DOUBLES):
-            converted.append(call.lineno)
+            asked_for.add(call.lineno)
         elif is_converted or not _is_torchs(call):
             continue
         elif (asked := _type_asked_for(call)) in _DOUBLES:
-            named.append(call.lineno)
-        elif name in _TAKES_A_TYPE and asked is None and not types & _OTHER_TYPES:
-            if _is_literal(call) or _is_integral(call.args[0], integers):
-                continue
-            taken.append(call.lineno)
-    return list(dict.fromkeys(everywhere + sorted(named) + sorted(taken) + sorted(converted)))
+            asked_for.add(call.lineno)
+        elif name in _TAKES_A_TYPE and asked is None and not types & _OTHER_TYPES and not _is_literal(call):
+            taken.add(call.lineno)
+    return DoubleMakers(*(tuple(sorted(lines)) for lines in (by_default, asked_for, taken)))
 
 
 def _calls(node: ast.AST, is_converted: bool = False, is_left: bool = False) -> Iterator[tuple[ast.Call, bool]]:
@@ -54,47 +60,33 @@ def _calls(node: ast.AST, is_converted: bool = False, is_left: bool = False) -> 
     if isinstance(node, ast.Call):
         yield node, is_converted or is_left
     is_left = is_left or (isinstance(node, ast.Attribute) and node.attr in _LEAVES)
+    converts = (isinstance(node, ast.Attribute) and node.attr in _CONVERTS) or _converts(node)
     for child in ast.iter_child_nodes(node):
-        converts = isinstance(node, ast.Attribute) and node.attr in _CONVERTS
         chained = isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)) and child is _first_part(node)
-        yield from _calls(child, converts or (is_converted and chained), is_left)
+        yield from _calls(child, chained and (converts or is_converted), is_left)
+
+
+def _converts(node: ast.AST) -> bool:
+    """``x.to(y.dtype)``, and not ``x.to(device)``."""
+    if not isinstance(node, ast.Call) or name_called(node) != "to":
+        return False
+    given = (*node.args, *(word.value for word in node.keywords))
+    named = {word.arg for word in node.keywords}
+    return "dtype" in named or any(_identifiers(value) & _TYPES for value in given)
+
+
+def _identifiers(node: ast.AST) -> set[str]:
+    """All names and attributes in an expression."""
+    return {str(getattr(part, "attr", getattr(part, "id", ""))) for part in ast.walk(node)}
 
 
 def _first_part(node: ast.Call | ast.Attribute | ast.Subscript) -> ast.expr:
     return node.func if isinstance(node, ast.Call) else node.value
 
 
-def _integer_names(tree: ast.AST) -> frozenset[str]:
-    """Names that integers are given to, and nothing else."""
-    given: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                given.setdefault(getattr(target, "id", ""), []).append(node.value)
-    known: frozenset[str] = frozenset()
-    for _ in range(_CHAIN):
-        known = frozenset(name for name, values in given.items() if all(_is_integral(value, known) for value in values))
-    return known
-
-
-def _is_integral(value: ast.expr, known: frozenset[str]) -> bool:
-    """Whether a formula holds something that is known for integers, and nothing that makes other numbers of them."""
-    parts = [value]
-    found = False
-    for part in parts:
-        if isinstance(part, ast.Call):
-            if getattr(part.func, "attr", "") not in _MAKES_INTEGERS:
-                return False
-            found = True
-            continue
-        if isinstance(part, ast.Div) or (isinstance(part, ast.Constant) and isinstance(part.value, float)):
-            return False
-        found |= isinstance(part, ast.Name) and part.id in known
-        parts += ast.iter_child_nodes(part)  # type: ignore[arg-type]  # operators and contexts among them have no parts
-    return found
-
-
 def _is_torchs(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id in _ONLY_TORCHS
     return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "torch"
 
 

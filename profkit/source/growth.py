@@ -4,20 +4,21 @@ A name is given as its parts: ``("self", ".history")``, ``("stats", "['loss']")`
 that extend it (``X.append(…)``, ``X += …``, ``X[…] = …``, ``X = X + …``) come before plain assignments in a loop; lines
 that were seen to run before others, and lines in a loop before those outside.
 
-The same tree tells where growth ends by design: the file empties the name, binds it anew in a loop, asks how long it is
-or whether it holds something already, or joins its tensors into one.
+The same tree tells where growth ends by design: the file empties the name, binds it anew in a loop, extends it only as
+long as it is short or does not hold something already, or joins its tensors into one.
 """
 
 from __future__ import annotations
 
 import ast
-import linecache
-from collections.abc import Callable, Iterator
+import builtins
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 
 from profkit.run import CallSite
 from profkit.source.code import source_line
+from profkit.source.index import SourceFile, source_file
 from profkit.source.syntax import name_called
 
 Parts = tuple[str, ...]
@@ -32,8 +33,8 @@ _POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
 _TAKERS = _JOINERS | _POPPERS
 ANY_ITEM = "[*]"
 """An item of a container whose keys have no names."""
-_MAX_LINES = 50_000
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -166,26 +167,24 @@ def _are_items(parts: Parts) -> bool:
     return all(part.startswith("[") for part in parts)
 
 
-def _changes_in(file: str) -> tuple[_Change, ...]:
-    lines = linecache.getlines(file)
-    if not 0 < len(lines) <= _MAX_LINES:
-        return ()
+def _changes_in(path: str) -> tuple[_Change, ...]:
+    file = source_file(path)
     try:
-        return tuple(_walk(ast.parse("".join(lines)), (), False))
-    except (SyntaxError, ValueError, RecursionError):
+        return () if file is None else tuple(_walk(file.tree, file, (), False))
+    except RecursionError:
         return ()
 
 
-def _walk(node: ast.AST, scope: tuple[ast.AST, ...], in_loop: bool) -> Iterator[_Change]:
+def _walk(node: ast.AST, file: SourceFile, scope: tuple[ast.AST, ...], in_loop: bool) -> Iterator[_Change]:
     for parts, extends in _changed_by(node):
         yield _Change(parts, node.lineno, extends, in_loop, scope)  # type: ignore[attr-defined]  # statements have one
-    for parts in _limited_by(node):
+    for parts in (*_limited_by(node), *_limited_by_condition(node, scope[-1] if scope else file.tree, file)):
         yield _Change(parts, node.lineno, False, in_loop, scope, limits=True)  # type: ignore[attr-defined]  # as above
     if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
         scope, in_loop = (*scope, node), False
     in_loop = in_loop or isinstance(node, _LOOPS)
     for child in ast.iter_child_nodes(node):
-        yield from _walk(child, scope, in_loop)
+        yield from _walk(child, file, scope, in_loop)
 
 
 def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
@@ -204,7 +203,7 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
 
 
 def _limited_by(node: ast.AST) -> Iterator[Parts]:
-    """The names that a node empties, measures against a limit, or joins into one tensor."""
+    """The names that a node empties, or joins into one tensor."""
     if isinstance(node, ast.Call):
         called = name_called(node)
         if called in _EMPTIERS and isinstance(node.func, ast.Attribute):
@@ -216,19 +215,71 @@ def _limited_by(node: ast.AST) -> Iterator[Parts]:
     elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
         rest = _parts_of(node.value.value) if isinstance(node.value.slice, ast.Slice) else ()
         yield from (rest for target in node.targets if _parts_of(target) == rest)
-    elif isinstance(node, ast.Compare):
-        yield from _limited_by_comparison(node)
 
 
-def _limited_by_comparison(node: ast.Compare) -> Iterator[Parts]:
-    """``len(X) < limit`` and ``key not in X``."""
-    for operator, left, right in zip(node.ops, (node.left, *node.comparators), node.comparators, strict=False):
+def _limited_by_condition(node: ast.AST, function: ast.AST, file: SourceFile) -> Iterator[Parts]:
+    """The names that grow only as long as ``len(X) < limit`` or ``key not in X``: where that holds the node extends
+    them; or, where it does not, it leaves the function or the loop that extends them, or hands them to a function that
+    may shorten them."""
+    if not isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        return
+    for parts, is_below in _measured_by(node.test):
+        branches = [_nodes(node.body), _nodes(node.orelse)]
+        below, above = branches if is_below else reversed(branches)
+        leaves = bool(above) and isinstance(above[-1], _LEAVES) and _extends((function,), parts)
+        if _extends(below, parts) or leaves or any(_may_shorten(one, parts, file) for one in above):
+            yield parts
+
+
+def _nodes(branch: list[ast.stmt] | ast.expr) -> list[ast.AST]:
+    return [*branch] if isinstance(branch, list) else [branch]
+
+
+def _measured_by(test: ast.expr) -> Iterator[tuple[Parts, bool]]:
+    """The names of which a condition asks how long they are or what they hold, and whether it says that they may grow.
+
+    Of two conditions that both hold each does; of two of which one holds, each fails where both fail.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from ((parts, not is_below) for parts, is_below in _measured_by(test.operand))
+    elif isinstance(test, ast.BoolOp):
+        is_and = isinstance(test.op, ast.And)
+        yield from (found for one in test.values for found in _measured_by(one) if found[1] == is_and)
+    elif isinstance(test, ast.Compare) and len(test.ops) == 1:
+        (operator,), left, (right,) = test.ops, test.left, test.comparators
         if isinstance(operator, (ast.In, ast.NotIn)):
-            yield _parts_of(right)
+            yield _parts_of(right), isinstance(operator, ast.NotIn)
         elif isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
-            for side in (left, right):
-                if isinstance(side, ast.Call) and getattr(side.func, "id", "") == "len" and side.args:
-                    yield _parts_of(side.args[0])
+            upwards = isinstance(operator, (ast.Lt, ast.LtE))
+            yield from ((parts, is_left == upwards) for is_left, side in ((True, left), (False, right))
+                        if (parts := _measured(side)))  # fmt: skip
+
+
+def _measured(side: ast.expr) -> Parts:
+    """``X`` of ``len(X)``."""
+    is_length = isinstance(side, ast.Call) and getattr(side.func, "id", "") == "len" and len(side.args) == 1
+    return _parts_of(side.args[0]) if is_length else ()  # type: ignore[attr-defined]  # a call
+
+
+def _extends(nodes: Iterable[ast.AST], parts: Parts) -> bool:
+    """Whether something in the nodes extends the name itself, or an item of it."""
+    changes = (change for node in nodes for part in ast.walk(node) for change in _changed_by(part))
+    return any(extends and _likeness(changed, parts) for changed, extends in changes)
+
+
+def _may_shorten(node: ast.AST, parts: Parts, file: SourceFile) -> bool:
+    """Whether a statement does nothing but call a function on the name, and the function shortens what it is given, or
+    stands in another file. Python's own functions do not."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or parts not in map(_parts_of, call.args):
+        return False
+    name = name_called(call)
+    function = file.function_named(name)
+    if function is None:
+        return not hasattr(builtins, name)
+    arguments = function.args.args[1 if isinstance(call.func, ast.Attribute) else 0 :]
+    taken = [argument.arg for argument, given in zip(arguments, call.args, strict=False) if _parts_of(given) == parts]
+    return any(limited[:1] == (taken[0],) for part in ast.walk(function) for limited in _limited_by(part) if taken)
 
 
 def _flatten(targets: list[ast.expr]) -> Iterator[ast.expr]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
+from profkit.source.index import Function, SourceFile
 from profkit.source.syntax import name_called
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -19,18 +20,28 @@ _ADDS = frozenset(("append", "appendleft", "add", "insert", "extend", "setdefaul
 _CONTAINERS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred, ast.IfExp, ast.BoolOp, ast.NamedExpr)
 
 
-def closed_cycles(function: ast.AST, methods: Mapping[str, bool]) -> list[int]:
-    """The lines at which objects of this function come to refer to each other. ``methods`` are those of the class that
-    the function is a method of, each with whether it `returns_what_holds_its_object`; none for any other function."""
-    if not isinstance(function, _FUNCTIONS):
-        return []  # what a module's names hold is no garbage
+def cycle_closers(file: SourceFile) -> Iterator[int]:
+    """The lines at which objects of a function come to refer to each other; what a module holds is no garbage."""
+    methods: dict[ast.AST, dict[str, bool]] = {}
+    for scope in file.scopes:
+        if isinstance(scope.around, ast.ClassDef):
+            own = methods.setdefault(scope.around, {})
+            own[scope.node.name] = _returns_what_holds_its_object(scope.node)  # type: ignore[union-attr]  # no module
+    for scope in file.scopes:
+        if isinstance(scope.node, _FUNCTIONS):
+            yield from _closed_cycles(scope.node, methods.get(scope.around, {}) if scope.around else {})
+
+
+def _closed_cycles(function: Function, methods: Mapping[str, bool]) -> list[int]:
+    """Those of one function. ``methods`` are those of the class that it is a method of, each with whether it returns
+    what holds its object; none for any other function."""
     references = _References(_first_argument(function) if methods else "", methods)
     for statement in _statements(function.body):
         references.follow(statement)
     return sorted(references.closed)
 
 
-def returns_what_holds_its_object(method: ast.AST) -> bool:
+def _returns_what_holds_its_object(method: ast.AST) -> bool:
     """Whether a method returns a function or a container that refers to the object whose method it is."""
     if not isinstance(method, _FUNCTIONS) or not (owner := _first_argument(method)):
         return False
@@ -42,7 +53,7 @@ def returns_what_holds_its_object(method: ast.AST) -> bool:
     return any(references.reaches(name, owner) for name in returned)
 
 
-def _first_argument(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def _first_argument(function: Function) -> str:
     return next((argument.arg for argument in function.args.args), "")
 
 

@@ -199,7 +199,7 @@ def test_a_nested_function_is_named_as_python_names_it(find: Find) -> None:
     assert site.function == "main.<locals>.record"
 
 
-@pytest.mark.parametrize("source", ["def broken(:\n", "", "kept.append(1)\n" * 60_000])
+@pytest.mark.parametrize("source", ["def broken(:\n", "", "kept.append(1)\n" * 80_000])
 def test_a_file_that_cannot_be_read_as_source_has_no_such_line(find: Find, source: str) -> None:
     assert find(source, ("kept",)) is None
 

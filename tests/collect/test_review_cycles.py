@@ -96,37 +96,6 @@ def test_the_second_of_two_references_closes_the_circle(tmp_path: Path) -> None:
     assert sorted(closing_lines(tmp_path, source)) == [("Node.__init__", 6), ("grow", 11)]
 
 
-TREE = """
-class Level:
-    def __init__(self, wave, above=None, *, last=None):
-        {}
-
-class Pyramid:
-    def __init__(self, wave):
-        self.below = None
-        {}
-"""
-
-
-@pytest.mark.parametrize(
-    ("kept", "made", "is_kept"),
-    [
-        ("self.above = above", "self.below = Level(wave, self)", True),
-        ("self.above = above", "self.below = Level(wave, above=self) if wave else None", True),
-        ("self.wave, self.above = wave, above", "self.levels.append(Level(wave, self))", True),
-        ("self.last = last", "self.levels = [Level(wave, last=self)]", True),
-        ("self.wave = wave", "self.below = Level(wave, self)", False),
-        ("self.above = weakref.ref(above)", "self.below = Level(wave, self)", False),
-        ("above.below = self", "self.below = Level(wave, self)", False),
-    ],
-)
-def test_where_a_part_keeps_its_maker_comes_before_the_line_that_makes_it(
-    tmp_path: Path, kept: str, made: str, is_kept: bool
-) -> None:
-    lines = closing_lines(tmp_path, TREE.format(kept, made))
-    assert lines == [("Level.__init__", 4)] * is_kept + [("Pyramid.__init__", 9)]
-
-
 def test_an_inner_function_that_calls_itself_holds_itself(tmp_path: Path) -> None:
     source = """
     def search(scores):

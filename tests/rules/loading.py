@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from profkit.rules.base import Suspicion
 from profkit.rules.input_bound import input_bound
-from profkit.run import Feeding, HandingOver, Host, LoaderUse, Run
-from tests import traces
+from profkit.run import Feeding, Host, LoaderUse, Run
 from tests.traces import annotation, kernel, op, runtime, step
 
 Json = dict[str, Any]
 
 
 SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-
-
-def facts_of(events, run: Run | None = None, tensor_ns: int = 0, page_ns: int = 250, **more):
-    """The facts, of a machine on which handing over is cheap: times below are far shorter than those of programs."""
-    return traces.facts_of(events, run=replace(run or Run(), handing_over=HandingOver(tensor_ns, page_ns)), **more)
 
 
 def find(facts) -> list[Suspicion]:

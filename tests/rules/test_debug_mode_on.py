@@ -82,34 +82,32 @@ def forward(at: float, lead: float, duration: float = 30, sequence: int | None =
 
 
 def test_of_formatting_the_stack_what_other_operators_need_is_kept():
-    """Two operators of 21 us before their first event, and one that records no node with 1: 2 x 20 are saved, and the
-    filling of the caches, 2 x 4.7."""
+    """Two operators of 21 us before their first event, and one that records no node with 1: 2 x 20 are saved."""
     facts = facts_of(
         steps_of([*forward(0, 21), *forward(30, 21), *forward(60, 1, 10, sequence=None)]),
         run=Run(torch="2.13", flags={"anomaly_mode": True}),
     )
     (found,) = find(facts)
     assert found.evidence == {"gradients_searched_per_step": 0, "operators_with_stack_per_step": 2}
-    assert predict_saving(facts, found.edit).fraction == 0.494
+    assert predict_saving(facts, found.edit).fraction == 0.4
     assert "NaN." not in found.message
 
 
 def test_what_takes_more_than_twice_the_usual_time_computes():
-    """Leads of 10, 10 and 25 us: of the last one 20 count, and of each 1 is kept; 3 x 4.7 fill the caches."""
+    """Leads of 10, 10 and 25 us: of the last one 20 count, and of each 1 is kept."""
     facts = facts_of(
         steps_of([*forward(0, 10, 20), *forward(20, 10, 20), *forward(40, 25), *forward(70, 1, 10, sequence=None)]),
         run=Run(torch="2.13", flags={"anomaly_mode": True}),
     )
-    assert predict_saving(facts, find(facts)[0].edit).fraction == 0.511
+    assert predict_saving(facts, find(facts)[0].edit).fraction == 0.37
 
 
 ON = Run(torch="2.13", flags={"anomaly_mode": True})
 
 
-@pytest.mark.parametrize(("lasts", "saved", "counted"), [(30, 0.467, 2), (10, 0.32, 2), (9, 0.22, 1)])
+@pytest.mark.parametrize(("lasts", "saved", "counted"), [(30, 0.4, 2), (10, 0.3, 2), (9, 0.2, 1)])
 def test_an_operator_in_which_nothing_shows_formats_for_as_long_as_the_others(lasts, saved, counted):
-    """One shows 20 us of formatting and lasts 22, which are all saved; the other saves 20 and 4.7, or all it lasts,
-    from half of 20 us on."""
+    """One shows 20 us of formatting, which are saved; the other saves 20, or all it lasts, from half of 20 us on."""
     silent = op("aten::view", 40, lasts, sequence=4)
     facts = facts_of(steps_of([*forward(0, 20, 22), silent]), run=ON)
     (found,) = find(facts)
@@ -118,18 +116,13 @@ def test_an_operator_in_which_nothing_shows_formats_for_as_long_as_the_others(la
 
 
 def test_an_operator_made_of_others_formats_nothing_itself():
-    """`linear` carries the number of the `t` inside: the 20 us inside `t` are saved, and 4.7. What is usual, 5 us, is
+    """`linear` carries the number of the `t` inside: the 20 us inside `t` are saved. What is usual, 5 us, is
     the middle of the 10 of `linear` and the 1 of the other."""
     made = [op("aten::linear", 0, 60, sequence=3), op("aten::t", 10, 40, sequence=3), op("aten::transpose", 30, 9)]
     facts = facts_of(steps_of([*made, *forward(70, 1, 10, sequence=None)]), run=ON)
     (found,) = find(facts)
     assert found.evidence["operators_with_stack_per_step"] == 1
-    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.192)
-
-
-def test_caches_are_not_filled_for_longer_than_the_operator_lasts():
-    facts = facts_of(steps_of([*forward(0, 21, 23), *forward(60, 1, 10, sequence=None)]), run=ON)
-    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.22)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.145)
 
 
 def test_where_no_line_was_seen_to_switch_it_on_it_is_the_one_that_the_source_shows():
@@ -162,6 +155,8 @@ def test_the_line_is_the_one_that_switches_it_on():
         ("torch.autograd.set_detect_anomaly( False )", False),
         ("torch.autograd.set_detect_anomaly(mode=False, check_nan=True)", False),
         ("Trainer(detect_anomaly=False, benchmark=True)", False),
+        ("log('set_detect_anomaly(True)')", False),
+        ("torch.autograd.set_detect_anomaly(False)  # not set_detect_anomaly(True)", False),
     ],
 )
 def test_a_line_that_switches_it_off_is_not_named(source, switches):
@@ -208,8 +203,11 @@ def test_launches_are_not_taken_for_blocking(flags, returns):
 
 @pytest.mark.parametrize(("mode", "reported"), [(0, 0), (1, 1), (2, 1)])
 def test_the_search_for_waits_is_named_without_a_price(mode, reported):
-    found = find(facts_of(steps_of(node(10, checks=0)), run=Run(flags={"sync_debug_mode": mode})))
+    sites = (CallSite("a.py", 3, "f", "print('set_sync_debug_mode()')"),
+             CallSite("a.py", 4, "f", "torch.cuda.set_sync_debug_mode('warn')"))  # fmt: skip
+    found = find(facts_of(steps_of(node(10, checks=0)), run=Run(flags={"sync_debug_mode": mode}), callsites=sites))
     assert [suspicion.edit for suspicion in found] == [None] * reported
+    assert [suspicion.location.line for suspicion in found if suspicion.location] == [4] * reported
 
 
 def test_without_a_setting_nothing_is_said_of_a_recording_made_elsewhere():

@@ -11,7 +11,7 @@ from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.float64_compute import float64_compute
 from profkit.run import CallSite, Rates, Remark, Run
 from profkit.savings.simulate import predict_saving
-from profkit.source.remark_kinds import DOUBLES_MADE
+from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 
 Json = dict[str, Any]
@@ -186,19 +186,17 @@ def test_doubles_for_all_in_a_program_that_solves_a_matrix_are_silent(default: s
 
 
 @pytest.mark.parametrize(
-    ("source", "solver", "reported"),
-    [("x = torch.rand(n, dtype=torch.float64)", "aten::linalg_cholesky", False),
-     ("x = table.double()", "aten::linalg_solve", False),
-     ("x = torch.rand(n, dtype=torch.float64)", "aten::relu", True),
-     ("x = torch.from_numpy(table)", "aten::linalg_cholesky", True)],
+    ("kind", "solver", "reported"),
+    [(DOUBLES_ASKED_FOR, "aten::linalg_cholesky", False), (DOUBLES_BY_DEFAULT, "aten::linalg_solve", False),
+     (DOUBLES_ASKED_FOR, "aten::relu", True), (DOUBLES_MADE, "aten::linalg_cholesky", True)],
 )  # fmt: skip
 def test_doubles_asked_for_by_name_in_a_program_that_solves_a_matrix_are_silent(
-    source: str, solver: str, reported: bool
+    kind: str, solver: str, reported: bool
 ):
     def events(at: float) -> list[Json]:
         return [linear(at + 10, 4), op(solver, at + 20, 40, dims=[[64, 64]], types=["double"])]
 
-    made = Remark(DOUBLES_MADE, CallSite("train.py", 3, "<module>", source))
+    made = Remark(kind, CallSite("train.py", 3, "<module>", "x = torch.from_numpy(table)  # double"))
     assert bool(find(facts_of(steps_of(events), run=Run(remarks=(made,))))) is reported
 
 
@@ -230,14 +228,49 @@ def test_without_such_a_line_the_place_is_the_call_of_the_model():
     assert {place.file for place in found.also} == {"model.py"}
 
 
-def test_data_that_were_doubles_before_the_loop_are_placed_where_the_source_makes_them():
-    located = [step(9, 300, 100), mark(1, 310, 60), mark(2, 315, 50), linear(320, 40)]
-    remarks = tuple(Remark(DOUBLES_MADE, CallSite("data.py", line, "load")) for line in (5, 9))
-    facts = facts_of([*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=SITES, run=Run(remarks=remarks))
+def places_with(*remarks: tuple[str, int, str, str], **flags: str) -> list[int]:
+    """Where the finding stands: the step's first operator on doubles runs at line 11 of train.py, ``y = model(x)``."""
+    located = [step(9, 300, 100), mark(1, 310, 60), linear(320, 40)]
+    given = tuple(Remark(kind, CallSite("train.py", line, function, text)) for kind, line, function, text in remarks)
+    facts = facts_of([*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=SITES,
+                     run=Run(remarks=given, flags=flags))  # fmt: skip
     (found,) = find(facts)
+    return [place.line for place in (found.location, *found.also) if place is not None]
+
+
+def test_the_only_line_before_the_loop_that_keeps_the_type_of_its_data_is_the_place():
+    assert places_with((DOUBLES_MADE, 5, "load", "return torch.from_numpy(table)"))[0] == 5
+    conversion = (DOUBLES_ASKED_FOR, 3, "main", "net = Net().double()")
+    assert places_with((DOUBLES_MADE, 5, "load", "return torch.from_numpy(table)"), conversion)[0] == 5
+    assert places_with(conversion)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "features", "place"),
+    [("main", "x", 6), ("<module>", "x", 6), ("main", "z", 11), ("load", "x", 11), ("main", "note = 'x'; z", 11)],
+)
+def test_of_several_it_is_the_one_whose_name_the_step_reads(function: str, features: str, place: int):
+    """Labels come first in the file, and nothing in the text says that they are integers."""
+    labels = (DOUBLES_MADE, 5, "main", "labels = torch.from_numpy(classes)")
+    data = (DOUBLES_MADE, 6, function, f"{features} = torch.from_numpy(table)")
+    places = places_with(labels, data)
+    assert (places[0], set(places) >= {5, 6}) == (place, True)
+
+
+def test_the_line_that_makes_all_new_tensors_doubles_comes_first_where_they_are():
+    remarks = ((DOUBLES_MADE, 6, "main", "x = torch.from_numpy(table)"),
+               (DOUBLES_BY_DEFAULT, 2, "<module>", "torch.set_default_dtype(torch.float64)"))  # fmt: skip
+    assert places_with(*remarks, default_dtype="float64")[0] == 2
+    assert places_with(*remarks, default_dtype="float32")[0] == 6
+
+
+@pytest.mark.parametrize("line", ["x = batch  # torch.from_numpy, double", "log('as_tensor')", "x = x.to('cuda')"])
+def test_words_in_a_line_of_the_step_make_no_tensor(line: str):
+    located = [step(9, 300, 100), mark(0, 305, 3), mark(1, 310, 60), mark(2, 315, 50), linear(320, 40)]
+    sites = (CallSite("train.py", 10, "main", line), *SITES[1:])
+    (found,) = find(facts_of([*steps_of(lambda at: [linear(at + 20, 40)]), *located], callsites=sites))
     assert found.location is not None
-    assert (found.location.file, found.location.line) == ("data.py", 5)
-    assert found.also[0].line == 11
+    assert found.location.line == 11
 
 
 @pytest.mark.parametrize(("flags", "advice"), [({}, "from_numpy"), ({"default_dtype": "float64"}, "set_default_dtype")])

@@ -9,9 +9,10 @@ from profkit.diagnosing import read_facts
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.run import CallSite, Feeding, LoadSample
 from profkit.savings.simulate import predict_saving
-from tests import traces
-from tests.rules.loading import SINGLE, batches, facts_of, find, on_device, run_on
-from tests.traces import annotation, mark, memcpy, op, rows_named, runtime, step
+from tests.rules.loading import SINGLE, batches, find, on_device, run_on
+from tests.traces import annotation, facts_of, mark, memcpy, op, rows_named, runtime, step
+
+pytestmark = pytest.mark.usefixtures("cheap_handing_over")
 
 
 def test_a_batch_prepared_by_the_main_process_is_worth_its_time_where_cpus_are_free():
@@ -154,32 +155,36 @@ def test_few_cpus_bound_what_workers_can_do():
     assert found.evidence["workers_needed"] == 2
 
 
-def test_a_batch_from_a_worker_is_given_page_by_page():
+def test_a_batch_from_a_worker_is_given_page_by_page(monkeypatch):
     """Two samples of 64 KiB: 32 pages at 250 ns are 8 us of the 40, at 500 ns twice as much."""
     samples = [op("aten::stack", 1, 5, dims=[[[64, 256], [64, 256]], []], types=["TensorList", "Scalar"])]
     for page_ns, saved in ((250, 0.32), (500, 0.24)):
-        facts = facts_of(batches([40] * 4, extra=samples), run=run_on(cpus=8), page_ns=page_ns)
+        monkeypatch.setattr("profkit.rules.input_bound._PAGE_NS", page_ns)
+        facts = facts_of(batches([40] * 4, extra=samples), run=run_on(cpus=8))
         (found,) = find(facts)
         assert predict_saving(facts, found.edit).fraction == saved
 
 
 @pytest.mark.parametrize(("stacks", "saved"), [(0, 0.32), (1, 0.32), (2, 0.32), (4, 0.28)])
-def test_each_tensor_of_a_batch_is_asked_for_by_itself(stacks, saved):
+def test_each_tensor_of_a_batch_is_asked_for_by_itself(stacks, saved, monkeypatch):
     """At 2 us each: two of them and two for the queues are 8 us of the 40, four of them 12."""
     samples = [op("aten::stack", 2 * i, 1) for i in range(stacks)]
-    facts = facts_of(batches([40] * 4, extra=samples), run=run_on(cpus=8), tensor_ns=2000)
+    monkeypatch.setattr("profkit.rules.input_bound._TENSOR_NS", 2000)
+    facts = facts_of(batches([40] * 4, extra=samples), run=run_on(cpus=8))
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == saved
 
 
-def test_batches_that_cost_no_more_than_being_handed_over_are_silent():
-    assert find(facts_of(batches([40] * 4), run=run_on(cpus=8), tensor_ns=10_000)) == []
-    assert len(find(facts_of(batches([40] * 4), run=run_on(cpus=8), tensor_ns=9_000))) == 1
+@pytest.mark.parametrize(("tensor_ns", "reported"), [(10_000, 0), (9_000, 1)])
+def test_batches_that_cost_no_more_than_being_handed_over_are_silent(tensor_ns, reported, monkeypatch):
+    monkeypatch.setattr("profkit.rules.input_bound._TENSOR_NS", tensor_ns)
+    assert len(find(facts_of(batches([40] * 4), run=run_on(cpus=8)))) == reported
 
 
-def test_where_nothing_was_measured_a_batch_of_two_tensors_costs_1_2_ms():
+def test_a_batch_of_two_tensors_costs_1_2_ms(monkeypatch):
+    monkeypatch.undo()  # the prices of the rule itself
     def found(wait_us: float) -> list[Suspicion]:
-        return find(traces.facts_of(batches([wait_us] * 4, work_us=1000), run=run_on(cpus=8)))
+        return find(facts_of(batches([wait_us] * 4, work_us=1000), run=run_on(cpus=8)))
 
     assert found(1200) == []
     assert len(found(1300)) == 1

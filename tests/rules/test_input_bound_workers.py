@@ -7,8 +7,10 @@ import pytest
 from profkit.rules.base import CannotLook
 from profkit.savings.simulate import predict_saving
 from profkit.trace.workers import WorkerRecord, Workers, WorkerSums
-from tests.rules.loading import SINGLE, batches, facts_of, find, on_device, run_on
-from tests.traces import annotation, op, step
+from tests.rules.loading import SINGLE, batches, find, on_device, run_on
+from tests.traces import annotation, facts_of, op, step
+
+pytestmark = pytest.mark.usefixtures("cheap_handing_over")
 
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 

@@ -168,3 +168,37 @@ def test_a_pair_of_modules_called_in_each_of_many_rounds_is_silent():
             events += linears(start, 2, marked=i == 2)
             events += [mark(1, start - 5, 3), mark(0, start - 1.5, 20)] if i == 2 else []
     assert find(facts_of(events, callsites=(pair, head))) == []
+
+
+LAMBDA = CallSite("vote.py", 3, "<module>.<lambda>", "ask = lambda net: net(x)")
+
+
+def mapped(own: CallSite, around: str) -> Any:
+    """Calls of a function at line 3, all of them during one line that stands elsewhere."""
+    events: list[Json] = []
+    for i in range(3):
+        at = 100.0 * i
+        events += [step(i, at, 100), *linears(at + 10, 5, marked=i == 2)]
+        events += [mark(1, at + 5, 60)] if i == 2 else []
+    return facts_of(events, callsites=(own, CallSite("vote.py", 20, "predict", around)))
+
+
+@pytest.mark.parametrize("around", ["answers = list(map(ask, nets))", "answers = [ask(net) for net in nets]"])
+def test_the_place_of_calls_in_a_named_lambda_is_the_loop_that_calls_it(around: str):
+    (found,) = find(mapped(LAMBDA, around))
+    assert found.location is not None
+    assert found.location.line == 20
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "vote = lambda x: [net(x) for net in nets]",
+        "vote = lambda x: list(map(lambda net: net(x), nets))",
+        "scores = torch.stack([net(x) for net in nets])  # lambda",
+    ],
+)
+def test_a_line_that_loops_itself_is_the_place_whoever_maps_it(source: str):
+    (found,) = find(mapped(CallSite("vote.py", 3, "vote", source), "answers = list(map(vote, inputs))"))
+    assert found.location is not None
+    assert found.location.line == 3

@@ -10,7 +10,7 @@ from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.input_bound import input_bound
 from profkit.rules.per_sample_fetch import per_sample_fetch
-from profkit.run import CallSite, HandingOver, LoaderUse, Remark, Run
+from profkit.run import CallSite, LoaderUse, Remark, Run
 from profkit.savings.simulate import predict_saving
 from profkit.source.remark_kinds import LOADER_MADE
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
@@ -113,13 +113,13 @@ def fresh(*shapes: list[int]) -> list[Json]:
     return [op("aten::lift_fresh", 0, 2, dims=[shape]) for shape in shapes]
 
 
+@pytest.mark.usefixtures("cheap_handing_over")
 def test_samples_that_python_makes_of_a_picked_number_are_left_to_input_bound():
     """A task and its solution, of six digits each: one number of each sample was picked, and twelve were made."""
-    run = Run(handing_over=HandingOver(tensor_ns=0, page_ns=0))
-    digits = facts_about(*[made([9500], *fresh([6], [6]))] * 4, length=2000, run=run)
+    digits = facts_about(*[made([9500], *fresh([6], [6]))] * 4, length=2000)
     assert find(digits) == []
     assert len(list(input_bound.check(digits))) == 1
-    rows = facts_about(*[made([9500, 6], *fresh([6], [6]))] * 4, length=2000, run=run)
+    rows = facts_about(*[made([9500, 6], *fresh([6], [6]))] * 4, length=2000)
     assert len(find(rows)) == 1
     assert list(input_bound.check(rows)) == []
 
@@ -159,10 +159,10 @@ def test_picks_that_are_not_stacked_are_silent():
 
 
 @pytest.mark.parametrize(("duration", "reported"), [(544, 1), (545, 0)])
+@pytest.mark.usefixtures("cheap_handing_over")
 def test_samples_that_are_mostly_made_in_python_are_left_to_input_bound(duration, reported):
     """64 picks of 2 us and a stack of 8 are 136 us of operators."""
-    run = Run(handing_over=HandingOver(tensor_ns=0, page_ns=0))
-    facts = facts_about(*[request(duration=duration, stacking=8)] * 4, length=5000, run=run)
+    facts = facts_about(*[request(duration=duration, stacking=8)] * 4, length=5000)
     assert len(find(facts)) == reported
     assert len(list(input_bound.check(facts))) == 1 - reported
 

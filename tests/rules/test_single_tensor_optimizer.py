@@ -208,8 +208,9 @@ def test_counters_of_steps_are_no_parameters():
 
 
 def test_foreach_on_a_cpu_is_only_worth_it_where_python_and_calls_take_the_time():
-    """RMSprop cannot be fused: its operators stay as they are, and what may vanish is the time between them. Of 70 us a
-    third and a little are 24.5: 18 operators that take 1.36 beyond a call."""
+    """RMSprop cannot be fused: its operators stay as they are, and what may vanish is the time between them. Half of
+    the calls and twice the data are as much as before where a third of the 70 us goes into data: 18 operators that take
+    1.296 beyond a call."""
     asked = Run(optimizers=(OptimizerUse("RMSprop", False, None, 6),))
 
     def events(call: float) -> list[Json]:
@@ -219,8 +220,8 @@ def test_foreach_on_a_cpu_is_only_worth_it_where_python_and_calls_take_the_time(
     (found,) = find(facts)
     assert "foreach=True" in found.fix
     assert predict_saving(facts, found.edit).fraction == pytest.approx((70 - 18) * (2 / 3) / 100, abs=1e-3)
-    assert len(find(facts_of(and_calls(events(2.35), 1), run=asked))) == 1
-    assert find(facts_of(and_calls(events(2.37), 1), run=asked)) == []
+    assert len(find(facts_of(and_calls(events(2.29), 1), run=asked))) == 1
+    assert find(facts_of(and_calls(events(2.31), 1), run=asked)) == []
     assert find(facts_of(events(1))) == [], "what PyTorch chose by itself on a CPU"
 
 

@@ -105,6 +105,25 @@ def test_the_line_that_sets_this_number_is_the_place():
     assert [place.line for place in found.also] == [30]
 
 
+@pytest.mark.parametrize(
+    ("sources", "line"),
+    [
+        (["torch.set_num_threads(args.threads)"], 1),
+        (["torch.set_num_threads(1)", "torch.set_num_threads(args.threads)"], 2),
+        (["torch.set_num_threads(1)", "torch.set_num_threads(num_threads=8)"], 2),
+        (["torch.set_num_threads(args.threads)", "torch.set_num_threads(8)"], 2),
+        (["torch.set_num_threads(1)  # not (8)"], 30),
+        (["print('(8)'); torch.set_num_threads(1)"], 30),
+        (["torch.set_num_threads(args.threads)", "torch.set_num_threads(cpus)"], 30),
+    ],
+)
+def test_the_line_that_sets_the_number_is_named_or_the_only_one_that_may(sources: list[str], line: int):
+    remarks = tuple(Remark(THREADS_SET, CallSite("train.py", i, "main", source)) for i, source in enumerate(sources, 1))
+    (found,) = find(facts_about(run=run_on(remarks=remarks)))
+    assert found.location is not None
+    assert found.location.line == line
+
+
 def test_without_such_a_line_it_is_where_the_step_computes():
     (found,) = find(facts_about(run=run_on(remarks=(Remark("evaluation-with-grad", HERE),))))
     assert found.location is not None

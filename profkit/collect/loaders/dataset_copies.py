@@ -7,7 +7,6 @@ built-in types, and sizes are asked of built-in types alone. Of a long container
 from __future__ import annotations
 
 import ast
-import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from profkit.source.code import source_line
+from profkit.source.index import source_file
 
 _SAMPLE = 64
 _SAMPLE_INSIDE = (_SAMPLE, 16, 4, 2)
@@ -98,14 +98,14 @@ def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str,
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
         if not isinstance(file, str) or not is_user[file]:
             continue
-        with suppress(SyntaxError, ValueError, RecursionError):
-            tree = ast.parse("".join(linecache.getlines(file)))
-            classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
-            lines = [site for found in classes for site in _fillings(found, name)]
-            if lines:
-                _, line, function = max(lines, key=lambda site: (site[0], -site[1]))
-                source = source_line(file, line)
-                return {"file": file, "line": line, "function": f"{kind.__name__}.{function}", "source": source}
+        source = source_file(file)
+        classes = [scope.node for scope in source.scopes] if source is not None else []
+        lines = [site for node in classes if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+                 for site in _fillings(node, name)]  # fmt: skip
+        if lines:
+            _, line, function = max(lines, key=lambda site: (site[0], -site[1]))
+            text = source_line(file, line)
+            return {"file": file, "line": line, "function": f"{kind.__name__}.{function}", "source": text}
     return None
 
 

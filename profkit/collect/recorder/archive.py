@@ -13,11 +13,11 @@ from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.page_faults import measure_fault_ns
 from profkit.collect.machine.rates import read_rates
 from profkit.collect.machine.sampler import Sampler
-from profkit.collect.machine.tensor_passing import measure_handing_over
 from profkit.collect.recorder.side_files import SideFiles
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Tape
+from profkit.source.index import forget_source_files
 from profkit.source.remarks import review_sources, user_sources
 from profkit.units import format_count
 
@@ -62,7 +62,6 @@ class Archive:
             optimizers=self._signals.optimizers,
             step_signal=None if is_opening else self._signals.name,
             page_fault_ns=measure_fault_ns(),
-            handing_over=measure_handing_over() if self._signals.loaders else None,
         )
         self.write(more_notes)
         if self.replaces is not None:
@@ -87,6 +86,7 @@ class Archive:
         """Set down what the user's sources say, recorded or not, and wait until a device can tell all its times."""
         self._schedule.await_device()
         self._files.set(remarks=review_sources(user_sources(is_user.__getitem__)))
+        forget_source_files()
 
     def write(self, more_notes: Iterable[str] = ()) -> None:
         """Write the side files as of now."""

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from profkit.evidence.loops.loop_source import OF_TENSORS, assigned_names, derived_names, flow_of, names_in, parse_line
+from profkit.evidence.loops.loop_source import OF_TENSORS, assigned_names, derived_names, flow_of, names_in
+from profkit.source.syntax import parse_line
 
 _CASTS = frozenset(("bool", "double", "float", "half", "int", "long", "size"))
 """Methods of tensors, besides those that compute, as they stand around an input."""

@@ -7,8 +7,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from msgspec import Struct
 
-from profkit.evidence.loops.loop_source import COLLECTING, OF_TENSORS, names_in, parse_line
+from profkit.evidence.loops.loop_source import COLLECTING, OF_TENSORS, names_in
 from profkit.run import CallSite
+from profkit.source.syntax import parse_line
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
 """What people call the modules whose functions change nothing, as long as no name ends in `_`."""

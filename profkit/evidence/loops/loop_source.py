@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from profkit.derive.families import ELEMENTWISE, VIEW
+from profkit.source.syntax import parse_line
 
 
 def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
@@ -31,6 +32,15 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
     calls = [call for call in _calls(statement) if _callee_names(call) & varying]
     derived = _derived_from(_targets(statement), [line for line in lines if not isinstance(line, ast.For)])
     return any(not (_argument_names(call) & (derived | varying)) for call in calls)
+
+
+def is_named_lambda(line: str) -> bool:
+    """Whether the line only gives a lambda a name, and the lambda does not loop itself: the loop is where it is
+    called."""
+    statement = parse_line(line)
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Lambda):
+        return False
+    return not any(True for _ in _comprehensions(statement.value.body))
 
 
 class CellCall(Struct, frozen=True):
@@ -134,19 +144,6 @@ def derived_names(names: set[str], flows: list[Flow]) -> set[str]:
 
 def _union(sets: Iterable[set[str]]) -> set[str]:
     return set[str]().union(*sets)
-
-
-def parse_line(line: str) -> ast.stmt | None:
-    """One line as a statement; heads of loops get an empty body, pieces of comprehensions become heads."""
-    text = line.strip().rstrip(",")
-    for candidate in (text, f"{text}\n pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
-        try:
-            parsed = ast.parse(candidate)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        if parsed.body:
-            return parsed.body[0]
-    return None
 
 
 def _comprehensions(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:

@@ -1,4 +1,4 @@
-"""Where anomaly mode is switched on: calls and options that are not plainly off."""
+"""Which lines change settings of PyTorch: calls and options that are not plainly off, and never words alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from profkit.source.anomaly import anomaly_mode_setters
+from profkit.source.settings import anomaly_mode_setters
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ from profkit.source.anomaly import anomaly_mode_setters
     [
         "torch.autograd.set_detect_anomaly(True)",
         "torch.autograd.set_detect_anomaly(args.debug)",
+        "torch.autograd.set_detect_anomaly(True, check_nan=False)",
         "with torch.autograd.detect_anomaly():\n    step()",
         "from torch.autograd import detect_anomaly as on\nTrainer(detect_anomaly=True)",
         "trainer = L.Trainer(\n    max_epochs=3,\n    detect_anomaly=options.debug,\n)",

@@ -1,0 +1,89 @@
+"""What a source file holds: its syntax tree, functions and classes. Each file is parsed once, for all readers."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MOST_CHARACTERS = 1 << 20
+_MOST_FILES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The module, a function or a class, with its name as a traceback gives it."""
+
+    name: str
+    node: ast.Module | Function | ast.ClassDef
+    around: ast.Module | Function | ast.ClassDef | None = None
+
+    @property
+    def is_class(self) -> bool:
+        return isinstance(self.node, ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file that could be parsed; ``scopes`` begin with the module."""
+
+    path: str
+    tree: ast.Module
+    scopes: tuple[Scope, ...]
+
+    @property
+    def functions(self) -> list[Function]:
+        """All functions and methods."""
+        return [scope.node for scope in self.scopes if isinstance(scope.node, _FUNCTIONS)]
+
+    def function_named(self, name: str) -> Function | None:
+        """The only function or method of that name."""
+        found = [function for function in self.functions if function.name == name]
+        return found[0] if len(found) == 1 else None
+
+    def function_at(self, line: int) -> str:
+        """The name of the innermost function that a line runs in; that of a ``def`` runs in the one around."""
+        around = [(scope.node.lineno, scope.name) for scope in self.scopes if isinstance(scope.node, _FUNCTIONS)
+                  and scope.node.body[0].lineno <= line <= (scope.node.end_lineno or line)]  # fmt: skip
+        return max(around, default=(0, "<module>"))[1]
+
+
+@lru_cache(maxsize=_MOST_FILES)
+def source_file(path: str) -> SourceFile | None:
+    """None for what cannot be read, is very long or is no Python."""
+    text = "".join(linecache.getlines(path))
+    if not text or len(text) > _MOST_CHARACTERS:
+        return None
+    try:
+        tree = ast.parse(text)
+        return SourceFile(path, tree, tuple(_scopes(tree)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def forget_source_files() -> None:
+    """Syntax trees are many objects, which the collector of a program that goes on would walk through."""
+    source_file.cache_clear()
+
+
+def _scopes(tree: ast.Module) -> Iterator[Scope]:
+    waiting = [Scope("<module>", tree)]
+    while waiting:
+        scope = waiting.pop(0)
+        yield scope
+        is_module = scope.name == "<module>"
+        prefix = "" if is_module else f"{scope.name}." if scope.is_class else f"{scope.name}.<locals>."
+        waiting += [Scope(prefix + child.name, child, scope.node) for child in _definitions(scope.node)]
+
+
+def _definitions(node: ast.AST) -> Iterator[Function | ast.ClassDef]:
+    """The functions and classes of a scope itself."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
+            yield child
+        else:
+            yield from _definitions(child)
