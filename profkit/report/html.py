@@ -1,6 +1,6 @@
 """The report as one self-contained page: no script, nothing fetched, everything escaped, for light and dark screens.
 
-The page's Content-Security-Policy forbids all it does not need: the style sheet is allowed by its hash, nothing else.
+The page's Content-Security-Policy forbids everything but the style sheet, which it allows by hash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from profkit.units import format_count, format_share, format_time
 
 
 def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
-    """The whole page. ``pages`` maps a rule's name to the text of its page, shown folded beside each finding."""
+    """The whole page. ``pages`` maps a rule's name to its page, shown folded beside each finding."""
     known, chances = pages or {}, opportunities(diagnosis.findings)
     sections = (
         _findings("Faults", "", faults(diagnosis.findings), known),
@@ -166,7 +166,7 @@ def _skipped(diagnosis: Diagnosis) -> str:
 
 
 def _rules(rules: Sequence[str]) -> str:
-    """Folded where they are many."""
+    """Folded if there are many."""
     names, few = ", ".join(f"<code>{_text(rule)}</code>" for rule in rules), skipped_rules(rules)
     if few == ", ".join(rules):
         return names

@@ -150,7 +150,7 @@ def test_memory_that_does_not_grow_is_not_called_growth(full_diagnosis: Diagnosi
     peak = replace(leak, severity=Severity.LOW, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
     text = render_text(replace(full_diagnosis, findings=(peak,)))
     assert text.startswith("1 fault holds 4.00 MB of memory: retained-graph")
-    assert "   cost     4.00 MB of memory would come free\n" in text
+    assert "   cost     4.00 MB of memory would be freed\n" in text
 
 
 def test_a_hidden_wait_is_said_to_gain_nothing(full_diagnosis: Diagnosis, leak: Finding) -> None:
