@@ -20,7 +20,7 @@ from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
 from profkit.derive.steps.distortion import estimate_overhead, find_overhead
-from profkit.derive.steps.matching import Repeats, allocated_bytes, carry_shapes, match_located
+from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located
 from profkit.derive.steps.steps import Steps, find_steps
 from profkit.derive.steps.whole_recording import take_whole
 from profkit.derive.timeline.intervals import union
@@ -116,12 +116,12 @@ class Facts:
 
     @_fact
     def _trace(self) -> tuple[Trace, tuple[str, ...]]:
-        return attempt("carrying the shapes of one step to the others", self._carry_shapes, self._recorded)
+        return attempt("copying the shapes of one step to the others", self._copy_shapes, self._recorded)
 
-    def _carry_shapes(self) -> Trace:
+    def _copy_shapes(self) -> Trace:
         if not self.repeats.exact.any():
             return self._recorded
-        return carry_shapes(self._recorded, self.repeats, self.allocated_bytes)
+        return copy_shapes(self._recorded, self.repeats, self.allocated_bytes)
 
     @property
     def failures(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ _MOST = 3.0
 more."""
 
 
-def hiccups_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
+def outliers_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
     """How much of what the edit takes out of the host's timeline is not the operators' own.
 
     0 with a GPU, whose work hides such stops, and for edits of what may rightly take long in one step alone: waits for

@@ -19,7 +19,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.derive.timeline.thinned import UNTOUCHED, Removed, Thinned
 from profkit.savings.edits import Edit
-from profkit.savings.outliers import hiccups_ns
+from profkit.savings.outliers import outliers_ns
 from profkit.savings.queueing import find_full_queue
 from profkit.savings.streams import Edited, HostWaits, Queue, find_waits_for, replay_streams
 from profkit.trace.events import NONE, Category, Rows
@@ -43,7 +43,7 @@ def replay(facts: Facts, edit: Edit) -> Replay:
     removed = _removed_host_time(facts, edit)
     unedited, edited = facts.once(_unedited), _run(facts, edit, removed)
     least_ns = min(edited.working_ns, unedited.together_ns)
-    edited_ns = max(0, edited.together_ns, least_ns) + hiccups_ns(facts, edit, removed)
+    edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, edit, removed)
     return Replay(max(0, unedited.together_ns), edited_ns)
 
 

@@ -134,9 +134,7 @@ def test_a_finding_without_a_saving_says_that_it_was_not_measured(full_diagnosis
     bare = replace(leak, saving=None, location=None, also=(), evidence={}, fix="")
     text = render_text(replace(full_diagnosis, findings=(bare,)))
     assert text.startswith("1 fault has no measured cost: retained-graph\n")
-    assert (
-        "   seen     5 times\n   cost     not measured: this recording does not say what mending it would give" in text
-    )
+    assert "   seen     5 times\n   cost     not measured: this recording does not show what a fix would give" in text
 
 
 def test_memory_alone_is_what_the_verdict_speaks_of(full_diagnosis: Diagnosis, leak: Finding) -> None:

@@ -19,7 +19,7 @@ from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import constant
 
 _AROUND = (Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
-_CARRIED = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
+_CAUSED_BY_LINES = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
 """What a line of the program causes."""
 _MOST_MORE = 8
 """Times as many of a kind as the located step holds: sequences differ in length by less, so these are something else's,
@@ -41,7 +41,7 @@ def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
         return Repeats(constant(NONE, np.int64, len(events)), constant(False, np.bool_, len(events)))
     found = Repeats(np.full(len(events), NONE, dtype=np.int64), np.zeros(len(events), dtype=bool))
     step = steps.index_of(events.start_ns)
-    wanted = trace.in_categories(*_CARRIED) & (step >= 0)
+    wanted = trace.in_categories(*_CAUSED_BY_LINES) & (step >= 0)
     steps_by_name = trace.where_name(lambda name: name.startswith(STEP_MARK))
     around = tree.nearest_ancestor(trace.in_categories(*_AROUND) & ~steps_by_name)
     name = events.name_code.astype(np.int64)
@@ -64,7 +64,7 @@ def allocated_bytes(trace: Trace, tree: Tree) -> Int64s:
     return tree.total_under(np.where(allocates, events.size_bytes, 0).astype(np.int64))
 
 
-def carry_shapes(trace: Trace, repeats: Repeats, allocated: Int64s) -> Trace:
+def copy_shapes(trace: Trace, repeats: Repeats, allocated: Int64s) -> Trace:
     """The trace with shapes, types and values of inputs where the event that is repeated has them and no guess is
     needed: there are as many of the kind, and both allocate as many bytes (``allocated``, by event)."""
     events = trace.events

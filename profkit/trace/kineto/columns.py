@@ -27,7 +27,7 @@ from profkit.trace.kineto.chunks import KINDS, TEXTS, Chunk, ChunkDecoder, is_st
 from profkit.trace.kineto.codes import Codes, recode
 from profkit.trace.kineto.convert import Part, by_kind, join
 from profkit.trace.kineto.schema import Event
-from profkit.trace.kineto.time_cutoff import Horizon
+from profkit.trace.kineto.time_cutoff import TimeCutoff
 from profkit.trace.left_out import describe_left_out, find_clockless
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, EVENT_BYTES
 from profkit.trace.times import plausible_starts
@@ -58,7 +58,7 @@ class TooMuch(Exception):
 class ColumnBuilder:
     """Collects events and builds a `Trace` of them. Until then they take about 40 bytes each.
 
-    Where all events would need more memory than the limit, only those before a moment are kept (see `horizon`).
+    Where all events would need more memory than the limit, only those before a moment are kept (see `time_cutoff`).
     """
 
     def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
@@ -69,7 +69,7 @@ class ColumnBuilder:
         self._limit_bytes = limit_bytes
         self._held = 0
         self._unmerged = 0
-        self._horizon = Horizon()
+        self._cutoff = TimeCutoff()
         self._unreadable = 0
         self._timeless: Counter[str] = Counter()
         self._impossible_durations = 0
@@ -88,16 +88,16 @@ class ColumnBuilder:
         Raises `msgspec.DecodeError`, `ValueError` or `RecursionError`, with nothing appended, for anything that strict
         JSON forbids or that is no list of events.
         """
-        self.append(self.decoder.decode(text, self.horizon_ns))
+        self.append(self.decoder.decode(text, self.cutoff_ns))
 
     def add(self, events: Sequence[Event]) -> None:
         """Append decoded events."""
-        self.append(self.decoder.convert(events, self.horizon_ns))
+        self.append(self.decoder.convert(events, self.cutoff_ns))
 
     @property
-    def horizon_ns(self) -> int | None:
+    def cutoff_ns(self) -> int | None:
         """The moment from which on nothing is kept; None as long as all is."""
-        return self._horizon.at_ns
+        return self._cutoff.at_ns
 
     def append(self, chunk: Chunk) -> None:
         """Append what a chunk says, in codes of ``decoder``. Raises `TooMuch`."""
@@ -105,7 +105,7 @@ class ColumnBuilder:
         self._timeless += chunk.timeless
         self._impossible_durations += chunk.impossible_durations
         self._thread_names |= chunk.lane_names
-        self._horizon.pass_by(chunk)
+        self._cutoff.note_dropped(chunk)
         if chunk.held:
             self._held += chunk.held
             self._parts.append(chunk.parts)
@@ -128,7 +128,7 @@ class ColumnBuilder:
         while (needed := self._needed_bytes()) > self._limit_bytes:
             held = self._held
             share = (self._limit_bytes - EMPTY_BYTES) / (needed - EMPTY_BYTES)
-            self._horizon.draw_nearer(share, self._parts, list(self.decoder.kinds))
+            self._cutoff.move_earlier(share, self._parts, list(self.decoder.kinds))
             self._held = sum(len(part["kind"]) for part in self._parts if part["kind"] is not None)
             self.decoder.kinds = recode(self.decoder.kinds, self._parts, KINDS)
             self.decoder.texts = recode(self.decoder.texts, self._parts, TEXTS)
@@ -146,7 +146,7 @@ class ColumnBuilder:
         of_kind, names = self._split_kinds()
         kind = self._join("kind", np.int32, 0)
         lane, category = of_kind["lane"][kind], of_kind["category"][kind]
-        duration_ns, cut = self._horizon.cut(start_ns, duration_ns, kind, list(self.decoder.kinds))
+        duration_ns, cut = self._cutoff.cut(start_ns, duration_ns, kind, list(self.decoder.kinds))
         never_ran = self._never_ran(start_ns, duration_ns, lane, category)
         usable = ~(cut | never_ran)
         usable[usable] = plausible_starts(start_ns if usable.all() else start_ns[usable])
@@ -167,8 +167,8 @@ class ColumnBuilder:
         foreign = sorted(each for each in self._categories_of(kind).items() if is_foreign(each[0]) and each[1])
         columns |= {key: by_kind(column, kind) for key, column in of_kind.items()}
         columns |= {key: self._join(key, *how, order) for key, how in _COLUMNS.items()}
-        length_ns = self._horizon.at_ns - base_ns if self._horizon.at_ns is not None else 0
-        partial = self._horizon.describe(self._limit_bytes, len(order), length_ns, whole_steps)
+        length_ns = self._cutoff.at_ns - base_ns if self._cutoff.at_ns is not None else 0
+        partial = self._cutoff.describe(self._limit_bytes, len(order), length_ns, whole_steps)
         return Trace(
             events=Events(**columns),
             names=tuple(names),

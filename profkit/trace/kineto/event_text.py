@@ -77,7 +77,7 @@ class EventText:
         """From here on have other processes decode as well, where that is possible."""
         self._may_share = False
         others = processes_at_hand() - 1
-        if others and self._builder.horizon_ns is None:
+        if others and self._builder.cutoff_ns is None:
             self._decoders = at_the_end.enter_context(Decoders(self._builder.decoder, others))
             self._builder.tables += others
 
@@ -92,7 +92,7 @@ class EventText:
         try:
             for chunk in chunks:
                 self._builder.append(chunk)
-                if self._builder.horizon_ns is not None:  # codes were given anew, and the others have the old ones
+                if self._builder.cutoff_ns is not None:  # codes were given anew, and the others have the old ones
                     break
             else:
                 return True

@@ -1,8 +1,8 @@
 """How much of the recorded time is kept of a trace that is larger than memory allows.
 
 The threads and the device's streams stand one after another in a file, so its first events are no window of time. What
-is kept are therefore the events that begin before a moment, the horizon. At first there is none, and an earlier one is
-set each time that what is held outgrows its bound, so that in the end all events before the last horizon are held,
+is kept are therefore the events that begin before a moment, the cutoff. At first there is none, and an earlier one is
+set each time that what is held outgrows its bound, so that in the end all events before the last cutoff are held,
 whatever order the file has.
 """
 
@@ -28,7 +28,7 @@ Kind = tuple[str, str, Any, Any]
 """Category, name, process and thread."""
 
 
-class Horizon:
+class TimeCutoff:
     """``at_ns`` is the moment, on the file's own clock, from which on nothing is kept; None as long as all is."""
 
     def __init__(self) -> None:
@@ -36,13 +36,13 @@ class Horizon:
         self.dropped = 0
         self._marks_dropped: Counter[tuple[Any, Any]] = Counter()
 
-    def pass_by(self, chunk: Chunk) -> None:
-        """Remember what of a chunk begins behind the horizon."""
-        self.dropped += chunk.passed
-        self._marks_dropped += chunk.marks_passed
+    def note_dropped(self, chunk: Chunk) -> None:
+        """Remember what of a chunk begins behind the cutoff."""
+        self.dropped += chunk.dropped
+        self._marks_dropped += chunk.marks_dropped
 
-    def draw_nearer(self, share: float, parts: list[dict[str, Part]], kinds: list[Kind]) -> None:
-        """Set the horizon so that somewhat less than this share of the events remains, and take the others out."""
+    def move_earlier(self, share: float, parts: list[dict[str, Part]], kinds: list[Kind]) -> None:
+        """Set the cutoff so that somewhat less than this share of the events remains, and take the others out."""
         starts: Int64s = np.concatenate([_known(part["start_ns"]) for part in parts])
         nth = int(_KEPT * share * len(starts))
         self.at_ns = max(int(np.partition(starts, nth)[nth]), int(starts.min()) + 1)
@@ -61,7 +61,7 @@ class Horizon:
         parts[:] = [part for part in parts if len(_known(part["start_ns"]))]
 
     def cut(self, start_ns: Int64s, duration_ns: Int64s, kind: Int64s, kinds: list[Kind]) -> tuple[Int64s, Bools]:
-        """The lengths of what is held, cut off at the horizon; and which marks are not to be used as it cuts them."""
+        """The lengths of what is held, cut off at the cutoff; and which marks are not to be used as it cuts them."""
         if self.at_ns is None:
             return duration_ns, np.zeros(len(start_ns), dtype=bool)
         boundary = np.array([name.startswith(_BOUNDARIES) for _, name, _, _ in kinds], dtype=bool)
