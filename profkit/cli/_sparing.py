@@ -1,4 +1,4 @@
-"""What a process that only reads a trace can do without, each for a tenth of the time that a trace takes."""
+"""What a process that only reads a trace can do without. Each of these saves about a tenth of the time."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import os
 from contextlib import suppress
 
 _WHILE_IMPORTING = {
-    "OPENBLAS_NUM_THREADS": "1",  # to start a thread per core takes as long as all the rest of the import
-    "NUMPY_MADVISE_HUGEPAGE": "0",  # memory that the process has given up and takes again comes in small pages
+    "OPENBLAS_NUM_THREADS": "1",  # starting a thread per core takes as long as the rest of the import
+    "NUMPY_MADVISE_HUGEPAGE": "0",  # memory that the process gave back and takes again comes in small pages
 }
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of the C library's ``mallopt`` (``malloc.h``)."""
 _WHILE_READING = (16 << 20, 3 << 19)
-"""How many bytes of freed memory are kept, and from how many on an array has memory of its own, which is given back at
-once: the stretches of columns have, so that they make room for whole columns, and the text that is decoded has not."""
+"""Bytes of freed memory that are kept, and the size from which an array has memory of its own, which is given back at
+once. Parts of columns do, so that they make room for whole columns; the text that is decoded does not."""
 _WHILE_JUDGING = (128 << 20, 32 << 20)
-"""The same, such that what a rule computes of some million events has the memory of what the one before computed."""
+"""The same, such that what a rule computes of some million events reuses the memory of the rule before."""
 
 
 def collect_nothing() -> None:
-    """Look for no cycles among the objects of one diagnosis, which has hardly any and then ends."""
+    """Do not look for reference cycles: a diagnosis makes hardly any, and then the process ends."""
     gc.disable()
-    atexit.register(gc.freeze)  # or they would be looked through once more at the end
+    atexit.register(gc.freeze)  # or they would be searched once more at the end
 
 
 def read_sparingly() -> None:
-    """Import NumPy without the threads of its linear algebra, and let the memory that is freed make room for columns.
+    """Import NumPy without the threads of its linear algebra, and let freed memory make room for columns.
 
-    The variables are put back at once, so that programs that are started later find them as they were.
+    The variables are restored at once, so that programs started later find them as they were.
     """
     own = {name: value for name, value in _WHILE_IMPORTING.items() if name not in os.environ}
     os.environ.update(own)
@@ -42,13 +42,12 @@ def read_sparingly() -> None:
 
 
 def judge_sparingly() -> None:
-    """Keep the memory of one array for the next, once the trace is read: the system clears each page that it gives
-    out."""
+    """Once the trace is read, reuse the memory of one array for the next: the system clears each new page."""
     _keep_freed_memory(*_WHILE_JUDGING)
 
 
 def _keep_freed_memory(kept_bytes: int, large_bytes: int) -> None:
-    """Where the C library is glibc; of others nobody knows what they would do."""
+    """Whether the C library is glibc; ``mallopt`` of others may do anything."""
     from ctypes import CDLL
 
     with suppress(AttributeError, OSError, TypeError):

@@ -14,7 +14,7 @@ _PACKAGES = ("torch", "numpy", "msgspec", "isal", "psutil", "nvidia-ml-py", "ric
 
 @click.command()
 def command() -> None:
-    """Show what profkit finds on this machine: versions, GPU, and what would keep it from recording.
+    """Show what profkit finds on this machine: versions, GPU, and what would prevent a recording.
 
     Exits with status 2 when nothing can be recorded here.
     """
@@ -45,11 +45,11 @@ def _describe_torch() -> None:
     click.echo(f"CPUs               {usable} usable, PyTorch uses {devices.threads} threads")
     _describe_rates("cpu" if devices.gpu is None else "cuda")
     if sys.gettrace() is not None:
-        click.echo("a debugger or coverage tool traces this process: exact lines cannot be found while it does")
+        click.echo("a debugger or coverage tool traces this process: exact lines cannot be recorded meanwhile")
 
 
 def _describe_rates(device: str) -> None:
-    """What the device does at most: measured the first time, then from the user's cache."""
+    """What the device does at most: measured the first time, later read from the user's cache."""
     from profkit.collect.machine.rates import keep_rates
 
     rates = keep_rates(device)
