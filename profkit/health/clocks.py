@@ -1,4 +1,4 @@
-"""Do the clocks of the recording agree: with each other, and with the order in which things can happen?"""
+"""Do the recording's clocks agree with each other, and with the order in which things can happen?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from profkit.units import format_count, format_share, format_time
 
 _NOTABLE = 0.01
 _TOLERATED_NS = 20_000
-"""What a wait may take to return after the work is done, and clocks of host and device may differ by."""
+"""What a wait may take to return after the work is done, and by how much the clocks of host and device may differ."""
 _HOLE_NS = 10 * 10**9
 _MOST_OF = 0.9
 _MEANING = "the clocks of host and GPU disagree, and waits and idle times are wrong by as much"
@@ -26,8 +26,9 @@ def check_launch_order(facts: Facts) -> str | None:
     if early.sum() < _NOTABLE * len(lead_ns) or not early.any():
         return None
     return (
-        f"{int(early.sum()):,} of {format_count(len(lead_ns), 'GPU event')} start before the call that launches them, "
-        f"by up to {format_time(int(lead_ns.max()))}, {_between(called_ns[early])}: {_MEANING}"
+        f"GPU work starts before the call that launches it ({int(early.sum()):,} of "
+        f"{format_count(len(lead_ns), 'GPU event')}, by up to {format_time(int(lead_ns.max()))}, "
+        f"{_between(called_ns[early])}): {_MEANING}"
     )
 
 
@@ -50,13 +51,14 @@ def check_wait_order(facts: Facts) -> str | None:
     if late.sum() < _NOTABLE * len(rows) or not late.any():
         return None
     return (
-        f"{int(late.sum()):,} of {format_count(len(rows), 'wait')} for the GPU return before its work is done, "
-        f"by up to {format_time(int(late_ns.max()))}, {_between(events.start_ns[rows][late])}: {_MEANING}"
+        f"waits for the GPU return before its work is done ({int(late.sum()):,} of "
+        f"{format_count(len(rows), 'wait')}, by up to {format_time(int(late_ns.max()))}, "
+        f"{_between(events.start_ns[rows][late])}): {_MEANING}"
     )
 
 
 def check_hole(facts: Facts) -> str | None:
-    """A stretch in which nothing at all happened, longer than all the rest: the clock was set, or the machine slept."""
+    """A stretch without any event, longer than all the rest: the clock was set, or the machine slept."""
     events = facts.trace.events
     rows = np.flatnonzero(events.category != Category.PYTHON)  # Python frames were open before the start
     if not rows.size:
@@ -78,5 +80,5 @@ def check_hole(facts: Facts) -> str | None:
 
 
 def _between(times_ns: Int64s) -> str:
-    """From when to when: throughout the recording, or since the clock was set."""
+    """From when to when: it may go on throughout the recording, or begin when the clock was set."""
     return f"from {format_time(int(times_ns.min()))} to {format_time(int(times_ns.max()))} into the recording"
