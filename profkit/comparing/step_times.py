@@ -37,12 +37,13 @@ from profkit.comparing.values import StepTime, Verdict
 from profkit.units import format_share
 
 EQUIVALENCE_BAND = 0.05
-"""An interval within 5 % either way is no difference: about what two single runs can tell apart at best."""
+"""An interval within 5 % either way is no difference: about what two single runs can distinguish at best."""
 LEAST_CHANGE = 0.03
-"""A change estimated below 3 % is none to act on, however sure; such a finding is low too (`findings.severity_of`)."""
+"""An estimated change below 3 % is nothing to act on, however certain; such a finding is low too
+(`findings.severity_of`)."""
 RUN_DEVIATION = 0.01
-"""Assumed standard deviation between runs beyond what their steps show, where there is one run on each side: layout
-alone moves run times by a percent and more (Mytkowicz et al.). No change below 2.8 % is called from two single runs."""
+"""Assumed standard deviation between runs beyond what their steps show, if each side has one run: memory layout alone
+changes run times by a percent and more (Mytkowicz et al.). No change below 2.8 % is called from two single runs."""
 _BLOCKS, _MOST_BLOCKS = 4, 12
 _STEPS_OF_BLOCK = 8
 _LEAST_STEPS = 4
@@ -52,7 +53,7 @@ Logs = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A difference of logarithms, half the width of its 95 % interval, and how that came about."""
+    """A difference of logarithms, half the width of its 95 % interval, and how that was found."""
 
     value: float
     half_width: float
@@ -66,9 +67,9 @@ def compare_step_times(
     steps: str = "unprofiled steps",
     pages: float | None = None,
 ) -> StepTime:
-    """Judge the steps' durations of the runs of each side, in the order in which they passed.
+    """Judge the step durations of the runs of each side, in the order of the steps.
 
-    ``machine`` is the change of the control group, and ``pages`` that by new pages of memory, as differences of
+    ``machine`` is the change of the control group and ``pages`` that from new pages of memory, as differences of
     logarithms.
     """
     estimate = _estimate([_logs(run) for run in before], [_logs(run) for run in after])
@@ -98,7 +99,7 @@ def compare_step_times(
 
 
 def _doings_of_the_machine(estimate: Estimate, machine: float, pages: float) -> list[str]:
-    """What besides the program's work may explain the difference."""
+    """What may explain the difference besides the program's work."""
     reasons = []
     if abs(machine) > estimate.half_width:
         reasons.append(
@@ -149,7 +150,7 @@ def _estimate(before: list[Logs], after: list[Logs]) -> Estimate:
         half = student_quantile(len(several) - 1) * deviation
         return Estimate(value, half, "t interval from the side with several runs")
     half = _half_width_of_single_runs(before[0], after[0])
-    return Estimate(value, half, "one run each, and others are taken to stray as much as parts of these do")
+    return Estimate(value, half, "one run each, with others assumed to vary as much as parts of these do")
 
 
 def _half_width_of_single_runs(before: Logs, after: Logs) -> float:
