@@ -1,8 +1,8 @@
 """What the measured steps have in common with the located one, in which lines and shapes were recorded.
 
-A measured step carries no line marks and no shapes: to record them changes what is measured. There the n-th operator of
-a kind (same thread, name, enclosing operator and, where they are known, shapes) is taken for the n-th of that kind in
-the first located step.
+A measured step carries no line marks and no shapes, as recording them changes what is measured. The n-th operator of a
+kind (same thread, name, enclosing operator and, if known, shapes) is matched with the n-th of that kind in the first
+located step.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from profkit.trace.values import constant
 
 _AROUND = (Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
 _CAUSED_BY_LINES = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
-"""What a line of the program causes."""
+"""The categories of what a line of the program causes."""
 _MOST_MORE = 8
-"""Times as many of a kind as the located step holds: sequences differ in length by less, so these are something else's,
-which did not run there."""
+"""How many times as many of a kind a step may have than the located step: sequences differ in length by less, and more
+are something else that did not run there."""
 
 
 class Repeats(Struct, frozen=True):
-    """Columns over all events: ``row`` is the event of the located step that this one of another step repeats, `NONE`
-    where there is none; ``exact`` says that both steps hold as many of the kind, so that none was guessed."""
+    """Columns over all events. ``row`` is the event of the located step that this one of another step repeats, or
+    `NONE`. ``exact`` says that both steps hold as many of the kind, so that nothing was guessed."""
 
     row: Rows
     exact: Bools
@@ -65,8 +65,8 @@ def allocated_bytes(trace: Trace, tree: Tree) -> Int64s:
 
 
 def copy_shapes(trace: Trace, repeats: Repeats, allocated: Int64s) -> Trace:
-    """The trace with shapes, types and values of inputs where the event that is repeated has them and no guess is
-    needed: there are as many of the kind, and both allocate as many bytes (``allocated``, by event)."""
+    """The trace with the shapes, types and values of inputs of the repeated event, if that takes no guess: both steps
+    have as many of the kind, and both events allocate as many bytes (``allocated``, by event)."""
     events = trace.events
     taken = np.flatnonzero((events.dims_code < 0) & (events.types_code < 0) & (repeats.row >= 0) & repeats.exact)
     taken = taken[events.dims_code[repeats.row[taken]] >= 0]
@@ -90,7 +90,7 @@ def combine_codes(columns: tuple[np.ndarray[tuple[int], np.dtype[np.signedintege
 
 
 def _match(kind: Int64s, step: Int64s, source: Rows, target: Rows) -> tuple[Rows, Bools]:
-    """For each target the source of its kind with its rank, scaled where their numbers differ."""
+    """For each target the source of its kind with its rank, scaled if their numbers differ."""
     source = source[np.argsort(kind[source], kind="stable")]
     kinds, first, count = np.unique(kind[source], return_index=True, return_counts=True)
     at = np.searchsorted(kinds, kind[target]).clip(max=len(kinds) - 1)
