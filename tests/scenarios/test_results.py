@@ -1,6 +1,7 @@
-"""The committed table of what the scenarios show: all are in it and hold, and it claims no more than its rows say.
+"""The committed table of what the scenarios show: its rows hold, and it claims no more than they say.
 
-The figures were measured on one machine and are not measured again here; `profkit verify --all` does that.
+The figures were measured on one machine and are not measured again here; `profkit verify --all` does that. A scenario
+that is newer than the table joins it at the next measurement of all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from profkit.report.verification import rank_correlation
 from profkit.verifying import HOLDS, NOT_HERE
 
 TABLE = Path(__file__).parents[2] / "scenarios" / "RESULTS.md"
+MOST_OF = 0.9
+"""Where more are missing the summary no longer speaks for the scenarios: measure them anew."""
 _SHARE = r"(-?\d+) % \((-?\d+) to (-?\d+)\)"
 _ROW = re.compile(rf"^\| (\S+) \| (time|memory) \| (?:{_SHARE}|-) \| (?:{_SHARE}|-) \| (.+?) \|$", re.MULTILINE)
 
@@ -30,8 +33,10 @@ def time_shares() -> np.ndarray:
     return np.array([(int(row[2]), int(row[5])) for row in rows() if row[1] == "time" and row[8] == HOLDS]) / 100
 
 
-def test_every_scenario_stands_in_the_table():
-    assert [row[0] for row in rows()] == [scenario.name for scenario in list_scenarios()]
+def test_every_row_is_a_scenario_and_few_scenarios_are_newer_than_the_table():
+    names, measured = [scenario.name for scenario in list_scenarios()], [row[0] for row in rows()]
+    assert measured == [name for name in names if name in measured]
+    assert len(measured) >= MOST_OF * len(names)
 
 
 def test_every_scenario_that_can_run_on_a_cpu_holds():
