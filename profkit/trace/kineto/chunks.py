@@ -1,7 +1,7 @@
 """From the text of some events to columns: names and lists become codes, times become integer nanoseconds.
 
-A decoder numbers kinds of events and texts in the order in which it met them. Several can share the chunks of one file
-between them (see `decoding`); what one made is then read with another's numbers (`Translation`).
+A decoder numbers kinds of events and texts in the order in which it meets them. Several can share the chunks of one
+file (see `decoding`); `Translation` then turns one's numbers into another's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from profkit.trace.kineto.schema import MISSING, Arguments, Event
 from profkit.trace.times import durations_of, nanoseconds_of, numbers_of, too_coarse
 
 TEXTS = ("dims_code", "types_code", "concrete_code")
-"""Columns of codes of texts."""
+"""Columns of text codes."""
 KINDS = ("kind",)
 _NO_ARGUMENTS = Arguments()
 _NAMES_OF_LANES = ("thread_name", "process_name")
@@ -38,9 +38,9 @@ _as_text = msgspec.json.Decoder(list[Event], float_hook=str)
 class Chunk(Struct):
     """What a stretch of a file says.
 
-    Of its ``rows`` ``held`` have a time before the cutoff, and ``parts`` are their columns, none where there are none;
-    ``timeless`` have no time, by their category; ``dropped`` were behind the cutoff, and ``marks_dropped`` are the
-    profiler's steps among these, by thread. The decoder had not met the new kinds and texts before.
+    Of its ``rows``, ``held`` have a time before the cutoff, and ``parts`` are their columns, if there are any.
+    ``timeless`` have no time, by category. ``dropped`` begin after the cutoff, and ``marks_dropped`` are the profiler's
+    steps among these, by thread. The new kinds and texts are those that the decoder had not met before.
     """
 
     rows: int = 0
@@ -64,10 +64,10 @@ class ChunkDecoder:
         self._decoder = _as_floats
 
     def decode(self, text: bytes | memoryview, cutoff_ns: int | None = None) -> Chunk:
-        """What the events of a JSON array say; of those from the cutoff on, only how many there are.
+        """What the events of a JSON array say; for those after the cutoff, only how many there are.
 
         Raises `msgspec.DecodeError`, `ValueError` or `RecursionError`, with nothing remembered, for anything that
-        strict JSON forbids or that is no list of events.
+        strict JSON forbids or that is not a list of events.
         """
         events = self._decoder.decode(text)
         kept = _kept(events)
@@ -134,10 +134,10 @@ class Translation:
 
     def __init__(self, own: ChunkDecoder) -> None:
         self._own = own
-        self._kinds, self._texts = array("i"), array("i", [NONE])  # the first text is none, which has the code -1
+        self._kinds, self._texts = array("i"), array("i", [NONE])  # the first text is none and has the code -1
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """A chunk of the other decoder in the own codes. All of its chunks must come, in their order."""
+        """A chunk of the other decoder in one's own codes. All of its chunks must come, in order."""
         self._kinds.extend(map(self._own.kinds.__getitem__, chunk.new_kinds))
         self._texts.extend(map(self._own.texts.__getitem__, chunk.new_texts))
         for keys, codes, first in ((KINDS, self._kinds, 0), (TEXTS, self._texts, NONE)):
@@ -175,7 +175,7 @@ def is_step_mark(category: str, name: str) -> bool:
 
 
 def _note_dropped(chunk: Chunk, events: Iterable[Event]) -> None:
-    """Remember that these events begin behind the cutoff."""
+    """Count these events, which begin after the cutoff."""
     for event in events:
         chunk.dropped += 1
         if event.name.startswith(STEP_MARK) and is_step_mark(event.cat, event.name):
@@ -183,6 +183,6 @@ def _note_dropped(chunk: Chunk, events: Iterable[Event]) -> None:
 
 
 def _without_missing(sizes: Part) -> Part:
-    """Nothing allocated or moved where the event does not say."""
+    """Nothing allocated or moved if the event does not say."""
     return None if sizes is None else np.where(sizes == MISSING, 0, sizes)
 
