@@ -20,10 +20,10 @@ from profkit.findings import (
 )
 from profkit.units import format_bytes, format_count, format_share, format_time
 
-_MOSTLY = 0.9
+_MOSTLY_COMPUTING_SHARE = 0.9
 """From this share on, the step consists of what is computed."""
 _MOST_REASONS = 2
-_LEAST_REASON = 0.01
+_LEAST_REASON_SHARE = 0.01
 _UPDATE = "Optimizer.step#"
 """PyTorch's name for an optimizer's step, before the class."""
 _ON_DEVICE = {
@@ -140,7 +140,7 @@ def _of_device(shares: Sequence[TimeShare]) -> str:
     parts = [(share.fraction, *_ON_DEVICE[share.label]) for share in shares if share.label in _ON_DEVICE]
     fraction, does, besides = max([*parts, (sum(share.fraction for share in idle), "idles", _reasons(idle))])
     computes = f"the device computes {format_share(computing)} of the step"
-    if computing >= _MOSTLY:
+    if computing >= _MOSTLY_COMPUTING_SHARE:
         return computes
     if computing >= fraction:
         return f"{computes} and {does} {format_share(fraction)}{besides}"
@@ -150,7 +150,7 @@ def _of_device(shares: Sequence[TimeShare]) -> str:
 def _reasons(idle: Sequence[TimeShare]) -> str:
     """``: launching work 61 %, waiting for data 20 %``."""
     largest = sorted(idle, key=lambda share: -share.fraction)[:_MOST_REASONS]
-    named = [share for share in largest if share.fraction >= _LEAST_REASON]
+    named = [share for share in largest if share.fraction >= _LEAST_REASON_SHARE]
     parts = (f"{share.label.removeprefix(IDLE)} {format_share(share.fraction)}" for share in named)
     return f": {', '.join(parts)}" if named else ""
 
@@ -160,7 +160,7 @@ def _of_host(shares: Sequence[TimeShare]) -> str:
     others = [(share.fraction, share.label) for share in shares if share.label not in HOST_COMPUTING]
     fraction, label = max(others, default=(0.0, ""))
     operators = f"operators take {format_share(computing)} of the step"
-    if computing >= _MOSTLY or not label:
+    if computing >= _MOSTLY_COMPUTING_SHARE or not label:
         return operators
     if computing >= fraction:
         return f"{operators}, {label} {format_share(fraction)}"

@@ -17,7 +17,7 @@ from profkit.failures import STRICT, describe_failure
 BAD_INPUT = 2
 OWN_FAILURE = 4
 """Not 1, which means that `--fail-on` was reached."""
-_LONGEST_CAUSE = 200
+_LONGEST_CAUSE_CHARACTERS = 200
 
 
 class _Commands(click.Group):
@@ -49,6 +49,6 @@ def main() -> None:
         sys.exit(BAD_INPUT)
     except Exception as error:  # a traceback would tell a user no more, and Python would exit with status 1
         failure = describe_failure(error)
-        cause = " ".join(ascii(str(error))[1:-1].split())[:_LONGEST_CAUSE]
+        cause = " ".join(ascii(str(error))[1:-1].split())[:_LONGEST_CAUSE_CHARACTERS]
         click.echo(f"profkit: {failure}{cause and f': {cause}'} ({STRICT}=1 shows the traceback)", err=True)
         sys.exit(OWN_FAILURE)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 0.5
 """A file that is read within this time needs no bar."""
-_EVERY_S = 0.1
+_REFRESH_S = 0.1
 _LONGEST_NAME = 32
 """A longer line would wrap and could not be overwritten."""
 
@@ -41,7 +41,7 @@ class ReadingBar:
     def show(self, read_bytes: int, file_bytes: int, content_bytes: int) -> None:
         """Show how many bytes of the file are read, and how many those were when unpacked."""
         now = time.monotonic()
-        if not self._is_wanted or now < max(self._begun + _PATIENCE_S, self._shown + _EVERY_S):
+        if not self._is_wanted or now < max(self._begun + _PATIENCE_S, self._shown + _REFRESH_S):
             return
         if self._bar is None:
             self._bar = self._make(file_bytes)

@@ -14,7 +14,7 @@ from profkit.comparing.recorded import Recorded, merge
 
 _LEAST_SHARE = 0.5
 """Of the work of either side; a smaller part cannot speak for the whole."""
-_MOST_OF_STEP = 0.9
+_MOST_STEP_SHARE = 0.9
 """A price per page that leaves less of the step than the rest cannot be right."""
 
 
@@ -58,4 +58,4 @@ def _pages_on_top(side: Sequence[Recorded]) -> float | None:
         float(np.median(run.reference_step_faults)) * (run.page_fault_ns or 0) / float(np.median(run.reference_step_ns))
         for run in runs
     ]
-    return -math.log(1 - min(float(np.mean(shares)), _MOST_OF_STEP))
+    return -math.log(1 - min(float(np.mean(shares)), _MOST_STEP_SHARE))

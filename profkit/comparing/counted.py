@@ -17,7 +17,7 @@ from profkit.comparing.recorded import NOTHING, Recorded, merge
 from profkit.comparing.step_times import LEAST_CHANGE
 from profkit.comparing.values import StepTime, Verdict
 
-_DOUBT = 0.3
+_DOUBTFUL_SHARE = 0.3
 """Of the time of the calls that came or went: the same operator may take that much longer or less in another run, and
 Python's work around it is not seen."""
 _LEAST_STEPS = 3
@@ -52,7 +52,7 @@ def counted_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> Cou
             net_ns += more_ns
             moved_ns += abs(more_ns)
     step_ns = float(np.median([np.median(run.unprofiled_ns or run.measured_ns) for run in before]))
-    doubt_ns = _DOUBT * moved_ns + unknown_ns
+    doubt_ns = _DOUBTFUL_SHARE * moved_ns + unknown_ns
     return CountedChange(*(_log_ratio(ns / step_ns) for ns in (net_ns, net_ns - doubt_ns, net_ns + doubt_ns)))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MOST = 5
 _LEAST_SHARE = 0.01
 """Less is no place to begin."""
-_LEAST_UPDATE = 0.1
+_LEAST_UPDATE_SHARE = 0.1
 """An optimizer is named from a tenth of the step on: a fault that costs as much is of high severity."""
 _BACKWARD = "autograd::engine::evaluate_function: "
 
@@ -71,7 +71,7 @@ def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
     return tuple(
         Hot(fraction, site=int(np.bincount(sites[codes == code].clip(min=-1) + 1).argmax()) - 1, name=names[code])
         for code, fraction in _largest(by_name)
-        if fraction >= _LEAST_UPDATE
+        if fraction >= _LEAST_UPDATE_SHARE
     )
 
 

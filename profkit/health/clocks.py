@@ -8,11 +8,11 @@ from profkit.derive.facts import Facts
 from profkit.trace.events import Category, Int64s
 from profkit.units import format_count, format_share, format_time
 
-_NOTABLE = 0.01
+_NOTABLE_SHARE = 0.01
 _TOLERATED_NS = 20_000
 """What a wait may take to return after the work is done, and by how much the clocks of host and device may differ."""
 _HOLE_NS = 10 * 10**9
-_MOST_OF = 0.9
+_MOST_SHARE = 0.9
 _MEANING = "the clocks of host and GPU disagree, and waits and idle times are wrong by as much"
 
 
@@ -23,7 +23,7 @@ def check_launch_order(facts: Facts) -> str | None:
     called_ns = events.start_ns[launches.call[linked]]
     lead_ns = called_ns - events.start_ns[launches.work[linked]]
     early = lead_ns > 0
-    if early.sum() < _NOTABLE * len(lead_ns) or not early.any():
+    if early.sum() < _NOTABLE_SHARE * len(lead_ns) or not early.any():
         return None
     return (
         f"GPU work starts before the call that launches it ({int(early.sum()):,} of "
@@ -48,7 +48,7 @@ def check_wait_order(facts: Facts) -> str | None:
     returned_ns = events.ends_of(rows)
     late_ns = np.where(before >= 0, done_ns[before.clip(min=0)] - returned_ns, 0)
     late = late_ns > _TOLERATED_NS
-    if late.sum() < _NOTABLE * len(rows) or not late.any():
+    if late.sum() < _NOTABLE_SHARE * len(rows) or not late.any():
         return None
     return (
         f"waits for the GPU return before its work is done ({int(late.sum()):,} of "
@@ -70,7 +70,7 @@ def check_hole(facts: Facts) -> str | None:
     order = np.argsort(start_ns, kind="stable")
     quiet_ns = start_ns[order][1:] - np.maximum.accumulate(end_ns[order])[:-1]
     longest_ns = int(quiet_ns.max(initial=0))
-    if longest_ns < max(_HOLE_NS, _MOST_OF * span_ns):
+    if longest_ns < max(_HOLE_NS, _MOST_SHARE * span_ns):
         return None
     at_ns = int(start_ns[order][int(quiet_ns.argmax()) + 1]) - longest_ns
     return (

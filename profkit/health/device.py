@@ -9,8 +9,8 @@ from profkit.derive.facts import Facts
 from profkit.trace.events import Bools, Rows
 from profkit.units import format_count, format_time
 
-_NOTABLE = 0.01
-_MOST = 0.5
+_NOTABLE_SHARE = 0.01
+_MOST_LOST_SHARE = 0.5
 _LONG_OVERLAP_NS = 1_000_000
 """Kernels of a stream run one after another; if one may begin early, they overlap by microseconds."""
 
@@ -19,7 +19,7 @@ def check_leading_kernels(facts: Facts) -> str | None:
     """Kernels that the profiler drops while its buffers are not ready yet."""
     calls, fruitless = facts.once(_fruitless)
     first = int((~fruitless).argmax()) if calls.size else 0
-    if first < _NOTABLE * len(calls) or not first:
+    if first < _NOTABLE_SHARE * len(calls) or not first:
         return None
     begin_ns, end_ns = facts.trace.events.start_ns[calls[[0, first]]].tolist()
     lost = format_time(end_ns - begin_ns)
@@ -33,7 +33,7 @@ def check_missing_kernels(facts: Facts) -> str | None:
     calls, fruitless = facts.once(_fruitless)
     fruitful = np.flatnonzero(~fruitless)
     count = int(fruitless[fruitful[0] : fruitful[-1]].sum()) if fruitful.size else 0
-    if count < _NOTABLE * len(calls) or not count:
+    if count < _NOTABLE_SHARE * len(calls) or not count:
         return None
     return (
         f"no kernel is recorded for {count:,} of {_count_launches(len(calls))}: records of the GPU were lost, and its "
@@ -44,7 +44,7 @@ def check_missing_kernels(facts: Facts) -> str | None:
 def check_trailing_kernels(facts: Facts) -> str | None:
     calls, fruitless = facts.once(_fruitless)
     last = int((~fruitless[::-1]).argmax()) if calls.size else 0
-    if last < _NOTABLE * len(calls) or not last:
+    if last < _NOTABLE_SHARE * len(calls) or not last:
         return None
     return (
         f"the kernels of the last {last:,} of {_count_launches(len(calls))} are missing: the recording ended before "
@@ -54,7 +54,7 @@ def check_trailing_kernels(facts: Facts) -> str | None:
 
 def check_launch_records(facts: Facts) -> str | None:
     missing, total = facts.launches.unlaunched, len(facts.launches.work)
-    if missing < _NOTABLE * total or not missing:
+    if missing < _NOTABLE_SHARE * total or not missing:
         return None
     return f"no launch is recorded for {missing:,} of {total:,} GPU events: they cannot be traced back to a line"
 
@@ -62,10 +62,10 @@ def check_launch_records(facts: Facts) -> str | None:
 def check_most_lost(facts: Facts) -> str | None:
     """Too much of the device's side is missing for the rest to speak for the whole."""
     calls, fruitless = facts.once(_fruitless)
-    if fruitless.sum() > _MOST * len(calls):
+    if fruitless.sum() > _MOST_LOST_SHARE * len(calls):
         return f"no kernel is recorded for {int(fruitless.sum()):,} of {_count_launches(len(calls))}"
     missing, total = facts.launches.unlaunched, len(facts.launches.work)
-    if missing > _MOST * total:
+    if missing > _MOST_LOST_SHARE * total:
         return f"no launch is recorded for {missing:,} of {total:,} GPU events"
     return None
 

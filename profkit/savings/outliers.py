@@ -15,7 +15,7 @@ from profkit.trace.events import Category
 from profkit.trace.values import median
 
 _LEAST_STEPS = 3
-_MOST = 3.0
+_MOST_TIMES_MEDIAN = 3.0
 """How many times the median one step may give back. Inputs of other lengths change it by less, seldom by more."""
 
 
@@ -36,4 +36,4 @@ def outliers_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
         return 0
     own = removed.minus(facts.overhead.where)
     saved = own.covered_before(steps.end_ns[number]) - own.covered_before(steps.start_ns[number])
-    return int((saved - _MOST * median(saved)).clip(min=0).sum())
+    return int((saved - _MOST_TIMES_MEDIAN * median(saved)).clip(min=0).sum())

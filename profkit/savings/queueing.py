@@ -12,10 +12,10 @@ from profkit.savings.streams import Queue
 from profkit.trace.events import Events, Rows
 from profkit.trace.values import distinct, median
 
-_LEAST_DEPTH = 256
+_LEAST_QUEUED_LAUNCHES = 256
 """With fewer outstanding launches the queue is not full on any known device: a long launch among them waits for
 something else, such as memory or the loading of a kernel's code."""
-_NEARLY = 16
+_COUNT_TOLERANCE = 16
 """Counts of outstanding launches are off by as much, as ends and returns are recorded microseconds apart."""
 _LONG_NS = 20_000
 _TIMES = 4
@@ -32,7 +32,7 @@ def find_full_queue(events: Events, queue: Queue, call: Rows) -> Rows:
     outstanding = np.searchsorted(queue.launched_ns, events.start_ns[calls]) - ended
     is_long = length_ns > max(_LONG_NS, _TIMES * median(length_ns))
     depth = int(outstanding[is_long].max(initial=0))
-    if depth < _LEAST_DEPTH:
+    if depth < _LEAST_QUEUED_LAUNCHES:
         return calls[:0]
-    full: Rows = calls[is_long & (outstanding >= depth - _NEARLY)]
+    full: Rows = calls[is_long & (outstanding >= depth - _COUNT_TOLERANCE)]
     return full

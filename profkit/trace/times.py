@@ -21,7 +21,7 @@ _LARGEST_US = 4e15  # the year 2096; 1000 times that is the last power of ten in
 _COARSE_US = 2.0**43
 """From here on, neighbouring float64 values are more than a nanosecond apart."""
 
-_MOST_FIXED = 20
+_MOST_FIXED_CHARACTERS = 20
 """Characters of a time whose nanoseconds fit 64 bits without a sign: 19 digits and the point."""
 
 
@@ -84,7 +84,7 @@ def too_coarse(times_us: Numbers | None) -> bool:
 
 def _fixed_point(values: Sequence[Any]) -> tuple[Int64s, Bools] | None:
     """Nanoseconds, if every value is text of the same length with three decimals, as the profiler writes them."""
-    if not values or type(values[0]) is not str or len(values[0]) > _MOST_FIXED:
+    if not values or type(values[0]) is not str or len(values[0]) > _MOST_FIXED_CHARACTERS:
         return None
     try:
         text = np.frombuffer("".join(values).encode("ascii"), dtype=np.uint8)

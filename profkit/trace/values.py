@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from profkit.trace.events import NONE, Bools, Rows
 
-_TABLE_SHARE = 8
+_TABLE_ENTRIES_PER_VALUE = 8
 """A table of all possible values may have that many entries per value."""
-_LONG = 1000
+_LONG_ARRAY_LENGTH = 1000
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The distinct values in rising order. On the rules' short arrays several times faster than `numpy.unique`; for
     long ones with few values a table is faster still."""
-    if len(values) >= _LONG and values.dtype.kind == "i":
+    if len(values) >= _LONG_ARRAY_LENGTH and values.dtype.kind == "i":
         least, greatest = int(values.min()), int(values.max())
-        if greatest - least < _TABLE_SHARE * len(values):
+        if greatest - least < _TABLE_ENTRIES_PER_VALUE * len(values):
             seen = np.zeros(greatest - least + 1, dtype=bool)
             seen[values - least] = True
             return (np.flatnonzero(seen) + least).astype(values.dtype)
@@ -46,7 +46,7 @@ def _ranks(values: NDArray[Any]) -> tuple[Rows, Rows]:
     """The first row of each distinct value, and for each row the number of its value."""
     least = int(values.min(initial=0))
     span = int(values.max(initial=0)) - least + 1
-    if span > _TABLE_SHARE * len(values):
+    if span > _TABLE_ENTRIES_PER_VALUE * len(values):
         _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
         return first, inverse
     places = values.astype(np.int64) - least

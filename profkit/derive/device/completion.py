@@ -9,7 +9,7 @@ from profkit.trace.events import Bools, Int64s, Trace
 
 _BACKLOG_NS = 1_000_000
 """Work on an idle device starts 5 to 20 us after its launch; after a millisecond, something ran before it."""
-_LOST = 0.05
+_MOST_LOST_SHARE = 0.05
 """A step that misses the work of more launches than this share does not measure the device's time, if others do."""
 
 
@@ -62,7 +62,7 @@ def lost_work(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s
     calls, fruitless = find_fruitless_launches(trace, launches)
     called_ns = trace.events.start_ns[calls]
     lost = sums_inside(start_ns, end_ns, called_ns, fruitless.astype(np.int64))
-    return lost > _LOST * counts_inside(start_ns, end_ns, called_ns)
+    return lost > _MOST_LOST_SHARE * counts_inside(start_ns, end_ns, called_ns)
 
 
 def counts_inside(start_ns: Int64s, end_ns: Int64s, times_ns: Int64s) -> Int64s:

@@ -10,7 +10,7 @@ from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Int32s, Int
 from profkit.trace.values import among, distinct
 
 _LAUNCH_CALLS = ("LaunchKernel", "GraphLaunch", "ExtModuleLaunch")
-_MOSTLY = 0.5
+_MOSTLY_RECORDED_SHARE = 0.5
 """If this share of the work has a launch record, work without one was launched when nothing was recorded."""
 
 
@@ -97,7 +97,7 @@ def _when_launched(trace: Trace, work: Rows, call: Rows, operator: Rows) -> Int6
         rows = rows[np.argsort(events.start_ns[work[rows]], kind="stable")]
         launched_ns[rows] = np.minimum.accumulate(launched_ns[rows][::-1])[::-1]
         first = int(known[rows].argmax())
-        if first and known[rows].any() and known.mean() >= _MOSTLY:
+        if first and known[rows].any() and known.mean() >= _MOSTLY_RECORDED_SHARE:
             launched_ns[rows[:first]] = before_all
     return launched_ns
 

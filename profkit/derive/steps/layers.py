@@ -13,9 +13,9 @@ _MODULE = "nn.Module: "
 """The beginning of the names of frames in which a module is called (``torch/csrc/autograd/profiler_python.cpp``)."""
 _ENDS = MATRIX | {"embedding"}
 """What a model begins and ends with: it brings the input to the width of the layers, and their result back."""
-_NEAR = 2
+_MOST_REPEATS_BEFORE_END = 2
 """Repeats that may lie between the ends and the alike ones: there are masks, positions and norms to compute."""
-_ALIKE = 0.8
+_ALIKE_SHARE = 0.8
 """The share of the repeats between the ends that are alike, as regular as a pattern has to be."""
 
 
@@ -50,11 +50,11 @@ def _have_ends(trace: Trace, here: Bools, starts_ns: Int64s) -> bool:
     _, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
     seen = distinct(kind * (last + 2) + repeat + 1)
     usual = np.bincount(seen // (last + 2), minlength=1) > len(starts_ns) / 2
-    distance_ns = _NEAR * median(np.diff(starts_ns))
+    distance_ns = _MOST_REPEATS_BEFORE_END * median(np.diff(starts_ns))
     near = _are_near(events.start_ns[rows], events.ends_of(rows), usual[kind], distance_ns)
     unlike = repeat[~usual[kind] & near]
     between = distinct(unlike[(unlike > 0) & (unlike < last)])
-    return bool((unlike <= 0).any() and (unlike == last).any() and len(between) <= (1 - _ALIKE) * last)
+    return bool((unlike <= 0).any() and (unlike == last).any() and len(between) <= (1 - _ALIKE_SHARE) * last)
 
 
 def _are_near(start_ns: Int64s, end_ns: Int64s, usual: Bools, distance_ns: float) -> Bools:

@@ -21,7 +21,7 @@ from profkit.trace.values import constant
 _AROUND = (Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
 _CAUSED_BY_LINES = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
 """The categories of what a line of the program causes."""
-_MOST_MORE = 8
+_MOST_TIMES_LOCATED = 8
 """How many times as many of a kind a step may have than the located step: sequences differ in length by less, and more
 are something else that did not run there."""
 
@@ -98,7 +98,7 @@ def _match(kind: Int64s, step: Int64s, source: Rows, target: Rows) -> tuple[Rows
     rank, total = _rank_within(combine_codes((step[target], kind[target])))
     equal: Bools = total == count[at]
     scaled = np.where(equal, rank, rank * count[at] // np.maximum(total, 1))
-    found &= total <= _MOST_MORE * count[at]
+    found &= total <= _MOST_TIMES_LOCATED * count[at]
     row = np.where(found, source[first[at] + scaled.clip(max=count[at] - 1)], NONE)
     return row, found & equal
 

@@ -33,15 +33,15 @@ _OPTIMIZER = "Optimizer.step#"
 _LOADER = "enumerate(DataLoader)#"
 _NUMBERED = re.compile(r"(.{0,99}?(?:step|iter|iteration|batch))[\s_#:=.(\[-]{0,3}(\d{1,9})[)\]]?", re.IGNORECASE)
 """A range with the number of a step: ``step 3``, ``train_iter_12``, ``batch[7]``."""
-_MOSTLY = 0.8
+_REGULAR_SHARE = 0.8
 """How regular a pattern has to be: epochs of five batches and more."""
-_MOST_OF = 0.6
+_COVERED_SHARE = 0.6
 """The share of the time that steps must cover, as with a pattern that repeats."""
 _LEAST_STEP_NS = 1_000_000
 """With line marks, which triple it: even a small network takes longer to train on a batch."""
-_MANY = 64
+_MANY_ROUNDS = 64
 WHOLE_RECORDING = "the whole recording, as one step"
-_COLD_FACTOR = 1.5
+_COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
 _COMPILING = "(dynamo_timed)"
 """The end of the names of what PyTorch's compiler does (``dynamo_timed`` in ``_dynamo/utils.py``)."""
@@ -201,7 +201,7 @@ def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: A
     bounds = np.flatnonzero(np.diff(prefix[events.name_code[rows]])) + 1
     most_ns, best = 0, None
     for of_name in (rows[one] for one in stretches(bounds, len(rows), 2)):
-        rises = (np.diff(number[events.name_code[of_name]]) > 0).mean() >= _MOSTLY
+        rises = (np.diff(number[events.name_code[of_name]]) > 0).mean() >= _REGULAR_SHARE
         apart = (events.ends_of(of_name[:-1]) <= events.start_ns[of_name[1:]]).all()
         taken_ns = int(events.duration_ns[of_name].sum())
         if rises and apart and taken_ns > most_ns:
@@ -239,7 +239,7 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     taken_ns = np.bincount(events.name_code[rows], events.duration_ns[rows])
     of_name = rows[events.name_code[rows] == taken_ns.argmax()]
     starts = events.start_ns[of_name]
-    if of_name.size < 3 or taken_ns.max() < _MOST_OF * (events.ends_of(rows).max() - events.start_ns[rows].min()):
+    if of_name.size < 3 or taken_ns.max() < _COVERED_SHARE * (events.ends_of(rows).max() - events.start_ns[rows].min()):
         return None
     return None if are_layers(trace, tree, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
 
@@ -249,7 +249,7 @@ def _is_inner_loop(starts: Int64s) -> bool:
 
     If the recording ended within the first round of the loop around it, that loop is not seen.
     """
-    return len(starts) > _MANY and median(np.diff(starts)) < _LEAST_STEP_NS
+    return len(starts) > _MANY_ROUNDS and median(np.diff(starts)) < _LEAST_STEP_NS
 
 
 def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows:
@@ -306,6 +306,6 @@ def _measured(duration_ns: Int64s, located: Bools, compiled: Bools, whole: Bools
     if 2 * (measured & ~compiled).sum() > measured.sum():
         measured &= ~compiled
     chosen = np.flatnonzero(measured)
-    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_FACTOR * median(duration_ns[chosen[1:]]):
+    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_TIMES_MEDIAN * median(duration_ns[chosen[1:]]):
         measured[chosen[0]] = False
     return measured

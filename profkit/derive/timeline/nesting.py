@@ -17,7 +17,7 @@ from profkit.trace.events import NONE, Int32s, Int64s, Rows
 
 BATCH = 1 << 16
 """Events that are processed at a time if the trace allows it: more do not fit the processor's caches."""
-_MANY = 1 / 64
+_MANY_CROSSING_SHARE = 1 / 64
 """If this share of the intervals crosses its parent, all are processed instead of each stretch by itself."""
 _MOST_ROUNDS = 64
 """Rounds in which a stretch grows before all are processed: a few are enough in real traces."""
@@ -79,7 +79,7 @@ def _around(crossing: Rows, start: Int64s, end: Int64s) -> Sequence[slice]:
     of one encloses all of it, and nothing in it ends later. Outside of them, intervals are nested as they are."""
     if not crossing.size:
         return ()
-    if crossing.size > _MANY * len(start):
+    if crossing.size > _MANY_CROSSING_SHARE * len(start):
         return (slice(0, len(start)),)
     begins, ends = _keys(start, end)
     by_end = np.argsort(ends, kind="stable")

@@ -21,7 +21,7 @@ _HOST = (
     Category.COMPILED_CODE,
 )
 
-_MANY = 0.25
+_MANY_WANTED_SHARE = 0.25
 """If more than this share of all events is wanted, they are many."""
 
 
@@ -50,7 +50,7 @@ class Tree(Struct, frozen=True):
 
     def nearest_ancestor(self, wanted: Bools, include_self: bool = False, of: Rows | Int32s | None = None) -> Rows:
         """For each event, or each of the rows ``of``, the row of its innermost ancestor in ``wanted``, or `NONE`."""
-        if np.count_nonzero(wanted) <= _MANY * len(wanted):
+        if np.count_nonzero(wanted) <= _MANY_WANTED_SHARE * len(wanted):
             found = self._search(wanted, of)
         elif of is None:
             found = self.climb(wanted).astype(np.int64)

@@ -11,7 +11,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.loops.located import marks_around
 from profkit.trace.events import NONE, Int64s, Rows
 
-_DEEPEST = 64
+_DEEPEST_LEVEL = 64
 """Levels of marks that are considered, from the program's outermost line on."""
 
 
@@ -47,7 +47,7 @@ def mark_chains(facts: Facts, rows: Rows) -> Int64s:
     around = marks_around(facts)
     levels: list[Int64s] = []
     above = around[rows].astype(np.int64)
-    while (above >= 0).any() and len(levels) < _DEEPEST:
+    while (above >= 0).any() and len(levels) < _DEEPEST_LEVEL:
         levels.append(above)
         above = np.where(above >= 0, around[above], NONE)
     chains = np.array(levels, dtype=np.int64).reshape(len(levels), len(rows))[::-1].T

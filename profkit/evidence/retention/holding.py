@@ -19,7 +19,7 @@ from profkit.trace.values import median
 
 MIN_SAMPLES = 4
 """Fewer steps show three changes or less, which does not distinguish growth from fluctuation."""
-_AGREES = 0.5
+_LEAST_AGREEING_SHARE = 0.5
 """The share of the census's growth that the allocator must see. It rounds sizes up, never down; what it does not see
 was there before or came from elsewhere (NumPy, a worker's shared memory)."""
 
@@ -62,7 +62,7 @@ def growing_names(facts: Facts) -> tuple[GrowingName, ...]:
     if len(facts.live) < MIN_SAMPLES or not live_growth:
         return ()
     found = (_growth_of(facts, path, held) for path, held in held_by_name(facts))
-    return tuple(name for name in found if name is not None and live_growth >= _AGREES * name.more_bytes)
+    return tuple(name for name in found if name is not None and live_growth >= _LEAST_AGREEING_SHARE * name.more_bytes)
 
 
 def held_by_name(facts: Facts) -> Iterable[tuple[str, list[LiveHolder | None]]]:

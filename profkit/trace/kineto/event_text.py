@@ -37,7 +37,7 @@ _ALONE_BYTES = 2 << 20
 """One process reads this much by itself: less is read sooner than others have begun."""
 _MOST_ARRAYS = 16
 """Lists named ``traceEvents`` that are tried as the list of events."""
-_LONGEST_GAP = 1 << 10
+_LONGEST_GAP_BYTES = 1 << 10
 _OPEN, _LIST = b'{"traceEvents":[', b"["
 
 
@@ -144,7 +144,7 @@ class EventText:
                     window.forget(found.end())
                     return head
                 tried += 1
-            searched = max(0, len(window.text) - _LONGEST_GAP)
+            searched = max(0, len(window.text) - _LONGEST_GAP_BYTES)
             if tried >= _MOST_ARRAYS or len(window.text) > MOST_HELD_BYTES or not window.extend():
                 return self._enter_damaged()
 
@@ -173,7 +173,7 @@ class EventText:
                 unfinished = error.unfinished
             else:
                 found = _SEPARATOR.match(text, end - 1)
-                unfinished = end > len(text) - _LONGEST_GAP
+                unfinished = end > len(text) - _LONGEST_GAP_BYTES
             more = unfinished and len(text) < MOST_HELD_BYTES and self._window.extend(2 * len(text))
         found = found or _SEPARATOR.search(text)
         self._separator = found[0].encode("latin-1") if found else b"},{"

@@ -19,7 +19,7 @@ from profkit.trace.kineto.convert import Part
 from profkit.trace.limits import MEMORY_LIMIT
 from profkit.units import format_bytes, format_count, format_time
 
-_KEPT = 0.85
+_KEPT_SHARE = 0.85
 """Share of the events that fit that is kept when there are too many: less would waste memory, more would cut more
 often."""
 _BOUNDARIES = (STEP_MARK, "Optimizer.step#")
@@ -45,7 +45,7 @@ class TimeCutoff:
     def move_earlier(self, share: float, parts: list[dict[str, Part]], kinds: list[Kind]) -> None:
         """Set the cutoff so that slightly less than this share of the events remains, and remove the others."""
         starts: Int64s = np.concatenate([_known(part["start_ns"]) for part in parts])
-        nth = int(_KEPT * share * len(starts))
+        nth = int(_KEPT_SHARE * share * len(starts))
         self.at_ns = max(int(np.partition(starts, nth)[nth]), int(starts.min()) + 1)
         del starts
         marks = np.array([is_step_mark(category, name) for category, name, _, _ in kinds], dtype=bool)
