@@ -134,8 +134,8 @@ class Feeding(Struct, frozen=True):
 
 
 class HandingOver(Struct, frozen=True):
-    """What it takes the main process to receive a tensor from a worker: a price per tensor, and one per page, which is
-    read once and released."""
+    """What it takes the main process to be given a tensor by a worker: a price for each, and one for each of its pages,
+    which are read once and let go."""
 
     tensor_ns: int
     page_ns: int

@@ -137,7 +137,7 @@ def _union(sets: Iterable[set[str]]) -> set[str]:
 
 
 def parse_line(line: str) -> ast.stmt | None:
-    """One line as a statement. Heads of loops get an empty body, and pieces of comprehensions become heads."""
+    """One line as a statement; heads of loops get an empty body, pieces of comprehensions become heads."""
     text = line.strip().rstrip(",")
     for candidate in (text, f"{text}\n pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
         try:
