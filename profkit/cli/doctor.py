@@ -36,13 +36,14 @@ def _version(package: str) -> str:
 
 def _describe_torch() -> None:
     from profkit.collect.machine.devices import look_for_devices
+    from profkit.units import format_count
 
     devices = look_for_devices()
     can = "can be recorded" if devices.records_kernels else "cannot be recorded by this build of PyTorch"
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     click.echo(f"GPU                {devices.gpu or 'none that PyTorch can use'}")
     click.echo(f"GPU kernels        {can}")
-    click.echo(f"CPUs               {usable} usable, PyTorch uses {devices.threads} threads")
+    click.echo(f"CPUs               {usable} usable, PyTorch uses {format_count(devices.threads, 'thread')}")
     _describe_rates("cpu" if devices.gpu is None else "cuda")
     if sys.gettrace() is not None:
         click.echo("a debugger or coverage tool traces this process: exact lines cannot be recorded meanwhile")

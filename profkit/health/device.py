@@ -94,4 +94,4 @@ def _fruitless(facts: Facts) -> tuple[Rows, Bools]:
 
 
 def _count_launches(count: int) -> str:
-    return f"{count:,} kernel {'launch' if count == 1 else 'launches'}"
+    return format_count(count, "kernel launch", "kernel launches")

@@ -199,6 +199,6 @@ def _worker_line(worker: WorkerTimes, several: bool) -> str:
         grown = worker.private_growth_bytes or 0
         more = f", {format_bytes(grown)} more than at first" if grown > 0 else ""
         memory = f"; {format_bytes(worker.private_bytes)} of its own{more}"
-    batches = f"{worker.batches:,} {'batch' if worker.batches == 1 else 'batches'}"
+    batches = format_count(worker.batches, "batch", "batches")
     each = f"{format_time(worker.cpu_ns_per_batch)} of CPU time and handed over in "
     return f"{name}: {times} in {batches}, each {each}{format_time(worker.hand_over_ns_per_batch)}{memory}"

@@ -11,6 +11,7 @@ from typing import BinaryIO, Protocol
 from isal import igzip_lib
 
 from profkit.errors import UnreadableInput
+from profkit.units import format_count
 
 MAX_BYTES = 1 << 40
 """Largest uncompressed content that is read: more is not a recording but a file that never ends."""
@@ -97,13 +98,13 @@ class Content:
                 if member.needs_input and not block:
                     block = file.read(_BLOCK_BYTES)
                     if not block:
-                        self.damage = f"is a {kind} file cut off after {self.size_bytes:,} bytes of content"
+                        self.damage = f"is a {kind} file cut off after {self._given_out()}"
                         return
                 again = known_bytes is not None and unpacked >= known_bytes
                 try:
                     piece = member.decompress(block, _SALVAGED_BYTES if again else PIECE_BYTES)
                 except errors as error:
-                    self.damage = f"is a damaged {kind} file: {error}, after {self.size_bytes:,} bytes of content"
+                    self.damage = f"is a damaged {kind} file: {error}, after {self._given_out()}"
                     if known_bytes is None and file.seekable():
                         file.seek(0)
                         yield from self._unpack(file, file.read(_BLOCK_BYTES), magic, kind, self.size_bytes)
@@ -115,6 +116,9 @@ class Content:
             block = member.unused_data
             if len(block) < len(magic):
                 block += file.read(_BLOCK_BYTES)
+
+    def _given_out(self) -> str:
+        return f"{format_count(self.size_bytes, 'byte')} of content"
 
 
 def _unpacker_of(kind: str) -> tuple[Callable[[], _Decompressor], tuple[type[Exception], ...]]:

@@ -68,7 +68,8 @@ def find_accelerator(trace: Trace) -> Accelerator | None:
         events = f"{format_count(count, 'event')} of kinds that profkit cannot read: {categories}"
         return Accelerator(name, False, events)
     if (found := _of_launches(trace)) is not None:
-        return Accelerator(found[0], False, f"{_count_launches(found[1])} but no kernels")
+        launches = format_count(found[1], "kernel launch", "kernel launches")
+        return Accelerator(found[0], False, f"{launches} but no kernels")
     if name := _of_memory(trace):
         return Accelerator(name, False, "memory was allocated there")
     names = [trace.names[code] for code in distinct(trace.events.name_code[trace.rows(Category.OPERATOR)]).tolist()]
@@ -99,7 +100,3 @@ def _of_launches(trace: Trace) -> tuple[str, int] | None:
     call = trace.name_of(int(rows[0]))
     vendor = next((name for prefix, name in _VENDORS.items() if call.startswith(prefix)), "GPU")
     return vendor, len(rows)
-
-
-def _count_launches(count: int) -> str:
-    return f"{count:,} kernel {'launch' if count == 1 else 'launches'}"

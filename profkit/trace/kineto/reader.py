@@ -102,7 +102,7 @@ def _describe_losses(content: Content, losses: Losses, rows: int) -> Iterator[st
         places = format_count(losses.places, "place")
         yield (
             f"the file is damaged in {places}, first at byte {losses.first_byte:,} of its content ({losses.cause}), "
-            f"where {losses.size_bytes:,} bytes were left out: {kept}"
+            f"leaving out {format_count(losses.size_bytes, 'byte')}: {kept}"
         )
 
 
