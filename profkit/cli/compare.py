@@ -31,11 +31,11 @@ def command(before: Path, after: Path, format_name: str, threshold: str | None) 
     profkit compare traces/train/20260101-101500 traces/train/20260101-103000
     profkit compare traces/before traces/after --fail-on-regression 5%
     """
+    from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules
     from profkit.cli._output import terminal_settings
-    from profkit.cli._sparing import judge_sparingly, read_sparingly
 
-    read_sparingly()
-    judge_sparingly()  # one recording is judged before the next is read
+    reuse_memory_for_columns()
+    reuse_memory_for_rules()  # one recording is judged before the next is read
     from profkit.comparing import compare_paths
     from profkit.report import render_comparison
 

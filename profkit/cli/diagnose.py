@@ -99,11 +99,11 @@ def _measure() -> Measure:
 def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
     """Diagnose before a directory is made, so that an unreadable file leaves nothing behind; but check first that the
     result can be written, as reading may take minutes."""
+    from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
     from profkit.cli._reading import ReadingBar
-    from profkit.cli._sparing import collect_nothing, judge_sparingly, read_sparingly
 
-    collect_nothing()
-    read_sparingly()
+    stop_collecting_garbage()
+    reuse_memory_for_columns()
     from profkit.diagnosing import diagnose, read_facts
     from profkit.run import create_directory, default_directory, refuse_other_run
 
@@ -111,7 +111,7 @@ def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Pa
         refuse_other_run(output)
     with ReadingBar(path) as bar:
         facts = read_facts(path, bar.show)
-    judge_sparingly()
+    reuse_memory_for_rules()
     diagnosis = diagnose(facts, _measure() if measure else None)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))

@@ -20,13 +20,13 @@ _WHILE_JUDGING = (128 << 20, 32 << 20)
 """The same, such that what a rule computes of some million events reuses the memory of the rule before."""
 
 
-def collect_nothing() -> None:
+def stop_collecting_garbage() -> None:
     """Do not look for reference cycles: a diagnosis makes hardly any, and then the process ends."""
     gc.disable()
     atexit.register(gc.freeze)  # or they would be searched once more at the end
 
 
-def read_sparingly() -> None:
+def reuse_memory_for_columns() -> None:
     """Import NumPy without the threads of its linear algebra, and let freed memory make room for columns.
 
     The variables are restored at once, so that programs started later find them as they were.
@@ -41,7 +41,7 @@ def read_sparingly() -> None:
     _keep_freed_memory(*_WHILE_READING)
 
 
-def judge_sparingly() -> None:
+def reuse_memory_for_rules() -> None:
     """Once the trace is read, reuse the memory of one array for the next: the system clears each new page."""
     _keep_freed_memory(*_WHILE_JUDGING)
 
