@@ -118,7 +118,7 @@ def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
 
 
 def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
-    """The line of most of the rows; without line marks, the function around them."""
+    """The line that most of the rows come from; without marked lines the function around them."""
     sites = facts.lines.site[suspicion.rows]
     sites = sites[sites >= 0]
     site = call_site(facts, int(np.bincount(sites).argmax())) if sites.size else None
