@@ -208,8 +208,8 @@ PROFKIT_FAILED = "profkit failed: "
 
 
 class Remark(Struct, frozen=True):
-    """What the program's source says of a line, recorded or not; `profkit.source.remark_kinds` names the kinds. Of what
-    is rarely used: the last line of it, the first that uses it, and that this comes at every so many steps, 0 where the
+    """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
+    work that is rarely used: its last line, the first line that uses it, and every how many steps that is, 0 if the
     text does not say."""
 
     kind: str

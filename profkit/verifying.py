@@ -1,11 +1,11 @@
-"""Proof of a prediction: a scenario's two variants measured side by side, beside what profkit said of the pitfall.
+"""Proof of a prediction: a scenario's two variants measured side by side, beside what profkit said about the pitfall.
 
-The variants run in a process each, unrecorded and with one thread, a few steps of one and then of the other, so that
-whatever else the machine does falls on both. The measured effect is the median over rounds of ``1 - fix / pitfall``, of
-the step's time or of its peak memory: a round's two stand next to each other, so that a machine whose speed changes
-from second to second changes them alike. Its interval is the percentile bootstrap over rounds (Efron and Tibshirani, An
-Introduction to the Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often disturbs the
-next.
+Each variant runs in a process of its own, unrecorded and with one thread, a few steps of one and then of the other, so
+that whatever else the machine does affects both. The measured effect is the median over rounds of ``1 - fix /
+pitfall``, of the step's time or of its peak memory: the two turns of a round follow each other, so a machine whose
+speed changes from second to second changes both alike. Its interval is the percentile bootstrap over rounds (Efron and
+Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often
+disturbs the next.
 """
 
 from __future__ import annotations

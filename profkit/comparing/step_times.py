@@ -1,26 +1,26 @@
 """Whether the step takes longer, from few steps of few runs, such that noise is not called a change.
 
-What is compared is the lower quartile of a run's steps, on a logarithmic scale, so that differences are ratios. What
-else runs on the machine only ever makes steps longer, and of steps that were left alone a quarter tells as much as
-half; a change that three steps in four do not have is not seen. Steps of one run are no independent samples: they share
-the process, its memory layout and the machine's load, and two runs of one program differ by more than the steps within
-either (Mytkowicz, Diwan, Hauswirth, Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009;
+The lower quartiles of the runs' steps are compared, on a logarithmic scale, so that differences are ratios. Whatever
+else runs on the machine only makes steps longer, and a quarter of undisturbed steps says as much as half; a change that
+three steps in four do not have is not seen. Steps of one run are not independent samples: they share the process, its
+memory layout and the machine's load, and two runs of one program differ by more than the steps within either
+(Mytkowicz, Diwan, Hauswirth, Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009;
 Kalibera, Jones: Rigorous benchmarking in reasonable time, ISMM 2013). So the run is the unit:
 
 - Several runs on both sides: Welch's t interval over the runs (Welch, Biometrika 34, 1947). A bootstrap over so few
   would be too narrow (Hesterberg: What teachers should know about the bootstrap, The American Statistician 69, 2015).
 - Several on one side: the other side's run is one more draw with the same variance.
-- One on each: what differs between runs was never seen, and a model must stand in for it. Steps are cut into four to
-  twelve blocks, of eight steps and more where there are so many, and another run is taken to stray from this one as
-  much as the quartile of one block from that of another: what holds when noise is alike on all scales (flicker noise,
-  whose two-sample variance does not fall with the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise
-  would average out, and then this is too wide, not too narrow.
+- One on each: nothing shows how much runs differ, and a model must replace it. Steps are cut into four to twelve
+  blocks, of eight steps or more if there are enough, and another run is assumed to vary as much as the quartile of one
+  block from that of another. That holds when noise is alike on all scales (flicker noise, whose two-sample variance
+  does not fall with the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise would average out, and
+  the interval would be too wide, not too narrow.
 
-The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and shows in
-no spread within it. Operators that both sides run equally often on equal shapes are the control group: by how much
-these changed, in speed and in how often others kept them from running, is what the machine, not the program's work,
-may have done. So is what new pages of memory took, of which malloc asks for more or fewer by chance. The interval spans
-the change with and without these, unless the runs of both sides took turns, where chance already divides the load
+The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and does not
+show in the spread within it. Operators that both sides run equally often on equal shapes are the control group. How
+much these changed, in speed and in how often others kept them from running, may be due to the machine and not to the
+program's work. So may the time of new pages of memory, of which malloc asks for more or fewer by chance. The interval
+spans the change with and without these, unless the runs of both sides took turns: then chance already divides the load
 between them.
 """
 

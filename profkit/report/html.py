@@ -70,8 +70,8 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) ->
 
 
 def render_frame(diagnosis: Diagnosis) -> str:
-    """The page in a frame, to stand inside another page such as a notebook: neither's style reaches the other's, and
-    nothing in the frame may run or be sent."""
+    """The page in a frame, for use inside another page such as a notebook: their styles do not mix, and nothing in the
+    frame may run or be sent."""
     page = escape(render_html(diagnosis), quote=True)
     style = "width: 100%; height: 36rem; border: 0; resize: vertical"
     return f'<iframe sandbox="" title="profkit" style="{style}" srcdoc="{page}"></iframe>'

@@ -144,7 +144,7 @@ class Trace:
         return self.names[int(self.events.name_code[row])]
 
     def text_of(self, code: int) -> str:
-        """The text behind a ``dims_code``, ``types_code`` or ``concrete_code``; empty for `NONE`."""
+        """The text of a ``dims_code``, ``types_code`` or ``concrete_code``; empty for `NONE`."""
         return self.texts[code] if code >= 0 else ""
 
     def rows(self, *categories: Category) -> Rows:

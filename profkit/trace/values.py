@@ -68,7 +68,7 @@ def among(values: NDArray[Any], wanted: NDArray[Any]) -> Bools:
 
 
 def median(values: ArrayLike) -> float:
-    """The value in the middle, the mean of both where there are two; there must be values.
+    """The value in the middle, or the mean of both if there are two; there must be values.
 
     >>> median([3, 1, 4, 1])
     2.0
