@@ -187,7 +187,7 @@ def worker_lines(diagnosis: Diagnosis) -> list[str]:
     several = len({worker.loader for worker in diagnosis.workers}) > 1
     lines = [_worker_line(worker, several) for worker in diagnosis.workers[:_MOST_WORKERS]]
     left = len(diagnosis.workers) - len(lines)
-    return [*lines, f"and {format_count(left, 'worker')} more"] if left else lines
+    return [*lines, f"and {format_count(left, 'more worker')}"] if left else lines
 
 
 def _worker_line(worker: WorkerTimes, several: bool) -> str:

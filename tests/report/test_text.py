@@ -218,8 +218,16 @@ def test_workers_of_several_loaders_say_of_which_and_the_first_few_stand_for_the
     text = render_text(replace(clean_diagnosis, workers=some), width=200)
     assert "- worker 7 of loader 1: fetching 38 %" in text
     assert "in 1 batch, each 7.34 ms of CPU time and handed over in 2.10 ms\n" in text
-    assert text.endswith("- and 2 workers more\n")
+    assert text.endswith("- and 2 more workers\n")
     assert "worker 8" not in text
+
+
+@pytest.mark.parametrize(("steps", "told"), [((7, 7), "number 7 of the program"), ((3, 7), "numbers 3 to 7 of the")])
+def test_the_programs_own_numbers_of_the_steps_are_right_for_one_and_for_several(
+    clean_diagnosis: Diagnosis, steps: tuple[int, int], told: str
+) -> None:
+    timing = replace(clean_diagnosis.timing, measured_steps=steps)
+    assert told in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 
 def test_without_workers_nothing_is_said_of_them(clean_diagnosis: Diagnosis) -> None:
