@@ -1,5 +1,4 @@
-"""What becomes of an unforeseen exception: the report does without the part that failed, and one line says what to
-report.
+"""Unforeseen exceptions: the report does without the part that failed, and one line says what to report.
 
 With `STRICT`, which profkit's own tests set, the exception is raised.
 """

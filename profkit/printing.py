@@ -1,5 +1,7 @@
-"""What ``print`` and a notebook show of a value: its report. Whoever renders it registers here, as values do not know
-reports."""
+"""What ``print`` and a notebook show of a value: its report.
+
+Values do not know reports: whoever renders a value registers here.
+"""
 
 from __future__ import annotations
 

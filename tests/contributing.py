@@ -21,9 +21,10 @@ _NAMES = 24
 
 
 def draw_tree() -> str:
-    """Every folder of profkit, with the first line of its docstring."""
-    rows = (_row(folder) for folder in _folders(PACKAGE))
-    return "\n".join(["```", *rows, "```"])
+    """Every folder of profkit, and every file outside its folders, with the first sentence of its docstring."""
+    rooms = (_row(folder, f"{folder.name}/", _summary(folder / "__init__.py")) for folder in _folders(PACKAGE))
+    files = (_row(path, path.name, _summary(path)) for path in sorted(PACKAGE.glob("[!_]*.py")))
+    return "\n".join(["```", *rooms, *files, "```"])
 
 
 def list_layers() -> str:
@@ -53,14 +54,16 @@ def _folders(folder: Path) -> Iterator[Path]:
             yield from _folders(path)
 
 
-def _row(folder: Path) -> str:
-    name = "  " * len(folder.relative_to(PACKAGE).parts) + folder.name + "/"
-    sentence = re.sub(r"``?", "", _first_line(folder / "__init__.py"))
-    return fill(name.ljust(_NAMES) + sentence, _WIDTH, subsequent_indent=" " * _NAMES)
+def _row(path: Path, name: str, sentence: str) -> str:
+    indented = "  " * len(path.relative_to(PACKAGE).parts) + name
+    text = re.sub(r"``?", "", sentence)
+    return fill(indented.ljust(_NAMES) + text, _WIDTH, subsequent_indent=" " * _NAMES)
 
 
-def _first_line(path: Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+def _summary(path: Path) -> str:
+    """The first paragraph of a file's docstring."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ")
 
 
 if __name__ == "__main__":

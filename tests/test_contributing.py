@@ -69,5 +69,5 @@ def test_the_readme_has_the_test_command_that_continuous_integration_runs() -> N
     assert commands[0] in script
 
 
-def test_every_room_has_a_sentence() -> None:
-    assert [line for line in draw_tree().splitlines() if line.endswith("/")] == []
+def test_every_room_and_file_has_a_sentence() -> None:
+    assert [line for line in draw_tree().splitlines() if line.endswith(("/", ".py"))] == []
