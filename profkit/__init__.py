@@ -30,7 +30,7 @@ __all__ = ["Comparison", "Diagnosis", "ProfkitError", "__version__", "compare", 
 def diagnose(target: str | Path) -> Diagnosis:
     """Diagnose a trace file or a run directory.
 
-    Raises `ProfkitError` for anything that is neither, in one line that names the file and the cause.
+    Raises `ProfkitError` for anything else; its message is one line that names the file and the cause.
     """
     import profkit.report  # noqa: F401  # what prints a diagnosis
     from profkit.diagnosing import diagnose_path
@@ -50,7 +50,7 @@ def compare(before: str | Path, after: str | Path) -> Comparison:
 
 
 def _diagnose_and_write(directory: Path) -> Diagnosis:
-    """The diagnosis of a run directory, which then holds it too, unless it cannot be written."""
+    """The diagnosis of a run directory, also written into it if possible."""
     from profkit.errors import ProfkitError
     from profkit.report.files import write_reports
 
@@ -77,7 +77,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch or NumPy when it is first asked for, so that ``import profkit`` costs nothing."""
+    """Import what needs torch or NumPy when it is first used, so that ``import profkit`` costs nothing."""
     if name == "profile":
         from profkit.collect.recorder.profiler import profile
 

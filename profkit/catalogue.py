@@ -1,8 +1,8 @@
-"""The scenarios and recordings that come with profkit, found without running any of them.
+"""The scenarios and recordings that come with profkit, found without running any.
 
 A scenario is read as text: its docstring, its settings (``triggers``, ``needs_gpu``, ``effect``), and the comments that
-say which line should be reported. PyTorch stays unimported, and so does any package of the user's that happens to be
-called ``scenarios``: only profkit's own directories are looked in, by path.
+mark the lines to be reported. Nothing imports PyTorch, or a package of the user's that happens to be called
+``scenarios``: only profkit's own directories are searched, by path.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Scenario:
 
 
 def list_scenarios() -> tuple[Scenario, ...]:
-    """Every built-in scenario, by name; none where profkit was installed without them."""
+    """Every built-in scenario, by name; none if profkit was installed without them."""
     return tuple(read_scenario(path) for path in _scenario_paths().values())
 
 
 def find_scenario(name: str) -> Scenario:
     """The scenario called ``name``.
 
-    Raises `UsageError`, naming the nearest name, where there is none.
+    Raises `UsageError`, with the nearest name, if there is none.
     """
     paths = _scenario_paths()
     if name not in paths:
@@ -59,7 +59,7 @@ def find_scenario(name: str) -> Scenario:
 
 
 def recordings_root() -> Path | None:
-    """The directory of committed recordings, ``<device>/<scenario>/…``, or None where profkit came without them."""
+    """The directory of committed recordings, ``<device>/<scenario>/…``, or None if profkit came without them."""
     return _own_directory("_recorded", "traces/recorded")
 
 
@@ -71,7 +71,7 @@ def _scenario_paths() -> dict[str, Path]:
 
 
 def _own_directory(in_package: str, in_checkout: str) -> Path | None:
-    """A directory that travels inside an installed profkit and lies beside the package in a checkout."""
+    """A directory that lies inside an installed profkit, and beside the package in a checkout."""
     installed = _PACKAGE / in_package
     if installed.is_dir():
         return installed
@@ -80,7 +80,7 @@ def _own_directory(in_package: str, in_checkout: str) -> Path | None:
 
 
 def _is_checkout(directory: Path) -> bool:
-    """Whether ``directory`` holds profkit's sources, and not, as site-packages may, somebody else's ``scenarios``."""
+    """Whether ``directory`` holds profkit's sources and not, as site-packages may, somebody else's ``scenarios``."""
     project = directory / "pyproject.toml"
     return project.is_file() and _OWN_NAME.search(project.read_text(encoding="utf-8")) is not None
 
@@ -93,9 +93,9 @@ def _suggest(name: str, names: list[str]) -> str:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """What a scenario file says of itself.
+    """What a scenario file says about itself.
 
-    Raises `UnreadableInput` for a file that is none.
+    Raises `UnreadableInput` for any other file.
     """
     source = path.read_text(encoding="utf-8")
     try:

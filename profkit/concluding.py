@@ -1,4 +1,4 @@
-"""The verdict: what was found, or that nothing was and where the time goes instead, or why there can be none."""
+"""The verdict: what was found, or where the time goes if nothing was, or why the recording cannot be judged."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from profkit.findings import (
 )
 from profkit.units import format_bytes, format_count, format_share, format_time
 
-_MOSTLY = 0.9
-"""From here on what is computed is what the step consists of."""
+_MOSTLY_COMPUTING_SHARE = 0.9
+"""From this share on, the step consists of what is computed."""
 _MOST_REASONS = 2
-_LEAST_REASON = 0.01
+_LEAST_REASON_SHARE = 0.01
 _UPDATE = "Optimizer.step#"
-"""How PyTorch names an optimizer's step in a recording, before the class."""
+"""PyTorch's name for an optimizer's step, before the class."""
 _ON_DEVICE = {
     COMMUNICATING: ("communicates", " while nothing is computed"),
     COPYING: ("copies and clears memory", ""),
     INHERITED: ("works on what was launched before the recording", ""),
 }
-"""What the device does besides computing, to stand around the share of the step."""
+"""What the device does besides computing: the words before and after its share of the step."""
 
 
 def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
-    """The verdict on a diagnosis. ``obstacles`` are the reasons for which it cannot be one of a program without faults;
-    what was found nonetheless is said with the first of them."""
+    """The verdict on a diagnosis. ``obstacles`` are the reasons why it cannot say that the program has no faults. If
+    there are findings nevertheless, the verdict names them with the first obstacle."""
     mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
     if mend or chances:
         doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
@@ -52,8 +52,8 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
 
 
 def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) -> str:
-    """The largest gain comes first, whatever its kind; before it only memory that grows until the program dies. Where
-    all gains are small, what the step consists of is said too."""
+    """The largest gain comes first, fault or opportunity; only memory that grows until the program dies comes before
+    it. If all gains are small, the verdict also says what the step consists of."""
     lead = min((*mend, *chances), key=lambda one: (one.severity.rank, not grows(one), -_fraction(one)))
     if lead.kind is Kind.FAULT:
         found = _faults(diagnosis, mend, lead)
@@ -77,7 +77,7 @@ def _faults(diagnosis: Diagnosis, mend: list[Finding], worst: Finding) -> str:
 
 
 def _hottest_line(diagnosis: Diagnosis) -> str:
-    """``, the hottest line is train.py:31 with 43 %``; empty where lines are not known."""
+    """``, the hottest line is train.py:31 with 43 %``; empty if lines are not known."""
     spot = next((spot for spot in diagnosis.hottest if spot.location is not None and not spot.operator), None)
     if spot is None or spot.location is None:
         return ""
@@ -85,7 +85,7 @@ def _hottest_line(diagnosis: Diagnosis) -> str:
 
 
 def _optimizer(diagnosis: Diagnosis) -> str:
-    """``, Adadelta's update at main.py:31 takes 20 %``; empty where no optimizer takes much."""
+    """``, Adadelta's update at main.py:31 takes 20 %``; empty if no optimizer takes much."""
     spot = next((spot for spot in diagnosis.hottest if spot.operator.startswith(_UPDATE)), None)
     if spot is None:
         return ""
@@ -126,7 +126,7 @@ def _gain(finding: Finding) -> str:
 
 
 def _largest_part(timing: Timing) -> str:
-    """What the step consists of, and the largest part of it that is not computing."""
+    """What the step consists of, and its largest part that is not computing."""
     shares = timing.shares
     if not shares:
         return step_figure(timing)
@@ -140,7 +140,7 @@ def _of_device(shares: Sequence[TimeShare]) -> str:
     parts = [(share.fraction, *_ON_DEVICE[share.label]) for share in shares if share.label in _ON_DEVICE]
     fraction, does, besides = max([*parts, (sum(share.fraction for share in idle), "idles", _reasons(idle))])
     computes = f"the device computes {format_share(computing)} of the step"
-    if computing >= _MOSTLY:
+    if computing >= _MOSTLY_COMPUTING_SHARE:
         return computes
     if computing >= fraction:
         return f"{computes} and {does} {format_share(fraction)}{besides}"
@@ -150,7 +150,7 @@ def _of_device(shares: Sequence[TimeShare]) -> str:
 def _reasons(idle: Sequence[TimeShare]) -> str:
     """``: launching work 61 %, waiting for data 20 %``."""
     largest = sorted(idle, key=lambda share: -share.fraction)[:_MOST_REASONS]
-    named = [share for share in largest if share.fraction >= _LEAST_REASON]
+    named = [share for share in largest if share.fraction >= _LEAST_REASON_SHARE]
     parts = (f"{share.label.removeprefix(IDLE)} {format_share(share.fraction)}" for share in named)
     return f": {', '.join(parts)}" if named else ""
 
@@ -160,7 +160,7 @@ def _of_host(shares: Sequence[TimeShare]) -> str:
     others = [(share.fraction, share.label) for share in shares if share.label not in HOST_COMPUTING]
     fraction, label = max(others, default=(0.0, ""))
     operators = f"operators take {format_share(computing)} of the step"
-    if computing >= _MOSTLY or not label:
+    if computing >= _MOSTLY_COMPUTING_SHARE or not label:
         return operators
     if computing >= fraction:
         return f"{operators}, {label} {format_share(fraction)}"

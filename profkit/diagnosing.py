@@ -1,4 +1,4 @@
-"""From a recording to a diagnosis: read it, derive, let every rule judge, price what they find, rank it."""
+"""From a recording to a diagnosis: read it, let every rule judge, price the findings and rank them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from profkit.findings import (
     TimeShare,
     Timing,
     WorkerTimes,
-    is_worth_mending,
+    is_worth_fixing,
     no_gain_note,
     rank,
 )
@@ -53,9 +53,9 @@ from profkit.trace.workers import read_workers
 from profkit.units import format_time
 
 _SHARED_EVENTS = 100_000
-"""Fewer are judged in a fifth of a second: to derive a part of them twice would gain next to nothing."""
+"""Fewer events are judged in a fifth of a second: another process would gain next to nothing."""
 _MOST_EXPERIMENTS = 8
-"""Each takes two seconds: a diagnosis with many lines at fault must not take minutes."""
+"""Each takes two seconds, and a diagnosis with many faulty lines must not take minutes."""
 
 
 _STEP_SIGNALS = {
@@ -65,7 +65,7 @@ _STEP_SIGNALS = {
     "forward": "calls of the model",
     "epoch": "passes over the DataLoader",
 }
-"""How profkit's own recordings say where the program's steps end; other recordings say it by their marks alone."""
+"""What ends a step in profkit's own recordings; other recordings only have marks."""
 
 
 def diagnose_path(path: Path, measure: Measure | None = None) -> Diagnosis:
@@ -77,7 +77,7 @@ def diagnose_path(path: Path, measure: Measure | None = None) -> Diagnosis:
 
 
 def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
-    """Everything that a trace file, or a run directory with its side files, says. ``on_progress`` is told how far the
+    """The facts of a trace file, or of a run directory with its side files. ``on_progress`` is told how much of the
     trace is read."""
     directory = path if path.is_dir() else path.parent
     trace_path = run_directory.find_trace(path) if path.is_dir() else path
@@ -98,16 +98,16 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
 
 
 Measure = Callable[[Facts, Sequence[Experiment]], Sequence[Answer]]
-"""Runs experiments where the recording was made: `profkit.measuring.measure`, handed in by who wants it."""
+"""Runs experiments on the machine of the recording: `profkit.measuring.measure`, passed in by the caller."""
 
 
 def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     """Let every rule judge the facts. The result is ranked; a rule that could not look is in ``skipped``.
 
-    With ``measure`` the findings that have an experiment are priced by it, where it can be run.
+    With ``measure``, findings that have an experiment are priced by it if it can be run.
     """
     tasks: list[Callable[[], Any]] = [*judging_tasks(facts, with_experiments=measure is not None)]
-    tasks += [partial(_check, facts), partial(_time, facts)]  # the last are the first to be done, and long
+    tasks += [partial(_check, facts), partial(_time, facts)]  # the last are done first, and these take long
     is_shared = measure is None and len(facts.trace.events) >= _SHARED_EVENTS
     *outcomes, health, (timing, not_timed) = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
     judged, skipped = gather(outcomes)
@@ -139,7 +139,7 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
 
 
 def _is_telling(diagnosis: Diagnosis) -> bool:
-    """Whether there is something of weight to change; else who reads it needs a place to begin."""
+    """Whether there is something important to change; if not, the reader needs a place to begin."""
     return any(finding.severity in (Severity.HIGH, Severity.MEDIUM) for finding in diagnosis.findings)
 
 
@@ -154,14 +154,14 @@ def _find_hottest(facts: Facts) -> tuple[HotSpot, ...]:
 
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Have two processes work through the tasks, the other one with all that most of them need."""
+    """Let two processes work through the tasks, after deriving what most of them need."""
     for name in ("lines", "operators", "launches", "waits", "memory", "updates"):
-        attempt(name, partial(getattr, facts, name), None)  # derived before, it is there for both, as is its failure
+        attempt(name, partial(getattr, facts, name), None)  # before the fork, so that both have it
     return share_out(tasks)
 
 
 def _measure_all(facts: Facts, judged: list[Judged], measure: Measure) -> tuple[list[Judged], list[str]]:
-    """The findings, those with an experiment priced by it, and a note for each that could not be."""
+    """The findings, with those that have an experiment priced by it, and a note for each that could not be."""
     chosen = [i for i, one in enumerate(judged)
               if one.suspicion.trial is not None
               and (one.finding.severity is not Severity.INFO or _awaits_price(one))]  # fmt: skip
@@ -188,7 +188,7 @@ def _describe_no_gain(rule: str, found: Measurement) -> str:
 
 
 def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measurement) -> Judged:
-    """The finding with the saving of what the experiment left of the time; its range is that of the rounds."""
+    """The finding, priced by what the experiment left of the time; the range is that of the rounds."""
     edits = trial.edit_of(found.low), trial.edit_of(found.factor), trial.edit_of(found.high)
     saving = measured_saving(facts, edits, judged.suspicion.size_bytes)
     half_range = (saving.high - saving.low) / 2 / max(saving.fraction, 1e-9)
@@ -207,18 +207,19 @@ def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measur
 
 
 def _predict_total(facts: Facts, judged: list[Judged]) -> Saving | None:
-    """What mending all faults at once gives back: they overlap, so it is less than their sum. None below two."""
-    edits = [one.edit for one in judged if one.edit is not None and is_worth_mending(one.finding)]
+    """What fixing all faults at once gives back. They overlap, so it is less than their sum. None for fewer than
+    two."""
+    edits = [one.edit for one in judged if one.edit is not None and is_worth_fixing(one.finding)]
     return predict_saving(facts, combine(edits)) if len(edits) > 1 else None
 
 
 def _awaits_price(judged: Judged) -> bool:
-    """Only an experiment can price it, and none has."""
+    """Only an experiment can price it, and none did."""
     return bool(judged.suspicion.unpriced) and judged.edit is None
 
 
 def _is_worthless(finding: Finding) -> bool:
-    """An opportunity asks for a trade; one that gives nothing back is not worth a line."""
+    """An opportunity asks for a trade; without a gain it is not worth a line."""
     return finding.kind is Kind.OPPORTUNITY and finding.severity is Severity.INFO
 
 
@@ -239,7 +240,7 @@ def _summarise_program(run: Run) -> RunSummary:
 
 
 def _is_counted(run: Run) -> bool:
-    """Whether the steps have the program's own numbers: before a later window begins nobody counts."""
+    """Whether the steps have the program's own numbers: nobody counts before a later window begins."""
     return run.step_signal is not None and run.window == 1
 
 
@@ -249,7 +250,7 @@ def _describe_steps(facts: Facts) -> str:
 
 
 def _time(facts: Facts) -> tuple[Timing, tuple[str, ...]]:
-    """The times of the steps and where they went, and a note for what of that broke."""
+    """The times of the steps and where they went, and a note for each part that broke."""
     recorded = StepTime(facts.steps.median_ns)
     found, not_bound = attempt("the step without the recording", partial(step_time, facts), recorded)
     timing, not_timed = attempt("timing the steps", partial(_time_steps, facts, found), Timing(0, None, ""))
@@ -274,8 +275,8 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
 
 
 def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
-    """The shares of the step without the recording, which slows the host and hardly the device: what the device works
-    stays as long as it was, and its idle time takes the rest."""
+    """Where the time of the step without the recording goes. Recording slows the host but hardly the device: the
+    device's work keeps its length, and its idle time gets the rest."""
     recorded = facts.once(time_shares)
     worked_ns = sum(time for label, time in recorded if not label.startswith(IDLE))
     idle_ns = sum(time for _, time in recorded) - worked_ns

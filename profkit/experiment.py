@@ -1,7 +1,7 @@
 """An experiment: what a program does and what it could do instead, small enough to be run side by side.
 
-A rule describes one in shapes and types, as far as the recording tells; `profkit.collect.experiments.process` runs it
-with random numbers on the machine of the recording. These are plain values that go through JSON.
+A rule describes one by shapes and types, as far as the recording shows them. `profkit.collect.experiments.process` runs
+it with random numbers on the machine of the recording. These are plain values that go through JSON.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ RUNNABLE_UNARY = frozenset(("abs", "cos", "erf", "exp", "gelu", "log", "mean", "
                             "sigmoid", "silu", "sin", "sqrt", "square", "sum", "tanh"))  # fmt: skip
 RUNNABLE_BINARY = frozenset(("add", "div", "maximum", "minimum", "mul", "sub"))
 RUNNABLE_ON_IMAGES = frozenset(("adaptive_avg_pool2d", "avg_pool2d", "batch_norm", "conv2d", "max_pool2d"))
-"""Those whose time depends on the order of an image's dimensions in memory."""
+"""Operators whose time depends on the order of an image's dimensions in memory."""
 RUNNABLE = RUNNABLE_PRODUCTS | RUNNABLE_UNARY | RUNNABLE_BINARY
-"""The operators that an experiment may name: a recording may come from anybody, and only these are ever looked up."""
+"""The operators that an experiment may name. A recording may come from anybody, and only these are ever looked up."""
 
 
 class Case(Struct, frozen=True):
-    """One kind of call. ``operator`` is one of `RUNNABLE` or, for an optimizer, its class; ``arguments`` are the
-    values that the profiler wrote of its inputs that are no tensors; ``calls`` how many a step makes. ``recorded_ns``:
-    what these took, the weight of the case beside the others (0: not known, its measured time is)."""
+    """One kind of call. ``operator`` is one of `RUNNABLE` or an optimizer's class; ``arguments`` are the values that
+    the profiler recorded for inputs that are not tensors; ``calls`` is the number per step. ``recorded_ns`` is what
+    these took, which weighs the case against the others (0: unknown, its measured time counts)."""
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]
@@ -54,7 +54,7 @@ class Experiment(Struct, frozen=True):
 
 
 class Measurement(Struct, frozen=True):
-    """What is left of the time of the first form in the second: the median, and a range from the rounds' spread.
+    """The share of the time that is left in the second form: the median, and a range from the spread of the rounds.
     ``first_ns`` and ``second_ns`` are what the calls of one step took."""
 
     factor: float
@@ -65,7 +65,7 @@ class Measurement(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """What the measuring process is asked: only a machine with this device, or processor, may answer."""
+    """What the measuring process is asked. Only a machine with this device or processor may answer."""
 
     device: str
     processor: str
@@ -74,7 +74,7 @@ class Request(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """To one experiment: a measurement, or why there is none."""
+    """The answer to one experiment: a measurement, or why there is none."""
 
     measurement: Measurement | None = None
     failed: str = ""

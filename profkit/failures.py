@@ -1,7 +1,6 @@
-"""What becomes of an exception that nobody foresaw: the report does without what failed, and one line says what to
-report.
+"""Unforeseen exceptions: the report does without the part that failed, and one line says what to report.
 
-Where `STRICT` is set, as it is in profkit's own tests, such an exception is raised on, so that it is seen.
+With `STRICT`, which profkit's own tests set, the exception is raised.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from pathlib import Path
 from typing import TypeVar
 
 STRICT = "PROFKIT_STRICT"
-"""The environment variable that, set to 1, raises what would be told in a line."""
+"""The environment variable that, set to 1, lets such errors be raised."""
 OWN_ERROR = "failed inside profkit"
-"""How it is said that something did not abstain but broke."""
+"""Says that something broke rather than abstained."""
 _PACKAGE = Path(__file__).parent
 Value = TypeVar("Value")
 Other = TypeVar("Other")
 
 
 def attempt(what: str, do: Callable[[], Value], otherwise: Other) -> tuple[Value | Other, tuple[str, ...]]:
-    """What ``do`` returns; where it breaks ``otherwise``, with the note that names ``what`` broke."""
+    """What ``do`` returns. If it breaks, ``otherwise`` and a note that names ``what`` broke."""
     try:
         return do(), ()
     except Exception as error:  # one broken part must not cost the user the others
@@ -40,8 +39,8 @@ def is_strict() -> bool:
 
 
 def place_of(error: BaseException) -> str:
-    """The last line of profkit's that the exception passed: the file below the package, and the line."""
-    import traceback  # needed once in a blue moon, and the command line starts with this module
+    """The last line of profkit's that the exception passed: the file within the package, and the line."""
+    import traceback  # hardly ever needed, and the command line starts with this module
 
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if _PACKAGE in Path(frame.filename).parents]

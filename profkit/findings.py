@@ -19,7 +19,7 @@ SCHEMA = "profkit.diagnosis/1"
 
 
 class Kind(str, Enum):
-    """A fault does the same thing with less; an opportunity also changes numerics or structure."""
+    """A fault can be avoided without changing the result; an opportunity also changes numerics or structure."""
 
     FAULT = "fault"
     OPPORTUNITY = "opportunity"
@@ -64,22 +64,22 @@ class Location:
 
 
 GROWTH_EVIDENCE = "growth_bytes_per_step"
-"""A rule whose ``saving.bytes`` is what memory gains with every step says so under this name in its evidence."""
+"""The evidence name of rules whose ``saving.bytes`` is what memory gains with every step."""
 
 
 MEASURED_EVIDENCE = "measured_factor"
-"""A finding whose saving rests on an experiment on this machine has under this name what was left of the time."""
+"""The evidence name for findings whose saving rests on an experiment: the share of the time that was left."""
 
 
 def no_gain_note(rule: str) -> str:
-    """How the health note begins that says that an experiment found no gain, so that the rule reports nothing."""
+    """The beginning of the health note that an experiment found no gain, so that the rule reports nothing."""
     return f"--measure: {rule} has nothing to report"
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What the step would gain: time, its share of the step with a likely range, and bytes of memory; ``of_part`` says
-    that only a part of a step was recorded, whose share it is."""
+    """What the step would gain: time, its share of the step with a likely range, and bytes of memory. With ``of_part``
+    only part of a step was recorded, and shares are of that part."""
 
     time_ns_per_step: int
     fraction: float
@@ -123,7 +123,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class TimeShare:
-    """One line of the table of where the step's time went."""
+    """A row of the table of where the step's time went."""
 
     label: str
     time_ns_per_step: int
@@ -132,8 +132,8 @@ class TimeShare:
 
 @dataclass(frozen=True, slots=True)
 class HotSpot:
-    """Where much of the step's time passes, which need not be a fault: a line, in the step that was traced line by
-    line, or an operator, of the device's time where there is one. An optimizer's step is an operator with its line."""
+    """Where much of the step's time goes, at fault or not: a line, from the step that was traced line by line, or an
+    operator, by its time on the device if there is one. An optimizer's step is an operator with its line."""
 
     fraction: float
     location: Location | None = None
@@ -142,12 +142,12 @@ class HotSpot:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Step times: the median as recorded, the median without a profiler where it was measured, and their gap.
+    """Step times: the median as recorded, the median without a profiler if it was measured, and their gap.
 
-    ``measured_steps`` are the first and the last step that the figures come from, in the program's own count from 0.
+    ``measured_steps`` are the first and last step behind the figures, as the program counts them from 0.
     ``unprofiled_from`` says whether the time without the profiler was ``measured`` or ``estimated``. ``bound_by`` is
-    ``device`` or ``host``, whichever the step waits for; ``device_step_time_ns`` is how long the device works in a
-    step, ``host_step_time_ns`` how long the host takes to launch it, waits for the device left out.
+    ``device`` or ``host``, whichever the step waits for. ``device_step_time_ns`` is how long the device works in a
+    step, ``host_step_time_ns`` how long the host takes to launch it, without waits for the device.
     """
 
     steps: int
@@ -166,9 +166,10 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class WorkerTimes:
     """What one worker of a DataLoader did in its ``batches`` after the first, as shares of its time: fetching samples,
-    collating them and waiting for something to do. ``cpu_ns_per_batch`` is of the whole process;
-    ``hand_over_ns_per_batch`` passes beside the rest, until a batch is pickled and the pipe has room for it.
-    ``private_bytes`` is what it alone held in memory at the end, and by how much more than after its first batch."""
+    collating them, and waiting for something to do. ``cpu_ns_per_batch`` is that of the whole process.
+    ``hand_over_ns_per_batch`` passes alongside, until a batch is pickled and the pipe has room for it.
+    ``private_bytes`` is the memory that it alone held at the end, ``private_growth_bytes`` how much more that was than
+    after its first batch."""
 
     loader: int
     worker: int
@@ -199,11 +200,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``total`` is what mending all faults at once gives back, where there is more than one with a price; ``workers``
-    are those of DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show
-    where the step's time went, as of an accelerator whose work is not in it; then "nothing found" means nothing.
-    ``hottest`` says where most of the time passes where nothing of weight was found: first lines, then operators.
-    Diagnoses of before there were verdicts have none."""
+    """``total`` is what fixing all faults at once gives back, if more than one has a price. ``workers`` are those of
+    DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
+    step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
+    says where most of the time goes if nothing important was found: first lines, then operators. Old diagnoses have no
+    ``verdict``."""
 
     run: RunSummary
     timing: Timing
@@ -219,7 +220,7 @@ class Diagnosis:
 
     @property
     def worst(self) -> Severity | None:
-        """The severity of the worst fault, or None where there is no fault."""
+        """The severity of the worst fault, or None if there is no fault."""
         faults = [f.severity for f in self.findings if f.kind is Kind.FAULT]
         return min(faults, key=lambda severity: severity.rank, default=None)
 
@@ -245,25 +246,25 @@ def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Sev
     return Severity.LOW if fraction >= 0.005 else Severity.INFO
 
 
-def is_worth_mending(finding: Finding) -> bool:
-    """A fault that is more than a remark."""
+def is_worth_fixing(finding: Finding) -> bool:
+    """Whether it is a fault, and more than a remark."""
     return finding.kind is Kind.FAULT and finding.severity is not Severity.INFO
 
 
 def faults(findings: Iterable[Finding]) -> list[Finding]:
-    """Those worth mending, in their order."""
-    return [finding for finding in findings if is_worth_mending(finding)]
+    """The faults worth fixing, in their order."""
+    return [finding for finding in findings if is_worth_fixing(finding)]
 
 
 def opportunities(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that are more than a remark, in their order."""
+    """The opportunities that are more than a remark, in their order."""
     return [f for f in findings if f.kind is Kind.OPPORTUNITY and f.severity is not Severity.INFO]
 
 
 def grows(finding: Finding) -> bool:
     """Whether ``saving.bytes`` is growth per step.
 
-    The rule's evidence says so, or a high severity that the time alone would not earn: `severity_of` gives it to
+    The rule's evidence says so, or a high severity that the time alone does not explain: `severity_of` gives it to
     memory that grows without bound.
     """
     saving = finding.saving
@@ -273,8 +274,8 @@ def grows(finding: Finding) -> bool:
 
 
 def rank(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Worst first: by severity, faults before opportunities, then by the time and the bytes given back; what names a
-    line before what names none."""
+    """Worst first: by severity, faults before opportunities, then by time and bytes given back; findings with a line
+    before those without."""
     return tuple(sorted(findings, key=_rank_key))
 
 

@@ -1,7 +1,7 @@
 """Another process that works for this one: a fork, and a pipe each way.
 
-A fork begins within milliseconds and knows all that this process knew. The standard library's multiprocessing does the
-same, and takes a tenth as long to import as a trace of 50 MB takes to diagnose.
+A fork begins within milliseconds and knows everything this process knew. The standard library's multiprocessing does
+the same, and takes a tenth as long to import as a trace of 50 MB takes to diagnose.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, NoReturn
 
 PROCESSES = "PROFKIT_PROCESSES"
-"""The environment variable that says how many processes may work on one trace; 1: only the first."""
+"""The environment variable that says how many processes may work on one trace; 1 means only the first."""
 _MOST_PROCESSES = 4
 """A reader unpacks about four times as fast as one process decodes."""
 _SIZE_BYTES = 8
@@ -24,9 +24,9 @@ _BLOCK_BYTES = 1 << 20
 
 
 def processes_at_hand() -> int:
-    """How many processes may work: those for which there are processors, if this one can be forked at no risk.
+    """How many processes may work: one for each free processor, if this one can be forked safely.
 
-    It cannot where it has threads, which a fork would stop in the middle of whatever they hold.
+    A process with threads cannot: a fork would stop them in the middle of whatever they hold.
     """
     if sys.platform != "linux" or "torch" in sys.modules:
         return 1
@@ -40,28 +40,28 @@ def processes_at_hand() -> int:
 
 
 class Channel:
-    """One end of what two processes say to each other: whole values, in their order.
+    """One end of what two processes say to each other: whole values, in order.
 
-    They are pickled. What is read was written by this program a moment ago, and by nobody else: the pipe has no name.
+    They are pickled. Whatever is read was written by this program a moment ago: the pipe has no name.
     """
 
     def __init__(self, source: int, target: int) -> None:
         self._source, self._target = source, target
 
     def send(self, value: Any) -> None:
-        """Raises `OSError` where the other process is gone."""
+        """Raises `OSError` if the other process is gone."""
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         left = memoryview(len(data).to_bytes(_SIZE_BYTES, "little") + data)
         while left:
             left = left[os.write(self._target, left) :]
 
     def receive(self) -> Any:
-        """The next value, once it is there. Raises `EOFError` where the other process is gone."""
+        """The next value, once it is there. Raises `EOFError` if the other process is gone."""
         size = int.from_bytes(self._read(_SIZE_BYTES), "little")
         return pickle.loads(self._read(size))  # noqa: S301  # written by this program, as above
 
     def has_more(self) -> bool:
-        """Whether `receive` need not wait."""
+        """Whether `receive` would return at once."""
         poll = select.poll()
         poll.register(self._source, select.POLLIN)
         return bool(poll.poll(0))
@@ -82,13 +82,14 @@ class Channel:
 
 
 class Fork:
-    """A process that does the ``work``, with its end of the channel, and ends. Raises `OSError` if there can be none.
+    """A process that does the ``work``, with its end of the channel, and ends. Raises `OSError` if it cannot be made.
 
-    It neither runs what this process would run at its end nor writes what this one had still to write.
+    It neither runs what this process would run at exit nor writes what this one still had to write.
     """
 
     _open: ClassVar[set[Channel]] = set()
-    """This process's ends: a later fork closes them, or the earlier ones would never see that this process is gone."""
+    """This process's ends. A later fork closes them, or the earlier ones would never notice that this process is
+    gone."""
 
     def __init__(self, work: Callable[[Channel], None]) -> None:
         ends: list[int] = []
@@ -119,7 +120,7 @@ class Fork:
             os._exit(status)
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """End it, whatever it is doing."""
         self._open.discard(self.channel)
         self.channel.close()
         with suppress(ProcessLookupError, ChildProcessError):  # somebody else waited for it
@@ -128,21 +129,20 @@ class Fork:
 
 
 def share_out(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What the tasks, 256 at most, return, in their order.
+    """What the tasks, 256 at most, return, in order.
 
-    Two processes work through them where there can be two, from the last to the first: each takes the next task from a
-    pipe, so what a task returns must be something that can be pickled. What the other one took with it when it ended is
-    done here.
+    Two processes work through them if possible, from last to first: each takes the next task from a pipe, so what a
+    task returns must be picklable. Tasks that the other process had taken when it ended are done here.
     """
     done: dict[int, Any] = {}
     if processes_at_hand() > 1:
-        with suppress(OSError):  # without processes or pipes this one does all
+        with suppress(OSError):  # without processes or pipes, this one does everything
             done = _work_with_another(tasks)
     return [done[number] if number in done else task() for number, task in enumerate(tasks)]
 
 
 def _work_with_another(tasks: Sequence[Callable[[], Any]]) -> dict[int, Any]:
-    """By its number what each task returned that somebody finished."""
+    """What each task returned that somebody finished, by its number."""
     numbers, source = os.pipe()
     os.write(source, bytes(reversed(range(len(tasks)))))
     os.close(source)

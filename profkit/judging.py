@@ -1,4 +1,4 @@
-"""What the rules suspect, and what becomes of it: each rule judges, and the replay prices what it hands over."""
+"""What the rules suspect, and what becomes of it: each rule judges, and the replay prices its edits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from profkit.units import format_time
 
 
 class Judged(Struct, frozen=True):
-    """What a rule suspects, and the finding that it became. ``edit`` is the one that the saving rests on."""
+    """What a rule suspects, and the finding that became of it. ``edit`` is the one behind the saving."""
 
     rule: str
     suspicion: Suspicion
@@ -38,8 +38,8 @@ class Outcome(Struct, frozen=True):
 
 
 def judging_tasks(facts: Facts, with_experiments: bool = False) -> list[Callable[[], Outcome]]:
-    """For each rule what lets it judge. What it finds can be sent to another process, unless it comes with experiments:
-    they hold functions."""
+    """A task for each rule. What it returns can be sent to another process, unless it comes with experiments: they hold
+    functions."""
     judge = _judge_by if with_experiments else _judge_without_experiments
     return [partial(judge, facts, rule) for rule in all_rules().values()]
 
@@ -64,7 +64,7 @@ def _judge_by(facts: Facts, rule: Rule) -> Outcome:
         return Outcome(rule.name, tuple(_judge(facts, rule, suspicion) for suspicion in rule.check(facts)))
     except CannotLook as reason:
         return Outcome(rule.name, reason=str(reason))
-    except Exception as error:  # one broken rule must not cost the user what the others found
+    except Exception as error:  # one broken rule must not cost the user the findings of the others
         return Outcome(rule.name, reason=describe_failure(error))
 
 
@@ -91,7 +91,8 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
 
 
 def _tell(suspicion: Suspicion, saving: Saving | None) -> str:
-    """The message, and why more comes free than what it says is spent, as nobody would believe the two together."""
+    """The message, with the reason if the saving exceeds the time that it names: nobody would believe the two
+    together."""
     if saving is None or not suspicion.spent_ns or saving.time_ns_per_step <= suspicion.spent_ns:
         return suspicion.message
     return (
@@ -107,7 +108,7 @@ def _price(facts: Facts, suspicion: Suspicion) -> Saving | None:
 
 
 def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
-    """Severity from the time; a lower peak counts too: medium from half of it, low from a tenth."""
+    """Severity by time. A lower peak counts too: medium from half of it, low from a tenth."""
     by_time = severity_of(saving, suspicion.grows)
     by_peak = (
         Severity.MEDIUM if suspicion.peak_fraction >= 0.5 else

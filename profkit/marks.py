@@ -1,18 +1,18 @@
-"""The names of what profkit leaves in a trace, and of the profiler's own steps."""
+"""The names of the events that profkit adds to a trace, and of the profiler's own steps."""
 
 from __future__ import annotations
 
 LINE_MARK = "profkit.line#"
-"""Prefix of the events that the line tracer leaves in the trace; a call site's index follows."""
+"""Prefix of the line tracer's events; a call site's index follows."""
 PAUSE_MARK = "profkit.pause"
-"""An event around profkit's own work between two steps: never part of a step."""
+"""An event around profkit's own work between two steps; not part of any step."""
 GC_MARK = "profkit.gc#"
-"""Prefix of the events around Python's garbage collections; the generation follows, and `GC_AUTOMATIC` where Python
-began the collection by itself."""
+"""Prefix of the events around Python's garbage collections; the generation follows, and `GC_AUTOMATIC` if Python began
+the collection itself."""
 GC_AUTOMATIC = ".automatic"
 """Suffix of those that the program did not ask for with ``gc.collect()``."""
 SAVE_MARK = "profkit.save"
-"""An event around each writing of a file by ``torch.save``."""
+"""An event around each file that ``torch.save`` writes."""
 CALL_MARK = "profkit.call#"
 """Prefix of the events around each call of PyTorch from Python in the located step; the call's number follows."""
 STEP_MARK = "ProfilerStep#"

@@ -1,6 +1,6 @@
-"""Experiments in place of models: what ``profkit diagnose --measure`` runs, in a process of its own.
+"""Experiments instead of models: what ``profkit diagnose --measure`` runs, in a process of its own.
 
-That process imports PyTorch, and may run out of memory or time; what it has answered by then counts.
+That process imports PyTorch and may run out of memory or time; the answers it gave before count.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from profkit.experiment import Answer, Experiment, Request
 
 _CHILD = "profkit.collect.experiments.process"
 _TIMEOUT_S = 90.0
-"""Far more than the import of PyTorch and the experiments take: a process that hangs is ended then."""
-_NO_ANSWER = Answer(failed="the process that measures ended, or took too long, before it came to this")
+"""Far more than importing PyTorch and the experiments take; a process that hangs is ended then."""
+_NO_ANSWER = Answer(failed="the measuring process ended, or took too long, before it came to this")
 
 
 def measure(facts: Facts, experiments: Sequence[Experiment], timeout_s: float = _TIMEOUT_S) -> list[Answer]:
@@ -34,14 +34,14 @@ def measure(facts: Facts, experiments: Sequence[Experiment], timeout_s: float = 
 
 
 def _device_of(facts: Facts) -> str:
-    """``cpu``, or the GPU's name, empty where the trace does not give one."""
+    """``cpu``, or the GPU's name; empty if the trace does not give one."""
     if not facts.device.present:
         return "cpu"
     return next((name for name in facts.trace.recording.devices if name), "")
 
 
 def _ask(request: bytes, timeout_s: float) -> bytes:
-    """What the process answered in time; nothing where the system grants no process."""
+    """What the process answered in time; nothing if the system grants no process."""
     command = [sys.executable, "-m", _CHILD]
     pipe = subprocess.PIPE
     try:

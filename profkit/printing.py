@@ -1,4 +1,7 @@
-"""What ``print`` and a notebook show of a value: its report, by whoever renders it, as values know of no reports."""
+"""What ``print`` and a notebook show of a value: its report.
+
+Values do not know reports: whoever renders a value registers here.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ _RENDERERS: dict[tuple[str, str], Callable[[Any], str]] = {}
 
 
 def show_as(class_name: str, form: str, render: Callable[[Any], str]) -> None:
-    """From here on values of that class are shown by ``render`` in that form."""
+    """From now on, ``render`` shows values of that class in that form."""
     _RENDERERS[class_name, form] = render
 
 
 def shown(value: object, form: str) -> str:
-    """The value's report; its ``repr`` while nobody renders it."""
+    """The value's report, or its ``repr`` if nobody renders it."""
     return _RENDERERS.get((type(value).__name__, form), repr)(value)

@@ -1,4 +1,4 @@
-"""What the system says of the CPU."""
+"""What the system says about the CPU."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
 _BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16", "bf16", "svebf16"))
-"""Dot products and tiles as Linux names them (``cpufeatures.h`` on x86, ``hwcap.h`` on Arm). ``avx_ne_convert`` only
-converts."""
+"""Instructions for dot products and tiles as Linux names them (``cpufeatures.h`` on x86, ``hwcap.h`` on Arm).
+``avx_ne_convert`` only converts."""
 
 
 def processor_name() -> str:
-    """The CPU's model as its maker calls it; elsewhere than on Linux what Python knows of it."""
+    """The CPU's model as its maker calls it; on systems other than Linux, what Python knows."""
     with suppress(OSError):
         for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -22,7 +22,7 @@ def processor_name() -> str:
 
 
 def multiplies_bfloat16(cpuinfo: Path = _CPUINFO) -> bool | None:
-    """Whether the processor has instructions for products of bfloat16; None where the system does not list them."""
+    """Whether the processor has instructions for bfloat16 products; None if the system does not list them."""
     with suppress(OSError):
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             kind, _, listed = line.partition(":")

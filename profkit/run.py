@@ -39,7 +39,7 @@ TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 
 _MAX_SIDE_FILE_BYTES = 64 << 20
 _LEAST_FREE_BYTES = 4096
-"""A page: a full disk still takes an empty file."""
+"""A page: a full disk may still accept an empty file."""
 _Value = TypeVar("_Value")
 
 
@@ -79,10 +79,10 @@ class LiveSample(Struct, frozen=True):
 
 
 class LoadSample(Struct, frozen=True):
-    """One reading of the machine. Memory in bytes, shares 0..1, ``gpu_*`` None where there is no GPU. ``switches`` is
-    how often threads of the process had gone to sleep by then (``getrusage``), None where the system does not say.
-    ``others_cpus`` is how many of the CPUs that the process may use were busy with other processes since the reading
-    before, its own children included, None where that cannot be told."""
+    """One reading of the machine. Memory is in bytes, shares are 0..1, ``gpu_*`` is None without a GPU. ``switches`` is
+    how often threads of the process had gone to sleep by then (``getrusage``), None if the system does not say.
+    ``others_cpus`` is how many of the CPUs that the process may use other processes, its children included, kept busy
+    since the reading before, None if unknown."""
 
     time_ns: int
     rss_bytes: int
@@ -95,7 +95,7 @@ class LoadSample(Struct, frozen=True):
 
 class Host(Struct, frozen=True):
     """The machine as the program may use it: CPUs in its affinity mask and cgroup, PyTorch's threads, memory, the
-    processor's name, empty where the system does not tell, and whether it multiplies bfloat16 by instructions."""
+    processor's name (empty if unknown), and whether it has instructions for bfloat16 products."""
 
     cpus: int
     torch_threads: int
@@ -105,8 +105,8 @@ class Host(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True):
-    """What a device does at most: bytes a second between its memory and its arithmetic, and floating-point operations
-    a second in products of matrices, by the type's name (``float64``, ``float32``, ``tf32``, ``bfloat16``…)."""
+    """What a device does at most: bytes a second between its memory and its arithmetic, and floating-point operations a
+    second in matrix products, by the type's name (``float64``, ``float32``, ``tf32``, ``bfloat16``…)."""
 
     device: str
     bandwidth: float
@@ -114,8 +114,8 @@ class Rates(Struct, frozen=True):
 
 
 class LoaderUse(Struct, frozen=True):
-    """A DataLoader that was iterated while steps were recorded; ``site`` is the program's line that made it, None where
-    that was not seen or not the program's own. ``asked_ns`` is how long its requests for batches took in all."""
+    """A DataLoader that was iterated while steps were recorded. ``site`` is the program's line that made it, None if
+    unknown or not the program's own. ``asked_ns`` is the total time of its requests for batches."""
 
     workers: int
     batch_size: int | None
@@ -126,16 +126,16 @@ class LoaderUse(Struct, frozen=True):
 
 
 class Feeding(Struct, frozen=True):
-    """How many CPUs the process kept busy in steps that nobody recorded: while it asked a DataLoader for a batch, and
-    from there until it asked again. Medians."""
+    """How many CPUs the process kept busy in steps that were not recorded: while it asked a DataLoader for a batch, and
+    from then until it asked again. Medians."""
 
     loading_cpus: float
     computing_cpus: float
 
 
 class OptimizerUse(Struct, frozen=True):
-    """An optimizer that stepped while steps were recorded: its class's name, ``foreach`` and ``fused`` as the program
-    gave them (None: PyTorch chooses), and how many parameters it holds."""
+    """An optimizer that stepped while steps were recorded: its class name, ``foreach`` and ``fused`` as the program set
+    them (None: PyTorch chooses), and how many parameters it holds."""
 
     name: str
     foreach: bool | None
@@ -144,10 +144,10 @@ class OptimizerUse(Struct, frozen=True):
 
 
 class GradientUse(Struct, frozen=True):
-    """What became of the gradients of the located step. The numbers count the nodes of the trace that add to one
-    (``torch::autograd::AccumulateGrad``), in the order of their starts: of those ``taken`` an optimizer used the
-    result, those ``thrown_away`` were cleared before the optimizer that holds the parameter stepped, and those
-    ``unheld`` belong to parameters that no optimizer holds and nothing changes. Nobody read the latter two."""
+    """What became of the gradients of the located step. The numbers count the trace's nodes that add to one
+    (``torch::autograd::AccumulateGrad``), in order of their starts. An optimizer used the results of the ``taken``
+    ones; the ``thrown_away`` ones were cleared before the parameter's optimizer stepped; the ``unheld`` ones belong to
+    parameters that no optimizer holds and nothing changes. Nobody read the last two."""
 
     taken: tuple[int, ...] = ()
     thrown_away: tuple[int, ...] = ()
@@ -155,17 +155,17 @@ class GradientUse(Struct, frozen=True):
 
 
 class Recomputation(Struct, frozen=True):
-    """Calls of PyTorch that make what was there, by the numbers that their events in the located step carry: ``again``
-    are those that repeat another of that step, with its number, ``each_step`` those that the step after it repeats.
-    What they are given has not changed meanwhile, they draw no random numbers, and nobody writes to what they make."""
+    """Calls of PyTorch whose result existed already, by the numbers that their events in the located step carry.
+    ``again`` repeats another call of that step, given with its number; ``each_step`` is repeated by the next step.
+    Their inputs have not changed meanwhile, they draw no random numbers, and nobody writes to their results."""
 
     again: tuple[tuple[int, int], ...] = ()
     each_step: tuple[int, ...] = ()
 
 
 class GraphBreak(Struct, frozen=True):
-    """Where PyTorch's compiler had to stop tracing: its reason, the lines that led there, the outermost first, of which
-    the last ``library_frames`` are no code of the user's, and how often."""
+    """Where PyTorch's compiler had to stop tracing: its reason, the lines that led there, outermost first, of which the
+    last ``library_frames`` are not the user's, and how often."""
 
     reason: str
     stack: tuple[CallSite, ...]
@@ -174,9 +174,9 @@ class GraphBreak(Struct, frozen=True):
 
 
 class Compilation(Struct, frozen=True):
-    """One compilation of a function. ``frame`` is the compiler's number of the function, ``site`` its first line, None
-    where the compiler gave up before it looked and where a backward pass compiled its part later, ``reason`` what did
-    not fit any of the earlier compilations, and ``failure`` why there is none."""
+    """One compilation of a function. ``frame`` is the compiler's number of the function. ``site`` is its first line,
+    None if the compiler gave up early or a backward pass compiled its part later. ``reason`` is why earlier
+    compilations did not fit, ``failure`` why there is none."""
 
     frame: int
     site: CallSite | None
@@ -186,7 +186,7 @@ class Compilation(Struct, frozen=True):
 
 
 class Compiled(Struct, frozen=True):
-    """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had lived."""
+    """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had run."""
 
     breaks: tuple[GraphBreak, ...] = ()
     compilations: tuple[Compilation, ...] = ()
@@ -194,14 +194,14 @@ class Compiled(Struct, frozen=True):
 
 
 FAILED = "the program failed: "
-"""How the note begins that names the exception that ended the program."""
+"""The beginning of the note that names the exception that ended the program."""
 PROFKIT_FAILED = "profkit failed: "
-"""How the note begins that says why a recording was given up."""
+"""The beginning of the note that says why a recording was given up."""
 
 
 class Remark(Struct, frozen=True):
-    """What the program's source says of a line, recorded or not; `profkit.source.remark_kinds` names the kinds. Of what
-    is rarely used: the last line of it, the first that uses it, and that this comes at every so many steps, 0 where the
+    """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
+    work that is rarely used: its last line, the first line that uses it, and every how many steps that is, 0 if the
     text does not say."""
 
     kind: str
@@ -213,19 +213,26 @@ class Remark(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What ``run.json`` says. ``rates``: the device's or the host's, where measured before. ``reference_step_ns`` are
-    the steps that passed with no profiler on, before and soon after the recorded ones, ``later_step_ns`` those that
-    followed, of which nothing is known but how long they took; ``reference_step_faults`` are the page faults in each of
-    the former, ``measured_step_faults`` those of the measured steps; ``page_fault_ns`` is what one takes. The three
-    ``…_step_device_ns`` tell of the same steps how long a GPU took from the end of one to the end of the next, in the
-    stream that the program was in: 0 where that could not be read, empty where no step's could. ``window`` counts the
-    recordings of one run of the program, from 1; the first names the directories of the others, beside its own.
-    ``signals_per_step`` says how often ``step_signal`` comes in a step: an epoch may be one, of many steps of the
-    optimizer. ``was_stopped`` says that profkit ended the program, as asked, once it was recorded, ``was_outdone`` that
-    the optimizer stepped for the first time after it, too late for its own steps to be recorded instead, or would have
-    done so in a program that was stopped; ``is_part`` that the only step recorded was cut off. ``own_cpu_ns`` and
-    ``children_cpu_ns`` are how long the processor worked from the beginning of the recording to the program's end for
-    the program, and for the processes that it started, of which nothing is recorded."""
+    """What ``run.json`` says.
+
+    Times: ``reference_step_ns`` are the steps without a profiler, before and soon after the recorded ones;
+    ``later_step_ns`` are those that followed, of which only the times are known. The three ``…_step_device_ns`` give
+    for the same steps how long a GPU took from the end of one to the end of the next, in the program's stream: 0 for a
+    step that could not be read, empty if none could. ``own_cpu_ns`` and ``children_cpu_ns`` are the CPU time, from the
+    beginning of the recording to the program's end, of the program and of the processes that it started, of which
+    nothing is recorded.
+
+    Memory: ``reference_step_faults`` and ``measured_step_faults`` are the page faults in each of the reference and the
+    measured steps; ``page_fault_ns`` is what one takes. ``rates`` are those of the device or the host, if they were
+    measured before.
+
+    Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
+    others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
+    of many optimizer steps. ``is_part`` says that the only recorded step was cut off, ``was_stopped`` that profkit
+    ended the program, as asked, once it was recorded. ``was_outdone`` says that the optimizer stepped for the first
+    time after the recording, too late for its own steps to be recorded, or would have done so in a program that was
+    stopped.
+    """
 
     command: tuple[str, ...] = ()
     python: str | None = None
@@ -281,7 +288,7 @@ def unprofiled_steps(run: Run, bound_by: str | None) -> tuple[tuple[int, ...], t
 
 
 def default_directory(target: str, root: Path = Path("traces")) -> Path:
-    """``traces/<target>/<time>``: one new directory per run, as the TensorBoard tab needs."""
+    """``traces/<target>/<time>``: a new directory for each run, as the TensorBoard tab needs it."""
     stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(target).name) or "run"
     first = root / stem.removesuffix(".py") / time.strftime("%Y%m%d-%H%M%S")
     names = (first if n == 1 else first.with_name(f"{first.name}-{n}") for n in itertools.count(1))
@@ -289,21 +296,20 @@ def default_directory(target: str, root: Path = Path("traces")) -> Path:
 
 
 def directory_of_rank(path: Path) -> Path:
-    """``path`` itself, or a directory in it where the program is one of several that a launcher started (torchrun):
-    each needs its own."""
+    """``path`` itself, or a directory in it for each of several programs that a launcher started (torchrun)."""
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     several = rank.isdecimal() and world.isdecimal() and int(world) > 1
     return path / f"rank{rank}" if several else path
 
 
 def refuse_other_run(path: Path) -> None:
-    """Raises `RunDirectoryError` where ``path`` holds a run."""
+    """Raises `RunDirectoryError` if ``path`` holds a run."""
     if any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*")):
         raise RunDirectoryError(path, "holds another run; name a new directory with --output")
 
 
 def create_directory(path: Path) -> Path:
-    """Make ``path`` ready to hold one run; refuse one that holds another run or cannot be written."""
+    """Make ``path`` ready to hold a run; refuse one that holds another run or cannot be written."""
     refuse_other_run(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -314,7 +320,7 @@ def create_directory(path: Path) -> Path:
 
 
 def what_keeps_from_writing(directory: Path) -> str | None:
-    """Why nothing can be written into a directory that could be written once; None where something can."""
+    """Why nothing can be written to a directory that was writable before; None if something can."""
     try:
         _try_to_write(directory)
     except OSError as error:
@@ -332,7 +338,7 @@ def _try_to_write(directory: Path) -> None:
 
 
 def fixed(path: Path) -> Path:
-    """The absolute path: a program may change its working directory while profkit keeps ``path``. Where the working
+    """The absolute path, as a program may change its working directory while profkit keeps ``path``. If the working
     directory is gone, the path as it is."""
     with suppress(OSError):
         return path.absolute()
@@ -340,14 +346,14 @@ def fixed(path: Path) -> Path:
 
 
 def why_not_written(directory: Path, error: OSError) -> str:
-    """The cause of a failed write into a run directory; that the directory is gone comes before what that led to."""
+    """The cause of a failed write to a run directory; if the directory is gone, that comes first."""
     if not directory.is_dir():
         return "the directory is gone, removed or renamed while the program ran"
     return error.strerror or str(error)
 
 
 def save(directory: Path, file: str, value: object) -> None:
-    """Write one side file of the run as JSON, whole or not at all."""
+    """Write one side file of the run as JSON, completely or not at all."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=1)
     unfinished = directory / f".{file}.{os.getpid()}"
     try:
@@ -360,7 +366,7 @@ def save(directory: Path, file: str, value: object) -> None:
 
 
 def load_run(directory: Path) -> Run:
-    """Read ``run.json``; a directory without one is an empty `Run`."""
+    """Read ``run.json``; a directory without one has an empty `Run`."""
     return _load(directory / RUN_FILE, Run, Run())
 
 
@@ -377,7 +383,7 @@ def load_samples(directory: Path) -> tuple[LoadSample, ...]:
 
 
 def find_trace(directory: Path) -> Path | None:
-    """The trace in a run directory: the newest where there are several, None where there is none."""
+    """The trace in a run directory: the newest if there are several, None if there is none."""
     present = directory.iterdir() if directory.is_dir() else ()
     traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
     return max(traces, key=lambda p: p.stat().st_mtime_ns, default=None)

@@ -24,9 +24,9 @@ def format_share(fraction: float) -> str:
     return f"{percent:.0f} %" if abs(percent) >= 9.95 or percent == 0 else f"{percent:.1f} %"
 
 
-def format_count(number: int, noun: str) -> str:
-    """``(2, 'step')`` → ``'2 steps'``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """``(2, 'step')`` → ``'2 steps'``; ``plural`` where that is not the noun and an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _scaled(value: float, units: tuple[tuple[str, float], ...]) -> str:

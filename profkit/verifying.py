@@ -1,11 +1,11 @@
-"""Proof of a prediction: a scenario's two variants measured side by side, beside what profkit said of the pitfall.
+"""Proof of a prediction: a scenario's two variants measured side by side, beside what profkit said about the pitfall.
 
-The variants run in a process each, unrecorded and with one thread, a few steps of one and then of the other, so that
-whatever else the machine does falls on both. The measured effect is the median over rounds of ``1 - fix / pitfall``, of
-the step's time or of its peak memory: a round's two stand next to each other, so that a machine whose speed changes
-from second to second changes them alike. Its interval is the percentile bootstrap over rounds (Efron and Tibshirani, An
-Introduction to the Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often disturbs the
-next.
+Each variant runs in a process of its own, unrecorded and with one thread, a few steps of one and then of the other, so
+that whatever else the machine does affects both. The measured effect is the median over rounds of ``1 - fix /
+pitfall``, of the step's time or of its peak memory: the two turns of a round follow each other, so a machine whose
+speed changes from second to second changes both alike. Its interval is the percentile bootstrap over rounds (Efron and
+Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13): rounds, not steps, because what disturbs one step often
+disturbs the next.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Saving, no_gai
 from profkit.trace.events import Int64s
 
 _ROUNDS = 12
-"""The least; a bootstrap over fewer says little of the spread."""
+"""A bootstrap over fewer rounds says little about the spread."""
 _BLOCK_S = 0.15
-"""A round gives each variant that long, and one step at least, so that the change of processes weighs little."""
+"""The length of a variant's turn, which is at least one step: long enough that switching processes weighs little."""
 _LARGEST_BLOCK = 50
 _MEMORY_STEPS = 12
 _BUDGET_S = 8.0
 _FIRST_ON_DEVICE = 3
-"""Steps of a variant before the length of a round is chosen: the first on a GPU loads libraries for seconds, and a
-round of one step would wait for the device at each."""
+"""Steps of a variant before the length of a turn is chosen: the first on a GPU loads libraries for seconds, and with
+turns of one step each step would wait for the device."""
 _WARM_UP = 2
 """Rounds that do not count: lazy initialisation, caches, the first touch of memory."""
 _RESAMPLES = 2000
 _CONFIDENCE = (2.5, 97.5)
 _TIMEOUT_S = 300
 _THREADS = "1"
-"""Two processes by turns must not have each other's idle threads on their CPUs; recordings are made alike."""
+"""The two processes' idle threads must not take each other's CPUs; recordings are made alike."""
 _MEMORY_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""glibc then gives freed tensors back at once, so that the process holds what the program holds (``mallopt(3)``)."""
+"""With these glibc gives freed tensors back at once, so that the process holds what the program holds
+(``mallopt(3)``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What one scenario showed. ``measured`` is None where it was not run, ``predicted`` where no rule gave a price."""
+    """What one scenario showed. ``measured`` is None if it was not run, ``predicted`` if no rule gave a price."""
 
     name: str
     kind: str
@@ -93,7 +94,8 @@ _NOT_RUN = "not run: "
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Medians by round (rows) and variant (pitfall, fix): time, peak memory, number of the step since the beginning."""
+    """Medians by round (rows) and variant (pitfall, fix): time, peak memory, and number of steps since the
+    beginning."""
 
     ns: Int64s
     peak_bytes: Int64s
@@ -106,7 +108,7 @@ def _environment(kind: str) -> dict[str, str]:
 
 
 def verify(scenario: Scenario, device: str = "cpu") -> Proof:
-    """Record and diagnose both variants, measure both, and compare. A scenario that fails has that for a verdict."""
+    """Record and diagnose both variants, measure both, and compare. If a scenario fails, the verdict says so."""
     kind = "memory" if scenario.effect == "memory" else "time"
     if device == "cpu" and (scenario.needs_gpu or scenario.effect == "time on a GPU"):
         return Proof(scenario.name, kind, None, None, False, False, False, NOT_HERE)
@@ -121,9 +123,9 @@ def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
     found = [finding for finding in pitfall.findings if finding.rule in scenario.triggers]
     unable = [pitfall.skipped[rule] for rule in scenario.triggers if rule in pitfall.skipped]
     unable += [note for note in pitfall.health if note.startswith(tuple(map(no_gain_note, scenario.triggers)))]
-    if scenario.needs_measuring and not found and unable:  # a machine without what the fix uses, or that gains nothing
+    if scenario.needs_measuring and not found and unable:  # a machine without what the fix needs, or that gains nothing
         return Proof(scenario.name, kind, None, None, False, False, False, f"{_NOT_RUN}{unable[0]}")
-    with _processes(scenario, device, kind) as variants:  # which import PyTorch while the fix's recording does so too
+    with _processes(scenario, device, kind) as variants:  # they import PyTorch while the fix is still being recorded
         fix = diagnose_variant(scenario, "fix", device)
         measurement = _measure(variants, kind)
     values = measurement.ns if kind == "time" else measurement.peak_bytes
@@ -157,13 +159,13 @@ def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis
 
 
 def is_expected(finding: Finding, scenario: Scenario) -> bool:
-    """Whether a finding stands on a line that the scenario marks for its rule."""
+    """Whether a finding is on a line that the scenario marks for its rule."""
     location = finding.location
     return location is not None and (location.line, finding.rule) in scenario.expected["pitfall"]
 
 
 def measure(scenario: Scenario, device: str, kind: str, clock: Callable[[], float] = time.monotonic) -> Measurement:
-    """Run both variants by turns until the rounds are enough or the time is up."""
+    """Run both variants by turns until there are enough rounds or the time is up."""
     with _processes(scenario, device, kind) as variants:
         return _measure(variants, kind, clock)
 
@@ -192,8 +194,8 @@ def _by_turns(variants: list[_Variant], clock: Callable[[], float]) -> list[list
 
 
 def _step_by_step(variants: list[_Variant]) -> list[list[_Answer]]:
-    """The later half of the steps that every scenario has: memory is compared at the same step of both variants, and
-    never after a variant began anew, when the process still holds what was freed."""
+    """The later half of the twelve steps that every scenario has. Memory is compared at the same step of both, and
+    never after a variant began again, as the process then still holds what was freed."""
     return [[variant.run(1) for variant in variants] for _ in range(_MEMORY_STEPS)][_MEMORY_STEPS // 2 :]
 
 
@@ -202,7 +204,7 @@ def _medians(rounds: list[list[_Answer]], name: str) -> Int64s:
 
 
 def effect_of(values: Int64s, seed: int = 0) -> Share:
-    """The effect in ``values``, one row a round, pitfall and fix, with its 95 % interval."""
+    """The effect in ``values`` (a row per round: pitfall, fix) with its 95 % interval."""
     effects = 1 - values[:, 1] / np.maximum(values[:, 0], 1)
     chosen = np.random.default_rng(seed).integers(len(effects), size=(_RESAMPLES, len(effects)))
     low, high = np.percentile(np.median(effects[chosen], axis=1), _CONFIDENCE)
@@ -210,7 +212,8 @@ def effect_of(values: Int64s, seed: int = 0) -> Share:
 
 
 def _predicted(diagnosis: Diagnosis, found: list[Finding], kind: str, measurement: Measurement) -> Share | None:
-    """What was said of the pitfall: of the finding, or of all together where the mistake stands on several lines."""
+    """What profkit said about the pitfall: the finding's saving, or that of all together if the mistake is on several
+    lines."""
     first = next((finding.saving for finding in found if finding.saving), None)
     saving = diagnosis.total if len(found) > 1 and diagnosis.total else first
     if saving is None:
@@ -221,7 +224,7 @@ def _predicted(diagnosis: Diagnosis, found: list[Finding], kind: str, measuremen
 
 
 def _predicted_memory(found: list[Finding], saving: Saving, measurement: Measurement) -> Share:
-    """Bytes as a share of the pitfall's peak; what grows with each step has grown by so many steps in the median."""
+    """Bytes as a share of the pitfall's peak. What grows with each step has grown by the median number of steps."""
     peak = max(1.0, float(np.median(measurement.peak_bytes[:, 0])))
     grows = any(GROWTH_EVIDENCE in finding.evidence for finding in found)
     grown = float(np.median(measurement.number[:, 0])) if grows else 1.0
@@ -242,7 +245,7 @@ def _judge(measured: Share, fired: bool, exact_line: bool, silent: bool) -> str:
 
 
 class _Variant:
-    """The process that runs one variant; ``first`` steps of it come before it is known how long one takes."""
+    """The process that runs one variant; the first turn has ``first`` steps, as nobody knows yet how long one takes."""
 
     def __init__(self, scenario: Scenario, variant: str, device: str, environment: dict[str, str]) -> None:
         self._name = f"{scenario.name}, {variant}"
@@ -262,7 +265,8 @@ class _Variant:
         self._process.communicate()
 
     def _signal(self, name: str) -> None:
-        """To the process and those that it started, such as a loader's workers; nothing where there are no groups."""
+        """Send a signal to the process and those that it started, such as a loader's workers; none if there are no
+        groups."""
         number = getattr(signal, name, None)
         if number is not None and hasattr(os, "killpg"):
             with suppress(ProcessLookupError):
@@ -271,7 +275,8 @@ class _Variant:
             self._process.kill()
 
     def run(self, steps: int) -> _Answer:
-        """So many steps. Between turns all stands still, or workers would prepare what the next one is timed on."""
+        """Run that many steps. Between turns everything stands still, or workers would prepare what the next turn
+        measures."""
         self._signal("SIGCONT")
         stdin, stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
         try:

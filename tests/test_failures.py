@@ -109,7 +109,7 @@ def test_without_steps_the_whole_recording_is_one(monkeypatch):
 def test_without_carried_shapes_the_recording_is_judged_as_it_is(monkeypatch):
     monkeypatch.setattr(derived, "match_located", break_down)
     found = diagnose(recording())
-    assert "carrying the shapes of one step to the others" in broken(found.health)
+    assert "copying the shapes of one step to the others" in broken(found.health)
     assert found.timing.steps == 3
 
 

@@ -50,3 +50,4 @@ def test_a_share_keeps_a_decimal_below_ten_percent(fraction: float, text: str) -
 
 def test_one_of_a_thing_is_singular() -> None:
     assert [format_count(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
+    assert [format_count(number, "batch", "batches") for number in (1, 2)] == ["1 batch", "2 batches"]

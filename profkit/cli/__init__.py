@@ -1,6 +1,6 @@
 """The command line: one file per command, whose docstring is its help text.
 
-A command's module imports nothing heavy at its top, so that ``profkit --help`` stays fast.
+A command's module imports nothing heavy at the top, so that ``profkit --help`` stays fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from profkit.failures import STRICT, describe_failure
 BAD_INPUT = 2
 OWN_FAILURE = 4
 """Not 1, which means that `--fail-on` was reached."""
-_LONGEST_CAUSE = 200
+_LONGEST_CAUSE_CHARACTERS = 200
 
 
 class _Commands(click.Group):
@@ -40,15 +40,15 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line; profkit's own errors become one line on stderr and exit status 2, and what nobody foresaw
-    one line and exit status 4."""
+    """Run the command line. An error of profkit's own becomes one line on stderr and exit status 2, an unforeseen one
+    becomes one line and exit status 4."""
     try:
         group(prog_name="profkit")
     except ProfkitError as error:
         click.echo(f"profkit: {error}", err=True)
         sys.exit(BAD_INPUT)
-    except Exception as error:  # a traceback would say no more to who uses profkit, and ends with status 1
+    except Exception as error:  # a traceback would tell a user no more, and Python would exit with status 1
         failure = describe_failure(error)
-        cause = " ".join(ascii(str(error))[1:-1].split())[:_LONGEST_CAUSE]
+        cause = " ".join(ascii(str(error))[1:-1].split())[:_LONGEST_CAUSE_CHARACTERS]
         click.echo(f"profkit: {failure}{cause and f': {cause}'} ({STRICT}=1 shows the traceback)", err=True)
         sys.exit(OWN_FAILURE)

@@ -1,4 +1,4 @@
-"""A diagnosis on stdout."""
+"""Printing a diagnosis on stdout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def print_report(diagnosis: Diagnosis, format_name: str) -> None:
 
 
 def terminal_settings() -> tuple[int, bool]:
-    """Columns to fill and whether to use colour: 80 and none when piped."""
+    """Columns to fill, and whether to use colour: 80 and no colour when piped."""
     terminal = sys.stdout.isatty()
     width = min(shutil.get_terminal_size((80, 24)).columns, _MAX_COLUMNS) if terminal else 80
     return width, terminal and not os.environ.get("NO_COLOR")

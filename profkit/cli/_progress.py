@@ -1,4 +1,4 @@
-"""What is shown while steps are recorded: one line on stderr, and only on a terminal."""
+"""The line on stderr while steps are recorded, on a terminal only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """A context manager whose `show` replaces the line; off a terminal it does nothing."""
+    """A context manager whose `show` replaces the line. Off a terminal it does nothing."""
 
     def __init__(self) -> None:
         self._status: Status | None = None

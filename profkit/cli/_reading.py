@@ -1,4 +1,4 @@
-"""What is shown while a large trace is read: a bar on stderr, and only on a terminal."""
+"""The bar on stderr while a large trace is read, on a terminal only."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
 
 _PATIENCE_S = 0.5
-"""What is read by then needs no bar."""
-_EVERY_S = 0.1
+"""A file that is read within this time needs no bar."""
+_REFRESH_S = 0.1
 _LONGEST_NAME = 32
-"""A line that wraps cannot be written over."""
+"""A longer line would wrap and could not be overwritten."""
 
 
 class ReadingBar:
-    """A context manager whose `show` moves the bar: how much of the file is read, what it holds, and how fast that is.
+    """A context manager whose `show` moves the bar: how much of the file is read, what that holds, and how fast it
+    goes.
 
-    Without threads, unlike rich's: a process that has any is not forked, and would read alone.
+    Unlike rich's it starts no thread: a process with threads is not forked, and would read alone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,9 +39,9 @@ class ReadingBar:
         return self
 
     def show(self, read_bytes: int, file_bytes: int, content_bytes: int) -> None:
-        """Say how many bytes of the file are read, and how many that was when unpacked."""
+        """Show how many bytes of the file are read, and how many those were when unpacked."""
         now = time.monotonic()
-        if not self._is_wanted or now < max(self._begun + _PATIENCE_S, self._shown + _EVERY_S):
+        if not self._is_wanted or now < max(self._begun + _PATIENCE_S, self._shown + _REFRESH_S):
             return
         if self._bar is None:
             self._bar = self._make(file_bytes)

@@ -9,7 +9,7 @@ import click
 
 
 def show_table(rows: list[tuple[str, ...]]) -> None:
-    """Print rows in aligned columns; the last column is wrapped beside the others."""
+    """Print rows in aligned columns, with the last column wrapped."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
     indent = sum(widths) + 2 * len(widths)
     width = max(shutil.get_terminal_size((80, 24)).columns - indent, 30)

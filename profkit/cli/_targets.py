@@ -1,4 +1,4 @@
-"""What the word after ``profkit diagnose`` means: a scenario, a script, a trace or a directory."""
+"""What TARGET means: a scenario, a script, a trace or a directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TargetKind(Enum):
 
 
 def classify(target: str) -> TargetKind:
-    """Tell the kind from the file system first, then from the look of the name.
+    """Tell the kind from the file system first, then from the name.
 
     Raises `UnreadableInput` for a file that does not exist or that profkit cannot read.
     """
@@ -43,7 +43,7 @@ def classify(target: str) -> TargetKind:
 
 
 def choose_device(device: str, needs_gpu: bool) -> str:
-    """``cuda``, ``cpu`` or ``recorded`` for a scenario; raises `UsageError` where the wish cannot be met."""
+    """``cuda``, ``cpu`` or ``recorded`` for a scenario. Raises `UsageError` if that is not possible here."""
     if device == "recorded" or (device == "cpu" and not needs_gpu):
         return device
     from profkit.collect.machine.devices import look_for_devices
@@ -52,16 +52,16 @@ def choose_device(device: str, needs_gpu: bool) -> str:
     if device == "cuda" and not present:
         raise UsageError("--device cuda: PyTorch sees no GPU here")
     if device == "cpu":
-        raise UsageError("--device cpu: this scenario needs a GPU; leave --device away to use its recording")
+        raise UsageError("--device cpu: this scenario needs a GPU; leave out --device to use its recording")
     if present:
         return "cuda"
     return "recorded" if needs_gpu else "cpu"
 
 
 def find_recording(scenario: str, variant: str) -> Path:
-    """The committed recording of a scenario's variant; the newest where several devices recorded it.
+    """The committed recording of a scenario's variant, the newest if several devices recorded it.
 
-    Raises `UsageError` naming what is missing and how to make it.
+    Raises `UsageError` that says what is missing and how to make it.
     """
     from profkit.catalogue import recordings_root
     from profkit.run import load_run

@@ -19,23 +19,23 @@ FORMATS = ("text", "json", "markdown")
 @click.option("--format", "format_name", default="text", show_default=True,
               type=click.Choice(FORMATS), help="What goes to stdout.")  # fmt: skip
 @click.option("--fail-on-regression", "threshold", metavar="PERCENT",
-              help="Exit with status 1 when the step is surely longer, by an estimated PERCENT or more.")  # fmt: skip
+              help="Exit with status 1 when the step is certainly longer, by about PERCENT or more.")  # fmt: skip
 def command(before: Path, after: Path, format_name: str, threshold: str | None) -> None:
     """Say whether AFTER is better or worse than BEFORE, and what moved.
 
     Each is a run directory, a trace, or a directory of several run directories: with several runs of each, recorded
-    in turn, smaller changes can be told from noise. Noise is not called a change: where the recordings are too few
-    or too restless to say, the verdict is "inconclusive".
+    by turns, smaller changes can be told from noise. Noise is not called a change: if the recordings are too few or
+    too noisy to tell, the verdict is "inconclusive".
 
     \b
     profkit compare traces/train/20260101-101500 traces/train/20260101-103000
     profkit compare traces/before traces/after --fail-on-regression 5%
     """
+    from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules
     from profkit.cli._output import terminal_settings
-    from profkit.cli._sparing import judge_sparingly, read_sparingly
 
-    read_sparingly()
-    judge_sparingly()  # one recording is judged before the next is read
+    reuse_memory_for_columns()
+    reuse_memory_for_rules()  # one recording is judged before the next is read
     from profkit.comparing import compare_paths
     from profkit.report import render_comparison
 
@@ -49,7 +49,7 @@ def command(before: Path, after: Path, format_name: str, threshold: str | None) 
 
 
 def parse_percent(text: str) -> float:
-    """``'5%'`` or ``'5'`` → ``0.05``; raises `UsageError` for what is no percentage above or equal to zero."""
+    """``'5%'`` or ``'5'`` → ``0.05``. Raises `UsageError` for anything but a percentage of zero or more."""
     try:
         percent = float(text.strip().removesuffix("%"))
     except ValueError:

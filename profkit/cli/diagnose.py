@@ -38,10 +38,10 @@ FAULTS_FOUND = 1
 @click.option("--variant", default="pitfall", show_default=True, type=click.Choice(["pitfall", "fix"]),
               help="Which variant of a scenario to run.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda", "recorded"]),
-              help="Where a scenario runs; auto: on a GPU where there is one.")  # fmt: skip
+              help="Where a scenario runs; auto: on a GPU if there is one.")  # fmt: skip
 @recording_options
 @click.option("--measure", is_flag=True,
-              help="Price findings by experiments on this machine, in seconds, where there are any.")  # fmt: skip
+              help="Price findings by experiments on this machine where possible; takes seconds.")  # fmt: skip
 @click.option("--fail-on", type=click.Choice(["low", "medium", "high"]), metavar="low|medium|high",
               help="Exit with status 1 when a fault of this severity or above is found.")  # fmt: skip
 def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
@@ -97,13 +97,13 @@ def _measure() -> Measure:
 
 
 def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
-    """Diagnose first, so that nothing is left behind for a file that cannot be read; but read nothing for minutes that
-    cannot be written."""
+    """Diagnose before a directory is made, so that an unreadable file leaves nothing behind; but check first that the
+    result can be written, as reading may take minutes."""
+    from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
     from profkit.cli._reading import ReadingBar
-    from profkit.cli._sparing import collect_nothing, judge_sparingly, read_sparingly
 
-    collect_nothing()
-    read_sparingly()
+    stop_collecting_garbage()
+    reuse_memory_for_columns()
     from profkit.diagnosing import diagnose, read_facts
     from profkit.run import create_directory, default_directory, refuse_other_run
 
@@ -111,7 +111,7 @@ def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Pa
         refuse_other_run(output)
     with ReadingBar(path) as bar:
         facts = read_facts(path, bar.show)
-    judge_sparingly()
+    reuse_memory_for_rules()
     diagnosis = diagnose(facts, _measure() if measure else None)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
@@ -141,7 +141,7 @@ def _run_scenario(
 
 
 def _finish_program(recorded: Recorded, measure: bool, format_name: str, fail_on: str | None) -> None:
-    """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
+    """Diagnose a program and each window that was asked for while it ran. The report is that of the first recording."""
     first, *windows = recorded.directories
     diagnoses = [_diagnose(first, measure), *(_write(_diagnose(window, measure), window) for window in windows)]
     worst = min((found.worst.rank for found in diagnoses if found.worst is not None), default=None)
@@ -150,7 +150,7 @@ def _finish_program(recorded: Recorded, measure: bool, format_name: str, fail_on
 
 
 def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, fail_on: str | None) -> None:
-    """Write the two files, print the report, and exit with the status that the outcome asks for."""
+    """Write the two files, print the report, and exit with the status of the outcome."""
     _report(diagnosis, directory, format_name)
     _exit(0, diagnosis.worst.rank if diagnosis.worst is not None else None, fail_on)
 

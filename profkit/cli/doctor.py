@@ -14,7 +14,7 @@ _PACKAGES = ("torch", "numpy", "msgspec", "isal", "psutil", "nvidia-ml-py", "ric
 
 @click.command()
 def command() -> None:
-    """Show what profkit finds on this machine: versions, GPU, and what would keep it from recording.
+    """Show what profkit finds on this machine: versions, GPU, and what would prevent a recording.
 
     Exits with status 2 when nothing can be recorded here.
     """
@@ -36,20 +36,21 @@ def _version(package: str) -> str:
 
 def _describe_torch() -> None:
     from profkit.collect.machine.devices import look_for_devices
+    from profkit.units import format_count
 
     devices = look_for_devices()
     can = "can be recorded" if devices.records_kernels else "cannot be recorded by this build of PyTorch"
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     click.echo(f"GPU                {devices.gpu or 'none that PyTorch can use'}")
     click.echo(f"GPU kernels        {can}")
-    click.echo(f"CPUs               {usable} usable, PyTorch uses {devices.threads} threads")
+    click.echo(f"CPUs               {usable} usable, PyTorch uses {format_count(devices.threads, 'thread')}")
     _describe_rates("cpu" if devices.gpu is None else "cuda")
     if sys.gettrace() is not None:
-        click.echo("a debugger or coverage tool traces this process: exact lines cannot be found while it does")
+        click.echo("a debugger or coverage tool traces this process: exact lines cannot be recorded meanwhile")
 
 
 def _describe_rates(device: str) -> None:
-    """What the device does at most: measured the first time, then from the user's cache."""
+    """What the device does at most: measured the first time, later read from the user's cache."""
     from profkit.collect.machine.rates import keep_rates
 
     rates = keep_rates(device)

@@ -25,9 +25,9 @@ _VARIANTS = ("pitfall", "fix")
 def command(names: tuple[str, ...], module: str | None, output: Path | None, **wishes: Any) -> None:
     """Record a program without judging it, or scenarios for machines without a GPU.
 
-    A SCRIPT.py or a module runs as under `profkit diagnose`, its arguments after --; the run directory is printed, for
-    `profkit diagnose DIR` later or elsewhere. Of each SCENARIO (default: all that need a GPU) both variants are run on
-    this machine's GPU and kept under DIR/<GPU>/<scenario>.
+    A SCRIPT.py or a module runs as under `profkit diagnose`, with its arguments after --. The run directory is printed,
+    for `profkit diagnose DIR` later or elsewhere. For each SCENARIO (default: all that need a GPU) both variants run on
+    this machine's GPU, and the recordings are kept under DIR/<GPU>/<scenario>.
     """
     if module is not None:
         _record_program(module, names, output, True, wishes)

@@ -15,12 +15,12 @@ import click
 def command(logdir: Path, port: int, copies: Path | None, prepare_only: bool) -> None:
     """Show the traces below LOGDIR (default: traces) in TensorBoard's "PyTorch Profiler" tab.
 
-    That tab, torch-tb-profiler, is no longer developed: it counts the traces of today's PyTorch wrongly. So it is given
-    copies, rewritten for it; the recordings stay as they are, and a copy is made anew only when its trace changes.
+    That tab, torch-tb-profiler, is no longer developed and misreads the traces of today's PyTorch. So it gets copies
+    that are rewritten for it. The recordings stay as they are, and a copy is made again only when its trace changes.
 
-    Only this machine can reach the server (127.0.0.1). Its pages need no internet: what the tab would draw with Google
-    Charts is shown as tables. The one exception is the tab's Trace view, which loads a script from
-    cdnjs.cloudflare.com; offline, open the trace file in chrome://tracing instead.
+    Only this machine can reach the server (127.0.0.1). Its pages need no internet: tables replace what the tab would
+    draw with Google Charts. The exception is the Trace view, which loads a script from cdnjs.cloudflare.com; offline,
+    open the trace file in chrome://tracing instead.
     """
     from profkit.errors import UsageError
     from profkit.report.tensorboard import PREPARED_FOLDER, prepare_logdir

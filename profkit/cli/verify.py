@@ -15,13 +15,13 @@ NOT_SHOWN = 1
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown, with machine and date.")
 @click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"]),
-              help="Where the scenarios run; auto: on a GPU where there is one.")  # fmt: skip
+              help="Where the scenarios run; auto: on a GPU if there is one.")  # fmt: skip
 def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown: bool, device: str) -> None:
     """Show that the scenarios have the effect that profkit predicts.
 
-    Each scenario's mistake and fix run by turns, without a profiler; the measured difference stands beside the
-    predicted one. Exits with status 1 when a scenario does not show its effect, when its rule misses it, or when the
-    rule fires on the fix.
+    The mistake and the fix of each scenario run by turns, without a profiler, and the measured difference is shown
+    beside the predicted one. Exits with status 1 if a scenario does not show its effect, if its rule misses it, or if
+    the rule fires on the fix.
 
     \b
     profkit verify cat-in-loop

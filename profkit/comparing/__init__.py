@@ -1,6 +1,6 @@
-"""Two sides, before and after: can they be compared, is the step longer or shorter, and what moved.
+"""Before and after: can the two sides be compared, is the step longer or shorter, and what moved?
 
-A side is a trace, a run directory, or a directory of several run directories, which then are the samples.
+A side is a trace, a run directory, or a directory of several run directories, which are then the samples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNPROFILED, RECORDED = "unprofiled steps", "recorded steps"
 def compare_paths(before: Path, after: Path) -> Comparison:
     """Compare what was recorded before a change with what was recorded after it.
 
-    Raises `UnreadableInput` for anything that holds no recording.
+    Raises `UnreadableInput` for anything without a recording.
     """
     paths = [find_recordings(path) for path in (before, after)]
     one, other = ([read_recording(path) for path in side] for side in paths)
@@ -31,7 +31,7 @@ def compare_paths(before: Path, after: Path) -> Comparison:
 
 
 def compare(before: Sequence[Recorded], after: Sequence[Recorded]) -> Comparison:
-    """The comparison of recordings that are read already; at least one on each side."""
+    """The comparison of recordings that have been read; at least one on each side."""
     differences = find_differences(before, after)
     step_time = _step_time(before, after, differences)
     step_ns = max(step_time.before_ns, step_time.after_ns)
@@ -48,7 +48,7 @@ def compare(before: Sequence[Recorded], after: Sequence[Recorded]) -> Comparison
 
 
 def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], differences: Sequence[Difference]) -> StepTime:
-    """From the steps that no profiler slowed where every run has some, else from the recorded ones."""
+    """Compare steps that no profiler slowed if every run has some, else the recorded ones."""
     unprofiled = all(run.unprofiled_ns for run in (*before, *after))
     one, other = ([_times(run, unprofiled) for run in side] for side in (before, after))
     alike = same_settings(differences)
@@ -60,7 +60,7 @@ def _step_time(before: Sequence[Recorded], after: Sequence[Recorded], difference
     blocking = next((difference for difference in differences if difference.blocks), None)
     if blocking is None:
         return step_time
-    reasons = (f"the steps are not the same thing: {blocking.what} differs", *step_time.reasons)
+    reasons = (f"the steps are not comparable: {blocking.what} differs", *step_time.reasons)
     return replace(step_time, verdict=Verdict.INCONCLUSIVE, low=None, high=None, reasons=reasons)
 
 
@@ -69,7 +69,7 @@ def _times(run: Recorded, unprofiled: bool) -> tuple[int, ...]:
 
 
 def _took_turns(before: Sequence[Recorded], after: Sequence[Recorded]) -> bool:
-    """Whether several runs of each side were recorded among each other, so that the load fell on both by chance."""
+    """Whether the runs of both sides were recorded by turns, so that the machine's load fell on both by chance."""
     started = [[run.run.started for run in side] for side in (before, after)]
     if min(map(len, started)) < 2:
         return False

@@ -1,6 +1,6 @@
-"""The control group: the operators, or the device's kernels, that both sides run equally often on equal shapes.
+"""The control group: operators, or the device's kernels, that both sides run equally often on equal shapes.
 
-What these did differently is the doing of the machine or of a setting, and says how far the step times can be trusted.
+Whatever these do differently is due to the machine or a setting, and shows how far step times can be trusted.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from profkit.comparing.recorded import Recorded, merge
 
 _LEAST_SHARE = 0.5
 """Of the work of either side; a smaller part cannot speak for the whole."""
-_MOST_OF_STEP = 0.9
-"""A price of a page that would leave less of the step than the rest cannot be right."""
+_MOST_STEP_SHARE = 0.9
+"""A price per page that leaves less of the step than the rest cannot be right."""
 
 
 def machine_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> float | None:
-    """What the machine did to the control group, as a difference of logarithms; None where that is too small.
+    """What the machine did to the control group, as a difference of logarithms; None if the group is too small.
 
-    The machine's speed is the median over kinds of work, weighted by their time: one kind that became slower does not
-    move it. To that comes how much more the operators were disturbed.
+    The machine's speed is the median over kinds of work, weighted by their time, so that one kind that became slower
+    does not move it. How much more the operators were disturbed is added.
     """
     one, other = (merge([run.control for run in side]) for side in (before, after))
     kinds = [kind for kind in one if kind in other and one[kind].calls == other[kind].calls]
@@ -39,18 +39,18 @@ def machine_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> flo
 
 
 def pages_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> float | None:
-    """What pages of memory that the system gave anew did to the step, as a difference of logarithms; None where their
-    number or price is not known.
+    """What new pages of memory did to the step, as a difference of logarithms; None if their number or price is
+    unknown.
 
-    glibc moves the limit from which it takes large blocks from the system, and gives them back at once, as it sees
-    blocks come and go (``M_MMAP_THRESHOLD`` in mallopt(3)): two runs of one program may differ by all of it.
+    glibc moves the limit above which it takes blocks from the system and gives them back at once, as it sees blocks
+    come and go (``M_MMAP_THRESHOLD`` in mallopt(3)). Two runs of one program may differ by all of that.
     """
     found = [_pages_on_top(side) for side in (before, after)]
     return None if None in found else found[1] - found[0]  # type: ignore[operator]  # None is excluded
 
 
 def _pages_on_top(side: Sequence[Recorded]) -> float | None:
-    """How much longer the step is for its pages, as a logarithm."""
+    """How much longer its pages make the step, as a logarithm."""
     runs = [run.run for run in side]
     if not all(run.page_fault_ns and run.reference_step_faults and run.reference_step_ns for run in runs):
         return None
@@ -58,4 +58,4 @@ def _pages_on_top(side: Sequence[Recorded]) -> float | None:
         float(np.median(run.reference_step_faults)) * (run.page_fault_ns or 0) / float(np.median(run.reference_step_ns))
         for run in runs
     ]
-    return -math.log(1 - min(float(np.mean(shares)), _MOST_OF_STEP))
+    return -math.log(1 - min(float(np.mean(shares)), _MOST_STEP_SHARE))

@@ -1,8 +1,8 @@
-"""How much more or less a step does, told from calls: these are counted, and free of the noise that times have.
+"""How much more or less a step does, by its calls: these are counted, and free of the noise in times.
 
-An operator that a line calls more often on one side than on the other, as often in each step, is work that came or
-went. What it takes is what one such call took in the recordings. That says nothing of what both sides do equally
-often, whose time only the steps can tell; so it confirms a change that their noise leaves open, and never denies one.
+An operator that a line calls more often on one side, equally often in each step, is work that came or went. It takes
+what one such call took in the recordings. This says nothing about what both sides do equally often, whose time only the
+steps show; so it confirms a change that their noise leaves open, and never denies one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from profkit.comparing.recorded import NOTHING, Recorded, merge
 from profkit.comparing.step_times import LEAST_CHANGE
 from profkit.comparing.values import StepTime, Verdict
 
-_DOUBT = 0.3
-"""Of the time of the calls that came or went: the same operator takes up to so much longer or less in another run, and
-what Python does around it is not seen."""
+_DOUBTFUL_SHARE = 0.3
+"""Of the time of the calls that came or went: the same operator may take that much longer or less in another run, and
+Python's work around it is not seen."""
 _LEAST_STEPS = 3
-"""Fewer do not show that a step always makes as many calls."""
+"""Fewer steps do not show that a step always makes as many calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedChange:
-    """By how much the step becomes longer for its calls, as a difference of logarithms, and its range."""
+    """By how much its calls make the step longer, as a difference of logarithms, and the range of that."""
 
     value: float
     low: float
@@ -34,7 +34,8 @@ class CountedChange:
 
 
 def counted_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> CountedChange | None:
-    """None where a side tells no calls by their lines, has too few steps, or has a device that works beside the host.
+    """None if a side does not know the lines of its calls, has too few steps, or has a device that works beside the
+    host.
 
     Calls whose number varies from step to step or from run to run may all have come or gone: they widen the range.
     """
@@ -51,12 +52,12 @@ def counted_change(before: Sequence[Recorded], after: Sequence[Recorded]) -> Cou
             net_ns += more_ns
             moved_ns += abs(more_ns)
     step_ns = float(np.median([np.median(run.unprofiled_ns or run.measured_ns) for run in before]))
-    doubt_ns = _DOUBT * moved_ns + unknown_ns
+    doubt_ns = _DOUBTFUL_SHARE * moved_ns + unknown_ns
     return CountedChange(*(_log_ratio(ns / step_ns) for ns in (net_ns, net_ns - doubt_ns, net_ns + doubt_ns)))
 
 
 def confirm(time: StepTime, counted: CountedChange | None) -> StepTime:
-    """``time``, with a verdict where its noise allows what the calls say, and much else."""
+    """``time``, with a verdict if its noise allows what the calls say, and much else."""
     if counted is None or time.verdict is not Verdict.INCONCLUSIVE or time.low is None or time.high is None:
         return time
     change, low, high = (math.expm1(value) for value in (counted.value, counted.low, counted.high))

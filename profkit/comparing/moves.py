@@ -1,10 +1,9 @@
 """What moved between two sides: operators, lines and findings.
 
-Times of single operators are noisier than the step, and nobody asks of a hundred of them at once without being misled
-by a few. So one is named for its time only where the step time itself changed and where none of its values before
-lies among those after: for four and four steps that happens by chance in 2 of 70 cases (the most extreme outcome of
-the rank sum test; Mann, Whitney, Annals of Mathematical Statistics 18, 1947). Calls per step are counted, not
-measured, and always named.
+Times of single operators are noisier than the step, and asking about a hundred at once turns up a few by chance. So one
+is named for its time only if the step time changed too and none of its values before lies among those after: for four
+and four steps, chance does that in 2 of 70 cases (the most extreme outcome of the rank sum test; Mann, Whitney, Annals
+of Mathematical Statistics 18, 1947). Calls per step are counted, not measured, and always named.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from profkit.comparing.values import Fate, FindingMove, Move
 from profkit.findings import Finding, Location
 
 LEAST_SHARE = 0.005
-"""Of the step; the least that a finding must cost to be worth a line (`findings.severity_of`)."""
+"""Share of the step that a finding must cost to be worth a line (`findings.severity_of`)."""
 _Key = TypeVar("_Key", bound=Hashable)
 FindingKey = tuple[str, LineKey]
 
@@ -32,7 +31,7 @@ def operator_moves(
 
 
 def line_moves(before: Sequence[Recorded], after: Sequence[Recorded], step_ns: int, by_time: bool) -> tuple[Move, ...]:
-    """By line; none where a side knows no lines, as all would seem to be new."""
+    """By line; none if a side knows no lines, as all would seem new."""
     one, other = merge([run.lines for run in before]), merge([run.lines for run in after])
     if not one or not other:
         return ()
@@ -45,7 +44,7 @@ def line_moves(before: Sequence[Recorded], after: Sequence[Recorded], step_ns: i
 
 
 def finding_moves(before: Sequence[Recorded], after: Sequence[Recorded]) -> tuple[FindingMove, ...]:
-    """What became of each finding: new ones first, then changed, gone, unknown and the same."""
+    """What became of each finding: new ones first, then changed, gone, unknown and unchanged ones."""
     one, other = _findings(before), _findings(after)
     moves = [_finding_move(key, one.get(key), other.get(key), before, after) for key in {**one, **other}]
     order = (Fate.NEW, Fate.CHANGED, Fate.GONE, Fate.UNKNOWN, Fate.SAME)
@@ -72,7 +71,7 @@ def _ranked(moves: list[Move]) -> tuple[Move, ...]:
 
 
 def _findings(side: Sequence[Recorded]) -> dict[FindingKey, Finding]:
-    """Those that most runs of a side have, as the first of these runs has them."""
+    """The findings that most runs of a side have, as the first of these runs has them."""
     seen: dict[FindingKey, list[Finding]] = {}
     for run in side:
         own = {_finding_key(finding): finding for finding in reversed(run.diagnosis.findings)}
@@ -110,7 +109,8 @@ def _finding_move(
 
 
 def _differs(a: Finding, b: Finding) -> bool:
-    """Another severity, with likely ranges of the saving that do not meet: a finding near a border is the same one."""
+    """Whether the severity differs and the likely ranges of the saving do not overlap: near a border, a finding is
+    unchanged."""
     if a.saving is None or b.saving is None:
         return a.severity is not b.severity
     return a.saving.high < b.saving.low or b.saving.high < a.saving.low

@@ -1,4 +1,4 @@
-"""One recording as a comparison needs it: settings, step times, and tables of its operators and lines."""
+"""One recording as a comparison needs it: settings, step times, and tables of operators and lines."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from profkit.trace.reading import refuse_special_file
 
 _Key = TypeVar("_Key", bound=Hashable)
 LineKey = tuple[str, str, str]
-"""File without folders, function and source: a line keeps its identity when lines above it are added."""
+"""File without folders, function and source: a line stays the same line when lines are added above it."""
 CallKey = tuple[str, LineKey | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one operator, kernel or line did: calls per measured step, and its time in each of them. It ``is_steady``
-    where it was called equally often in each."""
+    """What one operator, kernel or line did: calls per measured step, and its time in each. ``is_steady`` if it was
+    called equally often in each."""
 
     calls: float
     step_ns: tuple[int, ...]
@@ -45,10 +45,10 @@ NOTHING = Work(0.0, (0,))
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """``control`` holds the work by kind and shapes, ``shapes`` the shapes that the program's own calls had, ``calls``
-    the operators by name and line, without what the profiler added; none where a device works beside the host.
+    """``control`` holds the work by kind and shapes, ``shapes`` the shapes of the program's own calls, ``calls`` the
+    operators by name and line, without what the profiler added; none if a device works beside the host.
 
-    ``disturbance`` is by how much a step's operators took longer than each took at its best, as a logarithm.
+    ``disturbance`` is how much longer a step's operators took than each did at its best, as a logarithm.
     """
 
     path: Path
@@ -66,13 +66,13 @@ class Recorded:
 
     @property
     def unprofiled_ns(self) -> tuple[int, ...]:
-        """How long the steps took that passed with no profiler on; empty where nothing tells."""
+        """How long the steps without a profiler took; empty if that is unknown."""
         first, later = unprofiled_steps(self.run, self.diagnosis.timing.bound_by)
         return first + later
 
 
 def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:
-    """All runs of a side as one: calls on average, the times of all steps. What a run does not hold took no time."""
+    """All runs of a side as one: average calls, and the times of all steps. What a run does not hold took no time."""
     merged: dict[_Key, Work] = {}
     for key in {key: None for table in tables for key in table}:
         works = [table.get(key, NOTHING) for table in tables]
@@ -85,7 +85,7 @@ def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:
 def find_recordings(path: Path) -> list[Path]:
     """A trace, a run directory, or the run directories in ``path``.
 
-    Raises `UnreadableInput` where there is none.
+    Raises `UnreadableInput` if there is none.
     """
     if path.is_file():
         return [path]
@@ -132,8 +132,8 @@ def _device_work(facts: Facts) -> Bools:
 
 
 def _operators(facts: Facts) -> dict[str, Work]:
-    """By name: self time of operators and runtime calls on the host, duration of what ran on the device. Generated
-    kernels go by what they do, as their names hold a number that no two compilations share."""
+    """By name: self time of operators and runtime calls on the host, duration of work on the device. Generated kernels
+    are named by what they do, as their own names hold a number that differs in each compilation."""
     names, codes = facts.trace.names, facts.trace.events.name_code.astype(np.int64)
     found: dict[str, list[Work]] = {}
     for wanted, where in ((_host_work(facts), ""), (_device_work(facts), " (device)")):
@@ -143,7 +143,7 @@ def _operators(facts: Facts) -> dict[str, Work]:
 
 
 def _control(facts: Facts) -> dict[tuple[str, ...], Work]:
-    """By name, shapes and types: what governs the step time, which is the device's work where there is one."""
+    """By name, shapes and types: what governs the step time, which is the device's work if there is a device."""
     trace, events = facts.trace, facts.trace.events
     wanted = _device_work(facts) if facts.device.present else _host_work(facts)
     columns = np.stack([events.name_code, events.dims_code, events.types_code]).astype(np.int64)
@@ -162,7 +162,7 @@ def _calls(facts: Facts) -> dict[CallKey, Work]:
     """By name and line; a backward operator belongs to the line of its forward operator."""
     key_of_site, _ = _line_keys(facts)
     names, site = facts.trace.events.name_code.astype(np.int64), facts.lines.forward_site.astype(np.int64)
-    many = int(site.max(initial=-1)) + 2  # with -1, for no line
+    many = int(site.max(initial=-1)) + 2  # with -1 for no line
     works = _tabulate(facts, _host_work(facts), names * many + site + 1, _self_ns_unprofiled(facts))
     found: dict[CallKey, list[Work]] = {}
     for code, work in works.items():
@@ -172,7 +172,7 @@ def _calls(facts: Facts) -> dict[CallKey, Work]:
 
 
 def _together(works: Sequence[Work]) -> Work:
-    """Of one step: sites that are one line, by what they keep of it."""
+    """For one step: sites that are the same line, by their keys."""
     times = tuple(map(sum, zip(*(work.step_ns for work in works), strict=True)))
     return Work(round(sum(work.calls for work in works), 3), times, all(work.is_steady for work in works))
 
@@ -182,7 +182,7 @@ def _self_ns(facts: Facts) -> Int64s:
 
 
 def _self_ns_unprofiled(facts: Facts) -> Int64s:
-    """Self time of each event on the host, less what the profiler added within it."""
+    """Self time of each event on the host, without what the profiler added within it."""
     tree, events = facts.tree, facts.trace.events
     added_ns = facts.overhead.covered_within(events.start_ns, tree.end_ns)
     inner = tree.parent >= 0
@@ -219,7 +219,7 @@ def line_key(file: str, function: str, source: str) -> LineKey:
 
 
 def _tabulate(facts: Facts, wanted: Bools, key: Int64s, self_ns: Int64s | None = None) -> dict[int, Work]:
-    """For each key the calls per measured step and the time in each measured step: on the host the self time."""
+    """For each key the calls per measured step and the time in each measured step, on the host the self time."""
     events, steps = facts.trace.events, facts.steps
     rows: Rows = np.flatnonzero(wanted)
     if not rows.size:
@@ -241,7 +241,7 @@ def _tabulate(facts: Facts, wanted: Bools, key: Int64s, self_ns: Int64s | None =
 
 
 def _disturbance(facts: Facts) -> float:
-    """The median step's operators against the sum of what each call took in the step where it took least.
+    """The median step's operators against the sum of what each call took in its fastest step.
 
     A slow operator is slow in each step and leaves this at zero; a program that others keep from running loses time now
     in one operator, now in another.
@@ -265,7 +265,7 @@ def _disturbance(facts: Facts) -> float:
 
 
 def _shapes(facts: Facts) -> dict[str, frozenset[str]]:
-    """For each kind of operator that the program itself called, the shapes of the inputs that it got."""
+    """For each kind of operator that the program itself called, the shapes of its inputs."""
     trace, events = facts.trace, facts.trace.events
     rows = facts.operators.rows
     rows = rows[facts.measured[rows] & (events.dims_code[rows] >= 0)]

@@ -14,7 +14,8 @@ _WHOLE = "the whole recording, as one step"
 
 
 def find_differences(before: Sequence[Recorded], after: Sequence[Recorded]) -> tuple[Difference, ...]:
-    """All of them, those first that forbid a comparison. Of several runs the first speaks for its side."""
+    """All differences, with those that forbid a comparison first. If a side has several runs, the first stands for
+    it."""
     a, b = before[0], after[0]
     found = [*_steps(a, b), *_machines(a, b), *_programs(a.run, b.run), *_flags(a.run, b.run), *_shapes(a, b)]
     found += [*_within(before, "before"), *_within(after, "after")]
@@ -22,7 +23,7 @@ def find_differences(before: Sequence[Recorded], after: Sequence[Recorded]) -> t
 
 
 def same_settings(differences: Sequence[Difference]) -> bool:
-    """Whether equal operators should take equal time on both sides: nothing but the shapes of the inputs differs."""
+    """Whether equal operators should take equal time on both sides, as only the shapes of the inputs differ."""
     return all(difference.what == _SHAPES for difference in differences)
 
 
@@ -36,13 +37,13 @@ def _text(value: object) -> str:
 
 
 def _known(what: str, before: object, after: object) -> Iterator[Difference]:
-    """A difference where both sides are known: what one recording does not say may well be the same."""
+    """A difference if both sides are known: what one recording does not say may well be the same."""
     if before is not None and after is not None:
         yield from _differ(what, before, after)
 
 
 def _steps(a: Recorded, b: Recorded) -> Iterator[Difference]:
-    """Steps that end at different events are different stretches of the program."""
+    """Steps that end at different events are different parts of the program."""
     yield from _differ("what ends a step", a.step_source, b.step_source, blocks=True)
     if a.step_source == b.step_source == _WHOLE:
         yield Difference("steps", "none were found", "none were found", True)
@@ -73,7 +74,8 @@ def _listed(values: Sequence[object]) -> str:
 
 
 def _flags(a: Run, b: Run) -> Iterator[Difference]:
-    """Settings of PyTorch; one that only one side recorded counts where it is an environment variable: it was unset."""
+    """Settings of PyTorch. One that only one side recorded counts if it is an environment variable: it was unset on the
+    other."""
     for name in sorted({*a.flags, *b.flags} if a.flags and b.flags else ()):
         if name.startswith("env:"):
             yield from _differ(name.removeprefix("env:"), a.flags.get(name, "not set"), b.flags.get(name, "not set"))
@@ -82,7 +84,7 @@ def _flags(a: Run, b: Run) -> Iterator[Difference]:
 
 
 def _shapes(a: Recorded, b: Recorded) -> Iterator[Difference]:
-    """Kinds of operators that got no shape on one side that they got on the other: another batch, another model."""
+    """Kinds of operators whose shapes on one side never occur on the other: another batch, or another model."""
     kinds = [name for name in a.shapes if name in b.shapes and not a.shapes[name] & b.shapes[name]]
     if kinds:
         name = max(kinds, key=lambda kind: (len(max(a.shapes[kind], key=len)), kind))

@@ -1,26 +1,26 @@
 """Whether the step takes longer, from few steps of few runs, such that noise is not called a change.
 
-What is compared is the lower quartile of a run's steps, on a logarithmic scale, so that differences are ratios. What
-else runs on the machine only ever makes steps longer, and of steps that were left alone a quarter tells as much as
-half; a change that three steps in four do not have is not seen. Steps of one run are no independent samples: they share
-the process, its memory layout and the machine's load, and two runs of one program differ by more than the steps within
-either (Mytkowicz, Diwan, Hauswirth, Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009;
+The lower quartiles of the runs' steps are compared, on a logarithmic scale, so that differences are ratios. Whatever
+else runs on the machine only makes steps longer, and a quarter of undisturbed steps says as much as half; a change that
+three steps in four do not have is not seen. Steps of one run are not independent samples: they share the process, its
+memory layout and the machine's load, and two runs of one program differ by more than the steps within either
+(Mytkowicz, Diwan, Hauswirth, Sweeney: Producing wrong data without doing anything obviously wrong, ASPLOS 2009;
 Kalibera, Jones: Rigorous benchmarking in reasonable time, ISMM 2013). So the run is the unit:
 
 - Several runs on both sides: Welch's t interval over the runs (Welch, Biometrika 34, 1947). A bootstrap over so few
   would be too narrow (Hesterberg: What teachers should know about the bootstrap, The American Statistician 69, 2015).
 - Several on one side: the other side's run is one more draw with the same variance.
-- One on each: what differs between runs was never seen, and a model must stand in for it. Steps are cut into four to
-  twelve blocks, of eight steps and more where there are so many, and another run is taken to stray from this one as
-  much as the quartile of one block from that of another: what holds when noise is alike on all scales (flicker noise,
-  whose two-sample variance does not fall with the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise
-  would average out, and then this is too wide, not too narrow.
+- One on each: nothing shows how much runs differ, and a model must replace it. Steps are cut into four to twelve
+  blocks, of eight steps or more if there are enough, and another run is assumed to vary as much as the quartile of one
+  block from that of another. That holds when noise is alike on all scales (flicker noise, whose two-sample variance
+  does not fall with the averaging time; Allan, Proceedings of the IEEE 54, 1966). White noise would average out, and
+  the interval would be too wide, not too narrow.
 
-The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and shows in
-no spread within it. Operators that both sides run equally often on equal shapes are the control group: by how much
-these changed, in speed and in how often others kept them from running, is what the machine, not the program's work,
-may have done. So is what new pages of memory took, of which malloc asks for more or fewer by chance. The interval spans
-the change with and without these, unless the runs of both sides took turns, where chance already divides the load
+The machine itself is the last suspect: a neighbour's load or another clock rate lasts longer than a run and does not
+show in the spread within it. Operators that both sides run equally often on equal shapes are the control group. How
+much these changed, in speed and in how often others kept them from running, may be due to the machine and not to the
+program's work. So may the time of new pages of memory, of which malloc asks for more or fewer by chance. The interval
+spans the change with and without these, unless the runs of both sides took turns: then chance already divides the load
 between them.
 """
 
@@ -37,12 +37,13 @@ from profkit.comparing.values import StepTime, Verdict
 from profkit.units import format_share
 
 EQUIVALENCE_BAND = 0.05
-"""An interval within 5 % either way is no difference: about what two single runs can tell apart at best."""
+"""An interval within 5 % either way is no difference: about what two single runs can distinguish at best."""
 LEAST_CHANGE = 0.03
-"""A change estimated below 3 % is none to act on, however sure; such a finding is low too (`findings.severity_of`)."""
+"""An estimated change below 3 % is nothing to act on, however certain; such a finding is low too
+(`findings.severity_of`)."""
 RUN_DEVIATION = 0.01
-"""Assumed standard deviation between runs beyond what their steps show, where there is one run on each side: layout
-alone moves run times by a percent and more (Mytkowicz et al.). No change below 2.8 % is called from two single runs."""
+"""Assumed standard deviation between runs beyond what their steps show, if each side has one run: memory layout alone
+changes run times by a percent and more (Mytkowicz et al.). No change below 2.8 % is called from two single runs."""
 _BLOCKS, _MOST_BLOCKS = 4, 12
 _STEPS_OF_BLOCK = 8
 _LEAST_STEPS = 4
@@ -52,7 +53,7 @@ Logs = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A difference of logarithms, half the width of its 95 % interval, and how that came about."""
+    """A difference of logarithms, half the width of its 95 % interval, and how that was found."""
 
     value: float
     half_width: float
@@ -66,9 +67,9 @@ def compare_step_times(
     steps: str = "unprofiled steps",
     pages: float | None = None,
 ) -> StepTime:
-    """Judge the steps' durations of the runs of each side, in the order in which they passed.
+    """Judge the step durations of the runs of each side, in the order of the steps.
 
-    ``machine`` is the change of the control group, and ``pages`` that by new pages of memory, as differences of
+    ``machine`` is the change of the control group and ``pages`` that from new pages of memory, as differences of
     logarithms.
     """
     estimate = _estimate([_logs(run) for run in before], [_logs(run) for run in after])
@@ -98,7 +99,7 @@ def compare_step_times(
 
 
 def _doings_of_the_machine(estimate: Estimate, machine: float, pages: float) -> list[str]:
-    """What besides the program's work may explain the difference."""
+    """What may explain the difference besides the program's work."""
     reasons = []
     if abs(machine) > estimate.half_width:
         reasons.append(
@@ -149,7 +150,7 @@ def _estimate(before: list[Logs], after: list[Logs]) -> Estimate:
         half = student_quantile(len(several) - 1) * deviation
         return Estimate(value, half, "t interval from the side with several runs")
     half = _half_width_of_single_runs(before[0], after[0])
-    return Estimate(value, half, "one run each, and others are taken to stray as much as parts of these do")
+    return Estimate(value, half, "one run each, with others assumed to vary as much as parts of these do")
 
 
 def _half_width_of_single_runs(before: Logs, after: Logs) -> float:

@@ -1,4 +1,4 @@
-"""What a comparison concludes. ``before`` and ``after`` are the two sides; changes are relative, 0.05 is 5 % more."""
+"""What a comparison concludes. ``before`` and ``after`` are the two sides; changes are relative: 0.05 is 5 % more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMA = "profkit.comparison/1"
 
 
 class Verdict(str, Enum):
-    """What can be said of the step time."""
+    """What can be said about the step time."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -22,8 +22,8 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What was run. ``paths`` are its recordings; ``calls`` the operators per recorded step, which are counted and free
-    of noise; the rest is that of the first."""
+    """What was run. ``paths`` are its recordings, and ``calls`` the operators per recorded step, which are counted and
+    free of noise; the rest is that of the first recording."""
 
     paths: tuple[str, ...]
     command: tuple[str, ...] = ()
@@ -36,9 +36,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something besides the program's work in which the sides differ, so that their times may differ for it.
+    """A difference between the sides besides the program's work, which may explain a difference in time.
 
-    ``blocks``: their steps are not the same thing at all, so that nothing can be concluded from their times.
+    ``blocks``: their steps are different things, so that their times allow no conclusion.
     """
 
     what: str
@@ -49,11 +49,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """``change`` with its 95 % interval, None where the steps are too few to know it.
+    """``change`` with its 95 % interval, None if the steps are too few for one.
 
-    ``machine_change`` is by how much the operators that are the same on both sides changed, where that is known;
-    an interval within ``band`` either way is no difference. ``method`` says how the interval was made. Where it
-    ``is_counted``, the times left the verdict open, and the change is that of the calls that a step makes.
+    ``machine_change`` is by how much the operators that are the same on both sides changed, if known. An interval
+    within ``band`` either way is no difference. ``method`` says how the interval was made. With ``is_counted``, the
+    times left the verdict open, and the change is that of the calls that a step makes.
     """
 
     verdict: Verdict
@@ -72,7 +72,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An operator, a device kernel or a line: its time and its calls per recorded step on both sides."""
+    """An operator, a device kernel or a line: its time and calls per recorded step on both sides."""
 
     name: str
     before_ns: int
@@ -102,7 +102,7 @@ class Fate(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class FindingMove:
-    """A finding on either side; shares of the step and severities are None where it is not."""
+    """A finding on either side. Shares of the step and severities are None on a side without it."""
 
     fate: Fate
     rule: str
@@ -116,7 +116,7 @@ class FindingMove:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All of it; what ``profkit compare --format json`` prints."""
+    """The whole comparison, as ``profkit compare --format json`` prints it."""
 
     before: Side
     after: Side
@@ -132,7 +132,7 @@ class Comparison:
         return self.step_time.verdict
 
     def is_regression(self, threshold: float) -> bool:
-        """Whether the step is surely longer, and by an estimated ``threshold`` or more."""
+        """Whether the step is certainly longer, by an estimated ``threshold`` or more."""
         time = self.step_time
         return time.low is not None and time.low > 0 and time.change >= threshold
 

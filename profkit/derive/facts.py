@@ -1,4 +1,4 @@
-"""Everything derived from one recording, each fact computed at its first use and kept."""
+"""Everything derived from one recording; each fact is computed when first used, and kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
 from profkit.derive.steps.distortion import estimate_overhead, find_overhead
-from profkit.derive.steps.matching import Repeats, allocated_bytes, carry_shapes, match_located
+from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located
 from profkit.derive.steps.steps import Steps, find_steps
 from profkit.derive.steps.whole_recording import take_whole
 from profkit.derive.timeline.intervals import union
@@ -37,7 +37,7 @@ Derived = TypeVar("Derived")
 
 
 def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
-    """A property that is derived at its first use and kept, or fails at the first use and ever after."""
+    """A property that is derived when first used and kept. If it fails, it fails the same way from then on."""
 
     @wraps(derive)
     def derive_once(facts: Facts) -> Derived:
@@ -68,9 +68,9 @@ class Facts:
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 
     def once(self, derive: Callable[[Facts], Derived]) -> Derived:
-        """What a function derives from these facts, computed when it is first asked for. Nobody may change it.
+        """What a function derives from these facts, computed when first asked for. Nobody may change it.
 
-        Where it raises, it raises the same for each who asks: forty rules may, and it may fail after a minute.
+        If it raises, everyone who asks gets the same error: forty rules may ask, and it may fail after a minute.
         """
         if derive in self._failed:
             error, trace = self._failed[derive]
@@ -111,26 +111,27 @@ class Facts:
 
     @property
     def trace(self) -> Trace:
-        """The recording, with the shapes of the located step where the measured ones were recorded without."""
+        """The recording. Measured steps, recorded without shapes, have those of the located step."""
         return self._trace[0]
 
     @_fact
     def _trace(self) -> tuple[Trace, tuple[str, ...]]:
-        return attempt("carrying the shapes of one step to the others", self._carry_shapes, self._recorded)
+        return attempt("copying the shapes of one step to the others", self._copy_shapes, self._recorded)
 
-    def _carry_shapes(self) -> Trace:
+    def _copy_shapes(self) -> Trace:
         if not self.repeats.exact.any():
             return self._recorded
-        return carry_shapes(self._recorded, self.repeats, self.allocated_bytes)
+        return copy_shapes(self._recorded, self.repeats, self.allocated_bytes)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """A line for each of what all facts rest on that broke and has something plainer in its place."""
+        """A line for each part that broke, of those that all facts rest on and that were replaced by something
+        simpler."""
         return (*self._steps[1], *self._trace[1])
 
     @_fact
     def allocated_bytes(self) -> Int64s:
-        """Column over all events: what is allocated in each, and in those inside of it."""
+        """Column over all events: what is allocated in each and in those inside it."""
         return allocated_bytes(self._recorded, self.tree)
 
     @_fact
@@ -164,7 +165,7 @@ class Facts:
 
     @_fact
     def serial_lanes(self) -> Bools:
-        """By lane code: the host threads that take turns, which are the main one and those of the backward pass."""
+        """By lane code: the host threads that take turns, that is the main one and those of the backward pass."""
         lanes = np.zeros(len(self.trace.lanes), dtype=bool)
         lanes[distinct(self.trace.events.lane[self.lines.backward])] = True
         lanes[self.steps.main_lane] = True
@@ -172,8 +173,8 @@ class Facts:
 
     @_fact
     def overhead(self) -> Thinned:
-        """What the recording itself added to the host's time in the measured steps: by steps that were timed without
-        it, else, with a device, estimated; nothing where neither tells."""
+        """What the recording itself added to the host's time in the measured steps: known from steps that were timed
+        without it, else estimated if there is a device; nothing if neither is possible."""
         in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
         if self.run.reference_step_ns:
             return Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
@@ -183,7 +184,7 @@ class Facts:
 
     @property
     def _worked_ns(self) -> int:
-        """How long the device was at the work of the measured steps."""
+        """How long the device worked on the measured steps."""
         events, launches = self.trace.events, self.launches
         work = launches.work[self.steps.in_measured(launches.launched_ns)]
         return union(events.start_ns[work], events.ends_of(work)).total_ns
@@ -200,7 +201,7 @@ class Facts:
 
     @_fact
     def updates(self) -> Updates:
-        """What of the optimizers' steps is their own work, and not that of a closure."""
+        """The part of the optimizers' steps that is their own work and not a closure's."""
         return find_updates(self.trace, self.tree, self.optimizing, self.lines.backward)
 
     @_fact
@@ -208,7 +209,7 @@ class Facts:
         """Events that start in a measured step."""
         starts_ns = self.trace.events.start_ns
         mask = np.empty(len(starts_ns), dtype=bool)
-        for first in range(0, len(mask), BATCH):  # so that what is computed on the way stays in the processor's caches
+        for first in range(0, len(mask), BATCH):  # so that intermediate results stay in the processor's caches
             part = slice(first, first + BATCH)
             mask[part] = self.steps.in_measured(starts_ns[part])
         return mask

@@ -1,4 +1,4 @@
-"""What kind of work an operator does, told by its name.
+"""What kind of work an operator does, by its name.
 
 Sources of the lists: PyTorch's ``native_functions.yaml`` (operators tagged ``pointwise``; those that return a view) and
 the operator names that ``torch.profiler`` records.
@@ -44,18 +44,18 @@ _DECOMPOSITIONS = """
     logdet lstsq pinverse qr slogdet svd triangular_solve"""
 
 ELEMENTWISE = frozenset((_ARITHMETIC + _FUNCTIONS + _ACTIVATIONS).split())
-"""Each element of the result comes from the elements at its place; ``to`` where it changes the type."""
+"""Each element of the result depends on the elements at its place; ``to`` if it changes the type."""
 MATRIX = frozenset(_PRODUCTS.split())
-"""Products of matrices and convolutions: their time is arithmetic, not memory."""
+"""Matrix products and convolutions: their time is arithmetic, not memory."""
 DECOMPOSITION = frozenset(_DECOMPOSITIONS.split())
 """Factorisations, inverses and solutions of linear systems."""
 VIEW = frozenset(_VIEWS.split())
-"""They move no data, as a rule (``reshape``, ``flatten`` and ``contiguous`` sometimes do)."""
+"""They usually move no data (``reshape``, ``flatten`` and ``contiguous`` sometimes do)."""
 
 
 @lru_cache(1 << 16)
 def base_name(name: str) -> str:
-    """``'aten::add_'`` → ``'add'``; empty for what is not one of PyTorch's own operators."""
+    """``'aten::add_'`` → ``'add'``; empty for anything but PyTorch's own operators."""
     if not name.startswith(_PREFIX):
         return ""
     plain = name.removeprefix(_PREFIX)

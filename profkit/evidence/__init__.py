@@ -1,1 +1,1 @@
-"""What several rules ask of the facts, and reports too: places in the code, idle time, loops, memory that is held."""
+"""What several rules, and the reports, ask of the facts: places in the code, idle time, loops, memory that is held."""

@@ -1,4 +1,4 @@
-"""Where PyTorch's compiler worked during the recording, and where the code that it made ran."""
+"""When PyTorch's compiler worked during the recording, and where its code ran."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def has_compiler_events(facts: Facts) -> bool:
 
 
 def compilations(facts: Facts) -> tuple[Rows, Int64s]:
-    """The compiler's pieces of work, none inside another, and for each the compiler's number of the function: that of
-    the note before it, `NONE` where it left none."""
+    """The compiler's pieces of work, none inside another, each with the compiler's number of the function: that of the
+    note before it, or `NONE`."""
     events, names = facts.trace.events, facts.trace.names
     rows = np.flatnonzero(facts.tree.outermost(compiling(facts.trace)))
     number = np.full(len(names), NONE, dtype=np.int64)
@@ -55,7 +55,7 @@ def compilations(facts: Facts) -> tuple[Rows, Int64s]:
 
 
 def describe_left_out(facts: Facts) -> str | None:
-    """The sentence about steps that are left out of the measured ones because something was compiled in them."""
+    """The sentence about steps that are not measured because something was compiled in them."""
     rows, steps = facts.once(compilations)[0], facts.steps
     index = steps.index_of(facts.trace.events.start_ns[rows])
     left_out = (index >= 0) & ~(steps.measured | steps.located)[index]

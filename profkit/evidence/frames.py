@@ -1,4 +1,4 @@
-"""What the names of recorded Python frames say, and whose code they are."""
+"""What the names of recorded Python frames say, and whose code these are."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _LIBRARY = re.compile(
     r"|(^|/)torchinductor_[^/]*/"
     r"|^(threading|queue|multiprocessing|concurrent|asyncio|selectors|contextlib|functools|importlib|pickle)(/|\.py$)"
 )
-"""PyTorch cuts off what a file's path has in common with ``sys.path``; of the standard library's names those count that
-programs do not give to files of their own. What `torch.compile` wrote lies in a directory ``torchinductor_<user>``."""
+"""PyTorch strips from a file's path what it shares with ``sys.path``. Of the standard library's names, those count that
+programs do not give to their own files. `torch.compile` writes to a directory ``torchinductor_<user>``."""
 
 
 def parse_frame(name: str) -> tuple[str, int, str] | None:
@@ -27,5 +27,5 @@ def is_user_frame(name: str) -> bool:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is, by its path, no code of the user's."""
+    """Whether a file is not the user's code, by its path."""
     return _LIBRARY.search(file) is not None

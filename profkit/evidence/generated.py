@@ -1,9 +1,9 @@
-"""What a kernel that `torch.compile` wrote does, told by its name.
+"""What a kernel written by `torch.compile` does, by its name.
 
 Inductor calls its Triton kernels ``triton_<kind>_fused_<operators>_<number>`` (``TritonScheduling.define_kernel`` in
-``_inductor/codegen/triton.py``): of the kind the first three letters, of the operators the ATen names in rising order,
-joined by the underscore that also stands inside many of them. The number is the place in the generated file, so that
-the same kernel has another one after the least change.
+``_inductor/codegen/triton.py``): the first three letters of the kind, and the ATen names of the operators in
+alphabetical order, joined by the underscore that is also part of many names. The number is the place in the generated
+file, so the same kernel gets another number after any change.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _OF_SEVERAL_WORDS = """
     select_scatter slice_scatter smooth_l1_loss soft_margin_loss split_with_sizes squeeze_dim std_mean true_divide
     upsample_bicubic2d upsample_bilinear2d upsample_nearest1d upsample_nearest2d upsample_nearest3d
     upsample_trilinear3d var_mean view_as_complex view_as_real view_copy zeros_like"""
-"""ATen names in which an underscore stands, of those for which inductor writes kernels; ``native_functions.yaml``."""
+"""ATen names with an underscore, of operators for which Inductor writes kernels; from ``native_functions.yaml``."""
 
 
 def _either(names: str) -> str:
-    """A pattern for one of these, the longest first."""
+    """A pattern for any of these, the longest first."""
     return "|".join(sorted(names.split(), key=len, reverse=True))
 
 
@@ -64,13 +64,13 @@ _OPERATOR = re.compile(
 
 
 class GeneratedKernel(Struct, frozen=True):
-    """``operators`` are the ATen names of what is fused in it, as far as its name tells them."""
+    """``operators`` are the ATen names of what is fused in it, as far as its name shows them."""
 
     kind: str
     operators: tuple[str, ...]
 
     def __str__(self) -> str:
-        """``fused add, gelu (pointwise)``; views are named where there is nothing else, as they cost nothing."""
+        """``fused add, gelu (pointwise)``; views are only named if there is nothing else, as they cost nothing."""
         plain = tuple(dict.fromkeys(name.strip("_") for name in self.operators))
         working = tuple(name for name in plain if name not in VIEW and name not in _MOVE_NOTHING)
         names = ", ".join(working or plain)
@@ -78,12 +78,12 @@ class GeneratedKernel(Struct, frozen=True):
 
 
 _MOVE_NOTHING = ("unsafe_view", "select_backward", "slice_backward")
-"""Besides `VIEW`: a view, and what a fused kernel does by leaving zeros out."""
+"""Besides `VIEW`: a view, and work that a fused kernel does by leaving zeros out."""
 
 
 @lru_cache(1 << 12)
 def parse_generated(kernel_name: str) -> GeneratedKernel | None:
-    """What the name of an inductor kernel says; None for all other names."""
+    """What the name of an Inductor kernel says; None for any other name."""
     match = _NAME.match(kernel_name)
     if match is None or match[1] not in _KINDS:
         return None

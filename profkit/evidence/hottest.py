@@ -1,4 +1,4 @@
-"""Where most of the step's time passes, whether or not any of it is a fault: lines of the program, and operators."""
+"""Where most of the step's time goes, at fault or not: lines of the program, and operators."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 MOST = 5
 _LEAST_SHARE = 0.01
 """Less is no place to begin."""
-_LEAST_UPDATE = 0.1
-"""An optimizer is named from a tenth of the step on, as what costs as much is a fault of high severity."""
+_LEAST_UPDATE_SHARE = 0.1
+"""An optimizer is named from a tenth of the step on: a fault that costs as much is of high severity."""
 _BACKWARD = "autograd::engine::evaluate_function: "
 
 
 class Hot(Struct, frozen=True):
-    """``site`` is the call site of a line, ``name`` that of an operator; ``fraction`` of the steps looked at. An
-    optimizer's step has both, the line where it is known."""
+    """``site`` is the call site of a line, ``name`` the name of an operator; ``fraction`` is of the steps looked at. An
+    optimizer's step has both if its line is known."""
 
     fraction: float
     site: int = -1
@@ -31,26 +31,26 @@ class Hot(Struct, frozen=True):
 
 
 def hottest_lines(facts: Facts) -> tuple[Hot, ...]:
-    """The lines of the main thread in the steps that were traced line by line, what they call included, but for what
-    passes under lines of the program that these call. Empty where no lines were recorded."""
+    """The lines of the main thread in the located steps, with everything they call except time under other lines of the
+    program. Empty if no lines were recorded."""
     steps = facts.steps
     return lines_by_time(facts, union(steps.start_ns[steps.located], steps.end_ns[steps.located]))
 
 
 def lines_by_time(facts: Facts, spent: Intervals) -> tuple[Hot, ...]:
-    """The lines of the main thread that these times pass at, as shares of them."""
+    """The lines of the main thread at which these times were spent, as shares of them."""
     events = facts.trace.events
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
     own_ns = _own_ns(facts, marks, spent.covered_within(events.start_ns[marks], facts.tree.end_ns[marks]))
     known = events.site[marks] >= 0
-    sites, inverse = np.unique(events.site[marks][known], return_inverse=True)  # numbers from a file may be any
+    sites, inverse = np.unique(events.site[marks][known], return_inverse=True)  # numbers from a file may be anything
     by_site = np.bincount(inverse, own_ns[known], len(sites)) / max(spent.total_ns, 1)
     return tuple(Hot(fraction, site=int(sites[at])) for at, fraction in _largest(by_site))
 
 
 def hottest_operators(facts: Facts) -> tuple[Hot, ...]:
-    """By what they took the device where one was recorded, else the main thread. What is computed on the way back is
-    told by the operator that it belongs to."""
+    """By their time on the device if one was recorded, else on the main thread. Work of the backward pass counts for
+    the operator that it belongs to."""
     rows, taken_ns, whole_ns = _device_work(facts) if facts.device.present else _host_work(facts)
     names = facts.trace.names
     by_name = np.bincount(facts.trace.events.name_code[rows], taken_ns, len(names)) / max(whole_ns, 1)
@@ -58,8 +58,8 @@ def hottest_operators(facts: Facts) -> tuple[Hot, ...]:
 
 
 def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
-    """Optimizers that take a tenth of the measured steps or more, with the line that calls most of their steps: their
-    many operators are each too short to be seen. Where a device computes, the host's time says nothing of it."""
+    """Optimizers that take a tenth of the measured steps or more, with the line that calls most of their steps: each of
+    their many operators is too short to be seen. With a device the host's time says nothing about it."""
     steps, updates, names = facts.steps, facts.updates, facts.trace.names
     if facts.device.present:
         return ()
@@ -71,7 +71,7 @@ def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
     return tuple(
         Hot(fraction, site=int(np.bincount(sites[codes == code].clip(min=-1) + 1).argmax()) - 1, name=names[code])
         for code, fraction in _largest(by_name)
-        if fraction >= _LEAST_UPDATE
+        if fraction >= _LEAST_UPDATE_SHARE
     )
 
 
@@ -83,7 +83,7 @@ def _host_work(facts: Facts) -> tuple[Rows, Int64s, int]:
 
 
 def _device_work(facts: Facts) -> tuple[Rows, Int64s, int]:
-    """The operators that launched the work, and how long it took; streams at work at once count each."""
+    """The operators that launched the work, and how long it took; streams that work at the same time both count."""
     events, launches = facts.trace.events, facts.launches
     wanted = facts.steps.in_measured(launches.launched_ns) & (launches.operator >= 0)
     duration_ns = events.duration_ns[launches.work[wanted]]
@@ -98,7 +98,7 @@ def _largest(fractions: np.ndarray) -> list[tuple[int, float]]:
 
 
 def _own_ns(facts: Facts, marks: Rows, covered_ns: Int64s) -> Int64s:
-    """What passes under each mark and under none inside it."""
+    """The time under each mark and under none inside it."""
     wanted: Bools = facts.trace.mask_of(marks)
     around, own_ns = facts.tree.nearest_ancestor(wanted, of=marks), covered_ns.copy()
     inner = around >= 0

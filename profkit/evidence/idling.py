@@ -1,8 +1,8 @@
-"""What the host does while the device has nothing to do: why a stretch of the step is idle.
+"""What the host does while the device has nothing to do: why part of the step is idle.
 
-The parts are in the order of how much they explain: a synchronisation inside of an operator that launches is a wait,
-and a call of the allocator amid a compilation is the compiler's. Where several threads take turns, which are the main
-one and those of the backward pass that it waits for, the one that works is meant.
+The reasons are ordered by how much they explain: a synchronisation inside an operator that launches is a wait, and a
+call of the allocator during a compilation is the compiler's. If several threads take turns (the main one and those of
+the backward pass that it waits for), the one at work counts.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _ALLOCATES = re.compile(
     r"(?:cuda|hip|cu)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)"
     r"|Mem(?:Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address))"
 )
-"""Calls that get memory from the driver or give it back, those of PyTorch's expandable segments included. Many of them
+"""Calls that get memory from the driver or give it back, including those of PyTorch's expandable segments. Many of them
 wait for the device."""
 _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
-"""Code is brought to the device when a kernel is first launched."""
+"""Code is loaded onto the device when a kernel is first launched."""
 _CLOSE_NS = 1_000_000
-"""Between two launches Python takes 5 to 100 us; a millisecond holds something else than the way to the next one."""
+"""Between two launches Python takes 5 to 100 us; a millisecond holds something besides the way to the next one."""
 _PYTORCHS_OWN = (STEP_MARK, "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.", "nccl:")
-"""How ranges begin that PyTorch records by itself."""
+"""Beginnings of the ranges that PyTorch itself records."""
 
 
 def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
-    """When the host did what, each told as the reason for which the device idles; the first one counts."""
+    """When the host did what, by the reasons why the device idles; the first reason counts."""
     trace, waits = facts.trace, facts.waits
     events, serial = trace.events, facts.serial_lanes[trace.events.lane]
     runtime = events.category == Category.RUNTIME
@@ -61,7 +61,7 @@ def allocating(facts: Facts) -> Bools:
 
 
 def busy_otherwise(facts: Facts) -> Bools:
-    """What keeps a thread of the program from launching, whatever it launches: the allocator, and the compiler."""
+    """What keeps a thread of the program from launching anything: the allocator and the compiler."""
     loads = (facts.trace.events.category == Category.RUNTIME) & _named(facts, _LOADS_CODE)
     serial = facts.serial_lanes[facts.trace.events.lane]
     busy: Bools = (allocating(facts) | loads | compiling(facts.trace)) & serial
@@ -86,8 +86,8 @@ def _launching(facts: Facts, operators: Bools) -> Intervals:
 
 
 def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:
-    """Each function, range or marked line of the user's in which the main thread was meanwhile, innermost alone, with
-    its part of the time in nanoseconds; most first. Empty where none was recorded."""
+    """Each function, range or marked line of the user's in which the main thread was meanwhile, innermost only, with
+    its part of the time in nanoseconds, most first. Empty if none was recorded."""
     events, tree = facts.trace.events, facts.tree
     marks = events.category == Category.LINE_MARK
     named = marks | _user_frames(facts) | _user_ranges(facts)
@@ -116,7 +116,7 @@ def _label(facts: Facts, code: int, rows: Rows) -> str:
 
 
 def _file(path: str) -> str:
-    """Without its folders, which may be those of another system."""
+    """The file without its folders, which may be those of another system."""
     return re.split(r"[\\/]", path)[-1]
 
 

@@ -17,18 +17,18 @@ _SYMBOLS = {
     "eq": "==", "floor_divide": "//", "ge": ">=", "gt": ">", "index": "[", "index_put": "[", "le": "<=", "lt": "<",
     "mul": "*", "ne": "!=", "neg": "-", "pow": "**", "remainder": "%", "rsub": "-", "sub": "-",
 }  # fmt: skip
-"""How Python writes operators that have no name in the source (the language's reference, Emulating numeric types)."""
+"""How Python writes operators that have no name in the source (language reference, Emulating numeric types)."""
 
 
 def call_site(facts: Facts, site: int) -> CallSite | None:
-    """The call site of this code, None where no line is known."""
+    """The call site with this number, None if no line is known."""
     return facts.callsites[site] if 0 <= site < len(facts.callsites) else None
 
 
 def runs_inside_a_call(facts: Facts, rows: Rows) -> bool:
-    """Whether none of these operators stands on the line that they have: it calls something, and writes down neither
-    the name nor the symbol of any. Their lines are the innermost of the program's own, so that they stand in a library.
-    False where no line is known."""
+    """Whether these operators run inside a function that their line calls: the line calls something, and contains
+    neither the name nor the symbol of any of them. Lines are the innermost of the program's own, so the operators are
+    then in a library. False if no line is known."""
     sites = facts.lines.site[rows]
     sources = {int(site): place.source for site in np.unique(sites) if (place := call_site(facts, int(site)))}
     names = {code: base_name(facts.trace.names[code]) for code in np.unique(facts.trace.events.name_code[rows])}
@@ -49,7 +49,7 @@ def _writes_down(source: str, operator: str) -> bool:
 def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
     """The function of the user's code that most of the rows run in, from recorded Python frames.
 
-    Its line is that of the ``def``: all that a recording made elsewhere can give.
+    Its line is that of the ``def``, which is all that a recording made elsewhere can give.
     """
     events, names = facts.trace.events, facts.trace.names
     around = facts.once(_user_frames)[rows]

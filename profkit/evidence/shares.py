@@ -1,4 +1,4 @@
-"""Where the step's time went: exclusive shares that add up to the step."""
+"""Where the step's time went: shares that exclude each other and add up to the step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ COMMUNICATING = "device: communicating, nothing computed meanwhile"
 COPYING = "device: copying and clearing memory"
 INHERITED = "device: at work launched before the recording"
 IDLE = "idle: "
-"""How the labels begin of what the host does while the device idles."""
+"""The beginning of the labels for what the host does while the device idles."""
 HOST_COMPUTING = ("optimizer", "backward", "operators of the forward pass and others")
-"""What is computing where there is no device."""
+"""What counts as computing if there is no device."""
 
 
 def time_shares(facts: Facts) -> tuple[Share, ...]:
-    """Split the measured steps by what the device did, and where it idled or is none, by what the host did."""
+    """Split the measured steps by what the device did and, while it idled or if there is none, by what the host did."""
     present = facts.device.present
     parts, left = _device_parts(facts) if present else _host_parts(facts), _measured_time(facts.steps)
     totals = []
@@ -51,7 +51,7 @@ def _device_parts(facts: Facts) -> list[tuple[str, Intervals]]:
 
 
 def _idle_places(facts: Facts, left: Intervals) -> list[Share]:
-    """What is left goes to the place with most of it, to all others together, and to none."""
+    """The rest goes to the place with most of it, to all other places together, and to none."""
     places = time_by_place(facts, left)
     elsewhere = sum(time_ns for _, time_ns in places[1:])
     return [
@@ -74,7 +74,7 @@ def _host_parts(facts: Facts) -> list[tuple[str, Intervals]]:
 
 
 def _host_places(facts: Facts, left: Intervals) -> list[Share]:
-    """What is left goes to the place with most of it, and to all else."""
+    """The rest goes to the place with most of it, and to everything else."""
     largest = time_by_place(facts, left)[:1]
     return [
         *((f"Python in {place}", time_ns) for place, time_ns in largest),

@@ -1,4 +1,4 @@
-"""Why the host waits for the device: each wait has one cause, and each cause a rule that judges it or a reason why none
+"""Why the host waits for the device. Each wait has one cause, and each cause a rule that judges it or a reason why none
 does, so that nothing falls between two rules."""
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from profkit.trace.events import Bools, Category, Int64s
 from profkit.trace.values import among
 
 _SIZES = ("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive")
-"""These wait to learn the size of their result."""
+"""Operators that wait to learn the size of their result."""
 READS = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
 _STAGED_BYTES = 64 << 10
-"""CUDA stages copies up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): what a
-small one waits for is the queue. Larger ones are real data, and wait for the copy itself."""
+"""CUDA stages copies of up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): a
+small one waits for the queue. Larger ones are real data, and wait for the copy itself."""
 _NUMBER_BYTES = 16
-"""The largest element there is, a complex double: so small a copy reads one number."""
+"""The largest element, a complex double: a copy of at most this size reads one number."""
 
 
 class WaitCause(IntEnum):
-    """In rising order of precedence, so that a wait in a DataLoader is the loader's whatever it waits for."""
+    """In rising order of precedence: a wait in a DataLoader is the loader's, whatever it waits for."""
 
     OTHER = 0
-    """An operator waits that copies nothing the recording shows."""
+    """An operator waits, and no copy of it is recorded."""
     CALL = 1
     """The program, or a library that it calls, waits outside every operator: ``torch.cuda.synchronize()``."""
     DATA_TO_DEVICE = 2
@@ -35,13 +35,13 @@ class WaitCause(IntEnum):
     DATA_FROM_DEVICE = 4
     NUMBER_FROM_DEVICE = 5
     SIZE_OF_RESULT = 6
-    """A mask is counted, or distinct values are: `data-dependent-shape` judges it."""
+    """A mask or distinct values are counted: `data-dependent-shape` judges it."""
     PYTORCHS_OWN = 7
-    """In an optimizer's step, GradScaler's check, the seed of a sampler, a DataLoader, profkit's pauses."""
+    """In an optimizer's step, GradScaler's check, a sampler's seed, a DataLoader, or profkit's pauses."""
     ANOTHER_THREAD = 8
     """It holds up neither the main thread nor one that takes turns with it."""
     NOT_MEASURED = 9
-    """It lies in no measured step."""
+    """It is in no measured step."""
     PROFILER = 10
 
 
@@ -75,7 +75,7 @@ def _tell(facts: Facts) -> NDArray[np.int64]:
 
 
 def _copied(facts: Facts, direction: str) -> Int64s:
-    """Per operator the bytes that it copies in this direction."""
+    """For each operator the bytes that it copies in this direction."""
     events, launches = facts.trace.events, facts.launches
     copies = facts.trace.where_name(lambda name: direction in name)[launches.work] & (launches.operator >= 0)
     copies &= events.category[launches.work] == Category.MEMCPY
@@ -90,10 +90,10 @@ def _reads_number(facts: Facts) -> Bools:
 
 
 def pytorchs_own(facts: Facts) -> Bools:
-    """What happens inside a DataLoader, an optimizer's step or profkit's pauses, and PyTorch's own reads outside.
+    """Waits inside a DataLoader, an optimizer's step or profkit's pauses, and PyTorch's own reads outside of them.
 
-    A DataLoader and a sampler draw a seed, ``torch.empty(()).random_().item()``. GradScaler reads ``found_inf``, in a
-    step with ``_amp_foreach_non_finite_check_and_unscale_``, just before the optimizer's step.
+    A DataLoader and a sampler draw a seed, ``torch.empty(()).random_().item()``. GradScaler reads ``found_inf`` just
+    before the optimizer's step, in a step with ``_amp_foreach_non_finite_check_and_unscale_``.
     """
     return facts.once(_pytorchs_own)
 

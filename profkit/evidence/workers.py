@@ -1,4 +1,4 @@
-"""What the workers of each DataLoader did with their time and memory, from the accounts they kept."""
+"""What the workers of each DataLoader did with their time and memory, by their own accounts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from profkit.trace.workers import HeldObjects, WorkerRecord
 
 _LEAST_EPOCHS = 3
 _WARM_UP = 1
-"""Batches of a worker that are left out: the first touches modules, files and memory for the first time."""
+"""Batches of a worker that are left out: the first one touches modules, files and memory for the first time."""
 
 
 class WorkerAccount(Struct, frozen=True):
-    """One worker after its first batch: times in nanoseconds over ``batches``, in which ``elapsed_ns`` passed.
+    """One worker after its first batch: times in nanoseconds over ``batches``, which took ``elapsed_ns``.
 
-    ``fetch_ns`` (the dataset), ``collate_ns`` and ``put_ns`` are the time of its main thread, the rest of which it
-    waited for work; ``send_ns`` passed meanwhile until batches were pickled and taken. ``cpu_ns`` is the CPU time of
-    the process, ``blocked_ns`` the time in which a batch was worked on and its thread wanted no CPU: files, networks,
-    locks. ``private_bytes`` are the last and the first that were seen, None where none were.
+    ``fetch_ns`` (the dataset), ``collate_ns`` and ``put_ns`` are the time of its main thread, which waited for work the
+    rest of the time. ``send_ns`` passed alongside until batches were pickled and taken. ``cpu_ns`` is the CPU time of
+    the process, ``blocked_ns`` the time when a batch was being made but its thread needed no CPU: files, networks,
+    locks. ``private_bytes`` are the last and the first reading, None if there was none.
     """
 
     loader: int
@@ -42,7 +42,7 @@ class WorkerAccount(Struct, frozen=True):
     threads: int = 1
 
     def joined(self, later: WorkerAccount) -> WorkerAccount:
-        """This one and the process that took its place in the next epoch, as one."""
+        """This one and the process that replaced it in the next epoch, as one."""
         sums = ("batches", "elapsed_ns", "fetch_ns", "collate_ns", "put_ns", "send_ns", "cpu_ns", "blocked_ns",
                 "queued_ns")  # fmt: skip
         added = {name: getattr(self, name) + getattr(later, name) for name in sums}
@@ -54,12 +54,12 @@ class WorkerAccount(Struct, frozen=True):
 
     @property
     def waiting_ns(self) -> int:
-        """For something to do: the program did not take the batches that were ready."""
+        """Time spent waiting for work: the program did not take the batches that were ready."""
         return max(0, self.elapsed_ns - self.busy_ns)
 
 
 class LoaderAccount(Struct, frozen=True):
-    """The workers of one loader, one for each number; ``objects`` are the Python objects that its dataset holds."""
+    """The workers of one loader, by number. ``objects`` counts the Python objects that its dataset holds."""
 
     loader: int
     dataset: str
@@ -76,13 +76,13 @@ class LoaderAccount(Struct, frozen=True):
 
     @property
     def batch_ns(self) -> float:
-        """What a batch takes a worker that has a CPU for itself: its CPU time and what it is blocked for."""
+        """What a batch takes a worker with a CPU to itself: its CPU time and the time that it is blocked."""
         return self.per_batch("cpu_ns") + self.per_batch("blocked_ns")
 
 
 class Restarts(Struct, frozen=True):
     """How often a loader started all its workers anew, and medians in nanoseconds: from one start to the next, from a
-    start to the first batch, and what a batch takes a worker otherwise."""
+    start to the first batch, and per batch otherwise."""
 
     loader: int
     workers: int
@@ -93,12 +93,12 @@ class Restarts(Struct, frozen=True):
 
     @property
     def lost_ns(self) -> int:
-        """What workers that persist would not take: they begin the next epoch's first batch at once."""
+        """What persistent workers would save: they begin the next epoch's first batch at once."""
         return max(0, self.first_ns - self.batch_ns)
 
 
 def restarts_of(facts: Facts) -> Iterator[Restarts]:
-    """The loaders that started workers which do not persist, three times or more."""
+    """The loaders that started workers anew, without keeping them, three times or more."""
     lasting = {loader.loader for loader in facts.workers.loaders if loader.persistent}
     known = [record for record in facts.workers.records if record.asked_ns and record.sums]
     for loader in sorted({record.loader for record in known} - lasting):
@@ -116,7 +116,7 @@ def restarts_of(facts: Facts) -> Iterator[Restarts]:
 
 
 def _batch_ns(record: WorkerRecord) -> float:
-    """What a batch took the worker, the first left out where there are others."""
+    """What a batch took the worker, without the first if there are others."""
     last, first = record.sums[-1], record.sums[0]
     if last.batches > first.batches:
         busy_ns = last.fetch_ns + last.collate_ns + last.put_ns - first.fetch_ns - first.collate_ns - first.put_ns
@@ -125,7 +125,7 @@ def _batch_ns(record: WorkerRecord) -> float:
 
 
 def loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:
-    """The loaders whose workers worked on batches after their first, the busiest loader first."""
+    """The loaders whose workers made batches after their first, the busiest loader first."""
     return facts.once(_loader_accounts)
 
 
@@ -150,7 +150,7 @@ def _loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:
 
 
 def _account_of(record: WorkerRecord) -> WorkerAccount | None:
-    """What came after the first batch; None where nothing did."""
+    """What came after the first batch; None if nothing did."""
     later = [sums for sums in record.sums if sums.batches >= _WARM_UP]
     if len(later) < 2:
         return None

@@ -1,7 +1,7 @@
-"""What is wrong with the recording itself, so that no figure is taken for more than it is.
+"""What is wrong with the recording itself, so that nobody trusts a figure too much.
 
-A check looks at the facts and returns one line, or None: what is wrong, how much of it, and what it means for the
-figures. It stays silent where the effect is below a hundredth of what it counts.
+A check looks at the facts and returns one line or None: what is wrong, how much of it, and what that means for the
+figures. It stays silent if the effect is below a hundredth of what it counts.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ CHECKS = (
     check_slowdown,
     check_own_work,
 )
-"""In the order in which they matter."""
+"""In order of importance."""
 OBSTACLES = (describe_unrecorded, check_failure, check_children, check_most_lost, check_cut_off, check_operators,
              check_steps, check_part)  # fmt: skip
-"""What leaves too little to say that nothing is wrong with the program, whatever the rules found."""
+"""Flaws that leave too little to say that nothing is wrong with the program, whatever the rules found."""
 
 
 def check_recording(facts: Facts) -> tuple[str, ...]:
-    """One sentence per flaw: what was not recorded at all, what the recorder said, what the reader said, and what the
-    facts show."""
+    """One sentence per flaw: what was not recorded at all, what the recorder and the reader noted, and what the facts
+    show."""
     told = [*facts.run.notes, *facts.trace.health, *facts.failures]
     return (*_check(facts, (describe_unrecorded,)), *told, *_check(facts, CHECKS))
 
@@ -77,5 +77,5 @@ def _check(facts: Facts, checks: Iterable[Callable[[Facts], str | None]]) -> Ite
 
 
 def find_obstacles(facts: Facts) -> tuple[str, ...]:
-    """The reasons for which a recording in which no fault was found is not one of a program without."""
+    """The reasons why a recording without findings does not show a program without faults."""
     return tuple(_check(facts, OBSTACLES))

@@ -9,23 +9,23 @@ _MOST_NAMED = 6
 
 
 def describe_unrecorded(facts: Facts) -> str | None:
-    """Why nothing can be said of the work of the device that the program computed on; None where all of it is there."""
+    """Why nothing can be said about the device that the program computed on; None if all of its work was recorded."""
     accelerator = facts.accelerator
     if accelerator is None or accelerator.is_recorded:
         return None
     advice = f"; ProfilerActivity.{accelerator.activity} records it" if accelerator.activity else ""
     return (
-        f"the program used {accelerator.label} whose work was not recorded ({accelerator.evidence}{advice}): what is "
-        "on the host only is judged, times of the device are not known"
+        f"the program used {accelerator.label} whose work was not recorded ({accelerator.evidence}{advice}): only "
+        "the host's side is judged, and the device's times are unknown"
     )
 
 
 def check_foreign(facts: Facts) -> str | None:
-    """Events of categories that the reader does not know, which are in no figure."""
+    """Events of categories that the reader does not know, which no figure includes."""
     foreign = facts.trace.recording.foreign
     if not foreign:
         return None
     total = format_count(sum(count for _, count in foreign), "event")
     kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(foreign, key=lambda each: -each[1])[:_MOST_NAMED])
-    more = f" and {format_count(len(foreign) - _MOST_NAMED, 'more')}" if len(foreign) > _MOST_NAMED else ""
-    return f"{total} of kinds that profkit does not know are in no figure: {kinds}{more}"
+    more = f" and {len(foreign) - _MOST_NAMED:,} more" if len(foreign) > _MOST_NAMED else ""
+    return f"no figure includes {total} of kinds that profkit does not know: {kinds}{more}"

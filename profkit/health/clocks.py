@@ -1,4 +1,4 @@
-"""Do the clocks of the recording agree: with each other, and with the order in which things can happen?"""
+"""Do the recording's clocks agree with each other, and with the order in which things can happen?"""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from profkit.derive.facts import Facts
 from profkit.trace.events import Category, Int64s
 from profkit.units import format_count, format_share, format_time
 
-_NOTABLE = 0.01
+_NOTABLE_SHARE = 0.01
 _TOLERATED_NS = 20_000
-"""What a wait may take to return after the work is done, and clocks of host and device may differ by."""
+"""What a wait may take to return after the work is done, and by how much the clocks of host and device may differ."""
 _HOLE_NS = 10 * 10**9
-_MOST_OF = 0.9
+_MOST_SHARE = 0.9
 _MEANING = "the clocks of host and GPU disagree, and waits and idle times are wrong by as much"
 
 
@@ -23,11 +23,12 @@ def check_launch_order(facts: Facts) -> str | None:
     called_ns = events.start_ns[launches.call[linked]]
     lead_ns = called_ns - events.start_ns[launches.work[linked]]
     early = lead_ns > 0
-    if early.sum() < _NOTABLE * len(lead_ns) or not early.any():
+    if early.sum() < _NOTABLE_SHARE * len(lead_ns) or not early.any():
         return None
     return (
-        f"{int(early.sum()):,} of {format_count(len(lead_ns), 'GPU event')} start before the call that launches them, "
-        f"by up to {format_time(int(lead_ns.max()))}, {_between(called_ns[early])}: {_MEANING}"
+        f"GPU work starts before the call that launches it ({int(early.sum()):,} of "
+        f"{format_count(len(lead_ns), 'GPU event')}, by up to {format_time(int(lead_ns.max()))}, "
+        f"{_between(called_ns[early])}): {_MEANING}"
     )
 
 
@@ -47,16 +48,17 @@ def check_wait_order(facts: Facts) -> str | None:
     returned_ns = events.ends_of(rows)
     late_ns = np.where(before >= 0, done_ns[before.clip(min=0)] - returned_ns, 0)
     late = late_ns > _TOLERATED_NS
-    if late.sum() < _NOTABLE * len(rows) or not late.any():
+    if late.sum() < _NOTABLE_SHARE * len(rows) or not late.any():
         return None
     return (
-        f"{int(late.sum()):,} of {format_count(len(rows), 'wait')} for the GPU return before its work is done, "
-        f"by up to {format_time(int(late_ns.max()))}, {_between(events.start_ns[rows][late])}: {_MEANING}"
+        f"waits for the GPU return before its work is done ({int(late.sum()):,} of "
+        f"{format_count(len(rows), 'wait')}, by up to {format_time(int(late_ns.max()))}, "
+        f"{_between(events.start_ns[rows][late])}): {_MEANING}"
     )
 
 
 def check_hole(facts: Facts) -> str | None:
-    """A stretch in which nothing at all happened, longer than all the rest: the clock was set, or the machine slept."""
+    """A stretch without any event, longer than all the rest: the clock was set, or the machine slept."""
     events = facts.trace.events
     rows = np.flatnonzero(events.category != Category.PYTHON)  # Python frames were open before the start
     if not rows.size:
@@ -68,7 +70,7 @@ def check_hole(facts: Facts) -> str | None:
     order = np.argsort(start_ns, kind="stable")
     quiet_ns = start_ns[order][1:] - np.maximum.accumulate(end_ns[order])[:-1]
     longest_ns = int(quiet_ns.max(initial=0))
-    if longest_ns < max(_HOLE_NS, _MOST_OF * span_ns):
+    if longest_ns < max(_HOLE_NS, _MOST_SHARE * span_ns):
         return None
     at_ns = int(start_ns[order][int(quiet_ns.argmax()) + 1]) - longest_ns
     return (
@@ -78,5 +80,5 @@ def check_hole(facts: Facts) -> str | None:
 
 
 def _between(times_ns: Int64s) -> str:
-    """From when to when: throughout the recording, or since the clock was set."""
+    """From when to when: it may go on throughout the recording, or begin when the clock was set."""
     return f"from {format_time(int(times_ns.min()))} to {format_time(int(times_ns.max()))} into the recording"

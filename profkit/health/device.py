@@ -1,4 +1,4 @@
-"""Is the device's side of the recording whole: is there a kernel for each launch, and a launch for each kernel?"""
+"""Is the device's side of the recording complete: a kernel for each launch, and a launch for each kernel?"""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from profkit.derive.facts import Facts
 from profkit.trace.events import Bools, Rows
 from profkit.units import format_count, format_time
 
-_NOTABLE = 0.01
-_MOST = 0.5
+_NOTABLE_SHARE = 0.01
+_MOST_LOST_SHARE = 0.5
 _LONG_OVERLAP_NS = 1_000_000
-"""Kernels of a stream run one after another; where one may begin early, they overlap by microseconds."""
+"""Kernels of a stream run one after another; if one may begin early, they overlap by microseconds."""
 
 
 def check_leading_kernels(facts: Facts) -> str | None:
-    """What the profiler drops while its buffers are not ready yet."""
+    """Kernels that the profiler drops while its buffers are not ready yet."""
     calls, fruitless = facts.once(_fruitless)
     first = int((~fruitless).argmax()) if calls.size else 0
-    if first < _NOTABLE * len(calls) or not first:
+    if first < _NOTABLE_SHARE * len(calls) or not first:
         return None
     begin_ns, end_ns = facts.trace.events.start_ns[calls[[0, first]]].tolist()
     lost = format_time(end_ns - begin_ns)
     return (
-        f"the kernels of the first {first:,} of {_count_launches(len(calls))} are missing: for {lost} the GPU seems to "
-        "do nothing, and need not have been idle"
+        f"the kernels of the first {first:,} of {_count_launches(len(calls))} are missing: for {lost} the GPU seems "
+        "idle, but may not have been"
     )
 
 
@@ -33,45 +33,45 @@ def check_missing_kernels(facts: Facts) -> str | None:
     calls, fruitless = facts.once(_fruitless)
     fruitful = np.flatnonzero(~fruitless)
     count = int(fruitless[fruitful[0] : fruitful[-1]].sum()) if fruitful.size else 0
-    if count < _NOTABLE * len(calls) or not count:
+    if count < _NOTABLE_SHARE * len(calls) or not count:
         return None
     return (
-        f"{count:,} of {_count_launches(len(calls))} have no kernel: records of the GPU were lost, and its work is "
-        "understated"
+        f"no kernel is recorded for {count:,} of {_count_launches(len(calls))}: records of the GPU were lost, and its "
+        "work is understated"
     )
 
 
 def check_trailing_kernels(facts: Facts) -> str | None:
     calls, fruitless = facts.once(_fruitless)
     last = int((~fruitless[::-1]).argmax()) if calls.size else 0
-    if last < _NOTABLE * len(calls) or not last:
+    if last < _NOTABLE_SHARE * len(calls) or not last:
         return None
     return (
         f"the kernels of the last {last:,} of {_count_launches(len(calls))} are missing: the recording ended before "
-        "they ran, and what they take is in no figure"
+        "they ran, and no figure includes them"
     )
 
 
 def check_launch_records(facts: Facts) -> str | None:
     missing, total = facts.launches.unlaunched, len(facts.launches.work)
-    if missing < _NOTABLE * total or not missing:
+    if missing < _NOTABLE_SHARE * total or not missing:
         return None
-    return f"{missing:,} of {total:,} GPU events have no launch record: they cannot be traced back to a line"
+    return f"no launch is recorded for {missing:,} of {total:,} GPU events: they cannot be traced back to a line"
 
 
 def check_most_lost(facts: Facts) -> str | None:
-    """So much of the device's side is missing that what is left says little of the whole."""
+    """Too much of the device's side is missing for the rest to speak for the whole."""
     calls, fruitless = facts.once(_fruitless)
-    if fruitless.sum() > _MOST * len(calls):
-        return f"{int(fruitless.sum()):,} of {_count_launches(len(calls))} have no kernel"
+    if fruitless.sum() > _MOST_LOST_SHARE * len(calls):
+        return f"no kernel is recorded for {int(fruitless.sum()):,} of {_count_launches(len(calls))}"
     missing, total = facts.launches.unlaunched, len(facts.launches.work)
-    if missing > _MOST * total:
-        return f"{missing:,} of {total:,} GPU events have no launch record"
+    if missing > _MOST_LOST_SHARE * total:
+        return f"no launch is recorded for {missing:,} of {total:,} GPU events"
     return None
 
 
 def check_durations(facts: Facts) -> str | None:
-    """Work that seems to last far into the next of its stream; branches of one graph may run side by side."""
+    """Work that seems to last far into the next work of its stream; branches of one graph may run side by side."""
     events, work = facts.trace.events, facts.launches.work
     later, earlier = work[1:], work[:-1]  # in the trace's order, by lane and start
     overlap_ns = events.ends_of(earlier) - events.start_ns[later]
@@ -94,4 +94,4 @@ def _fruitless(facts: Facts) -> tuple[Rows, Bools]:
 
 
 def _count_launches(count: int) -> str:
-    return f"{count:,} kernel {'launch' if count == 1 else 'launches'}"
+    return format_count(count, "kernel launch", "kernel launches")

@@ -12,10 +12,10 @@ from profkit.trace.events import Category
 from profkit.trace.values import distinct
 from profkit.units import format_share
 
-_NOTABLE_SLOWDOWN = 0.25
-_NOTABLE_WORK = 0.05
+_NOTABLE_SLOWDOWN_SHARE = 0.25
+_NOTABLE_WORK_SHARE = 0.05
 _OWN_WORK = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
-"""How CUPTI's overhead shows (``CUpti_ActivityOverheadKind``); the other kinds are the driver's doing."""
+"""CUPTI's overhead (``CUpti_ActivityOverheadKind``); the other kinds are the driver's."""
 
 
 def check_slowdown(facts: Facts) -> str | None:
@@ -23,7 +23,7 @@ def check_slowdown(facts: Facts) -> str | None:
     if time.source != "measured" or not time.unrecorded_ns:
         return None
     overhead = time.recorded_ns / time.unrecorded_ns - 1
-    if overhead < _NOTABLE_SLOWDOWN:
+    if overhead < _NOTABLE_SLOWDOWN_SHARE:
         return None
     excess_ns = (time.recorded_ns - time.unrecorded_ns) * facts.steps.measured_count
     if facts.overhead.total_ns < excess_ns / 2:
@@ -35,11 +35,11 @@ def check_slowdown(facts: Facts) -> str | None:
 
 
 def check_own_work(facts: Facts) -> str | None:
-    """The time in which the profiler says that it was at work itself, on whichever thread."""
+    """The time in which the profiler says it was at work itself, on whichever thread."""
     events = facts.trace.events
     rows = np.flatnonzero(facts.trace.named(*_OWN_WORK) & (events.category == Category.OTHER) & facts.measured)
     share = union(events.start_ns[rows], events.ends_of(rows)).total_ns / window_ns(facts)
-    if share < _NOTABLE_WORK:
+    if share < _NOTABLE_WORK_SHARE:
         return None
     names = ", ".join(sorted({facts.trace.names[code] for code in distinct(events.name_code[rows]).tolist()}))
-    return f"the profiler itself was at work for {format_share(share)} of the time ({names}): steps are too long"
+    return f"the profiler itself was at work for {format_share(share)} of the time ({names}): step times are too long"

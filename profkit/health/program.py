@@ -1,4 +1,4 @@
-"""Is what was recorded the work of the program at all, or did it fail before, or leave the work to others?"""
+"""Is what was recorded the program's work, or did it fail before, or leave the work to other processes?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LAUNCHERS = ("torch.distributed", "torchrun", "accelerate", "deepspeed")
 
 
 def check_failure(facts: Facts) -> str | None:
-    """The program failed before a step of it was recorded: what there is says nothing of its work."""
+    """The program failed before a step of it was recorded, so the recording says nothing about its work."""
     if facts.run.step_signal is not None:
         return None
     failures = [note.removeprefix(FAILED) for note in facts.run.notes if note.startswith(FAILED)]
@@ -24,28 +24,28 @@ def check_failure(facts: Facts) -> str | None:
 
 
 def check_children(facts: Facts) -> str | None:
-    """The processes that the program started worked longer than it did itself, and it has no steps of its own."""
+    """The processes that the program started worked longer than the program, and it has no steps of its own."""
     run = facts.run
     is_loading = any(loader.workers for loader in run.loaders)
     if run.step_signal is not None or is_loading or run.children_cpu_ns <= run.own_cpu_ns:
         return None
-    times = f"used {format_time(run.children_cpu_ns)} of CPU time, it itself {format_time(run.own_cpu_ns)}"
+    times = f"used {format_time(run.children_cpu_ns)} of CPU time, it used {format_time(run.own_cpu_ns)} itself"
     told = f"only the program that starts the work was recorded: the processes that it started {times}"
     return f"{told}. {_advise(run.target)}"
 
 
 def check_operators(facts: Facts) -> str | None:
-    """Neither the host nor a device did anything of PyTorch's."""
+    """Neither the host nor a device did any work of PyTorch's."""
     if facts.accelerator is not None or facts.device.present or facts.operators.rows.size:
         return None
-    return "nothing of PyTorch ran in what was recorded"
+    return "no operator of PyTorch ran in what was recorded"
 
 
 def _advise(target: str | None) -> str:
     if (target or "").startswith(_LAUNCHERS):
         return (
             "Let the launcher start profkit: `torchrun ... -m profkit diagnose train.py` (accelerate launch takes "
-            "`-m` too); each rank has a directory of its own"
+            "`-m` too); each rank then has a directory of its own"
         )
     return (
         "Put `with profkit.profile(DIRECTORY):` into what these processes run, with a directory for each, or diagnose "

@@ -7,13 +7,13 @@ from profkit.run import unprofiled_steps
 from profkit.trace.values import median
 from profkit.units import format_count, format_time
 
-_NOTABLE = 0.01
-_LONGER, _LAST = 2.0, 30
-"""Times as long, by the median of so many: more than machines vary, and steps of one kind."""
+_NOTABLE_SHARE = 0.01
+_LONGER_FACTOR, _LAST_STEPS = 2.0, 30
+"""How many times as long, by the median of how many steps: more than machines vary, over steps of one kind."""
 _LONG_WAIT_NS = 100_000
-"""A wait on an idle device takes some 10 us."""
-_COVERED = 0.1
-"""A wait for recorded work lies under that work; what is covered less was for something else."""
+"""A wait on an idle device takes about 10 us."""
+_COVERED_SHARE = 0.1
+"""A wait for recorded work overlaps that work; one that is covered less waited for something else."""
 
 
 def check_steps(facts: Facts) -> str | None:
@@ -31,62 +31,62 @@ def check_part(facts: Facts) -> str | None:
 def check_cut_off(facts: Facts) -> str | None:
     if not facts.trace.recording.is_cut_off:
         return None
-    return "the file is cut off, and what it lost may be from any part of the time"
+    return "the file is cut off, and what is lost may be from any part of the recording"
 
 
 def check_located(facts: Facts) -> str | None:
     if not facts.steps.located.all():
         return None
-    return "every recorded step was traced line by line, which slows Python down: times are too long, shares less so"
+    return "every recorded step was traced line by line, which slows Python down: times are too long, shares less wrong"
 
 
 def check_later(facts: Facts) -> str | None:
-    """The last steps that were timed take much longer than those around the recorded ones."""
+    """The last timed steps take much longer than those around the recorded ones."""
     usual, later = unprofiled_steps(facts.run, None)
-    if not usual or len(later) < _LAST:
+    if not usual or len(later) < _LAST_STEPS:
         return None
-    recorded_ns, last_ns = median(usual), median(later[-_LAST:])
-    if last_ns <= _LONGER * recorded_ns:
+    recorded_ns, last_ns = median(usual), median(later[-_LAST_STEPS:])
+    if last_ns <= _LONGER_FACTOR * recorded_ns:
         return None
     return (
         f"later steps take {format_time(last_ns)}, those around the recorded ones {format_time(recorded_ns)}: what the "
-        "program does by then was not recorded (begin later with --at-step, or choose the moment with SIGUSR1)"
+        "program does later was not recorded (begin later with --at-step, or choose the moment with SIGUSR1)"
     )
 
 
 def check_inherited_work(facts: Facts) -> str | None:
     """The recording begins while the device still works on what was launched before."""
     inherited_ns = facts.device.inherited.total_ns
-    if inherited_ns < _NOTABLE * window_ns(facts):
+    if inherited_ns < _NOTABLE_SHARE * window_ns(facts):
         return None
     return (
-        f"for the first {format_time(inherited_ns)} of the GPU's time it was at work that was launched before the "
-        "recording began: nothing is known of that work"
+        f"the GPU spent its first {format_time(inherited_ns)} on work launched before the recording began: nothing is "
+        "known about that work"
     )
 
 
 def check_waits(facts: Facts) -> str | None:
-    """Waits for the device without recorded work that they could be for: their cause lies outside the window."""
+    """Waits for the device without recorded work to wait for: their cause lies outside the window."""
     if not facts.device.present:
         return None
     waits, start_ns = facts.waits, facts.trace.events.start_ns[facts.waits.rows]
     covered_ns = facts.device.any_occupied.covered_within(start_ns, start_ns + waits.duration_ns)
-    unexplained = ~waits.own & (waits.duration_ns >= _LONG_WAIT_NS) & (covered_ns < _COVERED * waits.duration_ns)
+    unexplained = ~waits.own & (waits.duration_ns >= _LONG_WAIT_NS) & (covered_ns < _COVERED_SHARE * waits.duration_ns)
     lost_ns = int(waits.duration_ns[unexplained].sum())
-    if not unexplained.any() or lost_ns < _NOTABLE * window_ns(facts):
+    if not unexplained.any() or lost_ns < _NOTABLE_SHARE * window_ns(facts):
         return None
     times, first = format_count(int(unexplained.sum()), "time"), int(start_ns[unexplained].min())
     return (
         f"the host waits {times}, {format_time(lost_ns)} in all and first {format_time(first)} into the recording, for "
-        "work of the GPU that was not recorded: the GPU seems idle meanwhile, and need not have been"
+        "work of the GPU that was not recorded: the GPU seems idle meanwhile, but may not have been"
     )
 
 
 def check_nesting(facts: Facts) -> str | None:
     count = facts.tree.overlapping
-    if count < _NOTABLE * len(facts.trace.events):
+    if count < _NOTABLE_SHARE * len(facts.trace.events):
         return None
-    return f"{count:,} host events overlap without nesting: their ends are cut to the event that they begin in"
+    return f"host events overlap without nesting ({count:,}): their ends are cut to that of the event they begin in"
 
 
 def window_ns(facts: Facts) -> int:

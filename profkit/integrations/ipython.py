@@ -1,4 +1,4 @@
-"""For IPython and notebooks: ``%load_ext profkit``, then a cell that begins with ``%%profkit``."""
+"""For IPython and notebooks: ``%load_ext profkit``, then cells that begin with ``%%profkit``."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def load(shell: Any) -> None:
 
     ``%%profkit [--wait N] [--warmup N] [--active N] [--output DIR]``
 
-    So many steps are timed without a profiler, recorded to learn which line runs what, and recorded to be measured; DIR
-    is the run directory, by default below ``traces``. Steps are found from the optimizer, the DataLoader or the calls
-    of the model. The value of the last expression is displayed, the cell's names stay, as without the magic.
+    The numbers say how many steps are timed without a profiler, recorded to find out which line runs what, and
+    measured. DIR is the run directory, by default below ``traces``. Steps are found from the optimizer, the DataLoader
+    or the calls of the model. As without the magic, the last expression is displayed and the cell's names stay.
     """
     shell.register_magic_function(run, magic_kind="cell", magic_name=_MAGIC)
 
@@ -39,7 +39,7 @@ def unload(shell: Any) -> None:
 
 
 def run_cell(shell: Any, line: str, cell: str) -> Diagnosis | None:
-    """Run a cell under `profkit.profile`; its errors are raised as they are. None where nothing was recorded."""
+    """Run a cell under `profkit.profile`; its errors are raised as they are. None if nothing was recorded."""
     settings = _parse(line)
     body, last = _compile(shell, line, cell)
     with profkit.profile(target="notebook", **settings) as recording:
@@ -54,7 +54,7 @@ def run_cell(shell: Any, line: str, cell: str) -> Diagnosis | None:
 
 
 def _parse(line: str) -> dict[str, Any]:
-    """The settings of `profkit.profile`; raises IPython's own `UsageError` for a line that says something else."""
+    """The settings of `profkit.profile`; raises IPython's own `UsageError` for any other line."""
     from IPython.core.error import UsageError
     from IPython.core.magic_arguments import MagicArgumentParser
 
@@ -71,7 +71,7 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _compile(shell: Any, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
-    """The cell, and its last expression where it ends in one; with the line numbers that the cell shows."""
+    """The cell, and its last expression if it ends in one, with the line numbers that the cell shows."""
     source = shell.transform_cell(cell)
     above = [f"%%{_MAGIC} {line}".rstrip()]
     for text in cell.splitlines():  # IPython drops empty lines at the beginning
@@ -87,7 +87,7 @@ def _compile(shell: Any, line: str, cell: str) -> tuple[CodeType, CodeType | Non
 
 
 def _number_of_cell(shell: Any) -> int:
-    """That of the cell which runs the magic: some versions of IPython count on before a cell runs, some after."""
+    """The number of the cell that runs the magic: some versions of IPython count before a cell runs, some after."""
     names = (shell.compile.format_code_name(frame.f_code.co_filename) for frame in walk_up(sys._getframe()))
     label = next((name[1] for name in names if name is not None), "")
     digits = re.search(r"\d+", label)
@@ -95,7 +95,7 @@ def _number_of_cell(shell: Any) -> int:
 
 
 def _with_names_of_cells(diagnosis: Diagnosis, shell: Any) -> Diagnosis:
-    """Cells by the name that IPython's tracebacks have for them, ``In[3]``, in the place of that of their code."""
+    """Call cells by the name that IPython's tracebacks use, ``In[3]``, instead of that of their code."""
 
     def rename(location: Location) -> Location:
         known = shell.compile.format_code_name(location.file)

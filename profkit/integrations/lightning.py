@@ -19,10 +19,11 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 class ProfkitCallback(TrainingCallback):
-    """Records a few steps of the first `fit` and says at its end what to change; settings as of `profkit.profile`.
+    """Records a few steps of the first `fit` and says at its end what to change. Takes the settings of
+    `profkit.profile`.
 
-    A step is a batch, or with ``accumulate_grad_batches`` the batches of one optimizer step. Validation is part of no
-    step. Only the process of rank 0 is recorded.
+    A step is a batch, or with ``accumulate_grad_batches`` the batches of one optimizer step. Validation is not part of
+    any step. Only the process of rank 0 is recorded.
     """
 
     _optimizer_steps = 0
@@ -31,7 +32,7 @@ class ProfkitCallback(TrainingCallback):
         return object.__new__(_with_bases(cls, _base_classes()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The trainer's processes may be spawned; the class that `__new__` made has no name that they could import."""
+        """The trainer's processes may be spawned, and they cannot import the class that `__new__` made by name."""
         return _restore, (type(self).__mro__[1], vars(self))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002  # Lightning's signature
@@ -59,15 +60,15 @@ class ProfkitCallback(TrainingCallback):
         self._recording.finish(exception)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002  # as above
-        """Here the progress bars are gone."""
+        """The progress bars are gone by now."""
         self._recording.finish()
         if stage == "fit":
             self._recording.report()
 
 
 def _base_classes() -> tuple[type, ...]:
-    """``Callback`` of all packages of that name that the program has imported: both may be there, and a Trainer knows
-    that of its own package only. Raises `ImportError` where neither is installed."""
+    """The ``Callback`` of each of the packages that the program has imported. Both may be there, and a Trainer only
+    knows that of its own package. Raises `ImportError` if neither is installed."""
     names = [name for name in _PACKAGES if name in sys.modules]
     names = names or [name for name in _PACKAGES if find_spec(name.partition(".")[0]) is not None][:1]
     if not names:

@@ -1,4 +1,4 @@
-"""The runs that tests are compared with: run directories, stored and judged by `profkit.comparing`."""
+"""The runs that tests are compared with: run directories, stored here and judged by `profkit.comparing`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from profkit.run import DIAGNOSIS_FILE, REPORT_FILE, RUN_FILE, load_run
 from profkit.units import format_share
 
 _MACHINE = ("device", "CPUs")
-"""Differences by which the two runs come from unlike machines."""
+"""Differences that show that the two runs come from different machines."""
 _UPDATE = "pytest --profkit-update-baseline"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Why a test fails, or why it cannot be told; empty where there is nothing to say."""
+    """Why a test fails, or why that cannot be told; empty if there is nothing to say."""
 
     failure: str = ""
     warning: str = ""
 
 
 def compare_with(baseline: Path, directory: Path, max_regression: float) -> Judgement:
-    """Whether the steps in ``directory`` surely take longer than those of the baseline, and by that share or more."""
+    """Whether the steps in ``directory`` certainly take longer than the baseline's, by at least that share."""
     if not baseline.is_dir():
         return Judgement(failure=f"there is no baseline at {baseline}: `{_UPDATE}` stores this run as one")
     try:
@@ -47,12 +47,12 @@ def compare_with(baseline: Path, directory: Path, max_regression: float) -> Judg
 
 
 def store(directory: Path, baseline: Path) -> str | None:
-    """Put the run in the place of the baseline; returns why that cannot be done, where it cannot.
+    """Replace the baseline by this run; returns the reason if that is not possible.
 
-    What `profkit diagnose` can make anew is left out, and what is no run is never deleted.
+    Files that `profkit diagnose` can make again are left out, and nothing but a run is ever deleted.
     """
     if baseline.exists() and not (baseline / RUN_FILE).is_file():
-        return f"{baseline} exists and holds no run: not replaced"
+        return f"{baseline} exists and is not a run: not replaced"
     new = baseline.with_name(f".{baseline.name}.{os.getpid()}")
     try:
         shutil.copytree(directory, new, ignore=shutil.ignore_patterns(DIAGNOSIS_FILE, REPORT_FILE))

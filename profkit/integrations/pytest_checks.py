@@ -1,4 +1,4 @@
-"""What a test that is marked ``profkit`` asks for, and whether its recording meets that."""
+"""What a test marked ``profkit`` asks for, and whether its recording meets that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from profkit.collect.recorder.profiler import profile
 
 _MOST_REGRESSION = 0.05
-"""About what two single runs can tell apart at best (`profkit.comparing.step_times.EQUIVALENCE_BAND`)."""
+"""About what two single runs can distinguish at best (`profkit.comparing.step_times.EQUIVALENCE_BAND`)."""
 _SEVERITIES = tuple(severity.value for severity in Severity if severity is not Severity.INFO)
 
 
@@ -35,7 +35,7 @@ class ProfkitWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """The mark's arguments. ``severity`` None: any severity will do."""
+    """The mark's arguments. ``severity`` None: any severity is allowed."""
 
     forbid: tuple[str, ...] = ()
     severity: Severity | None = None
@@ -44,7 +44,7 @@ class Demands:
 
     @classmethod
     def of(cls, mark: pytest.Mark) -> Demands:
-        """Fails the test for what the mark cannot mean."""
+        """Fails the test for arguments that make no sense."""
         given = dict(mark.kwargs)
         unknown = sorted(set(given) - set(cls.__dataclass_fields__)) or list(mark.args)
         if unknown:
@@ -63,7 +63,7 @@ class Demands:
 
 
 class Session:
-    """Makes recordings in one test: call it, and enter what it gives."""
+    """Makes the recordings of one test: call it, and enter what it returns."""
 
     def __init__(self, item: pytest.Function, mark: pytest.Mark | None, directories: pytest.TempPathFactory) -> None:
         self._item, self._mark, self._directories = item, mark, directories
@@ -121,7 +121,7 @@ class Session:
 
 
 def _is_forbidden(finding: Finding, demands: Demands) -> bool:
-    """A fault of the severity or above; of a rule that is named, whatever it finds."""
+    """Faults of the severity or above, and whatever a forbidden rule finds."""
     least = demands.severity
     severe = least is not None and finding.kind is Kind.FAULT and finding.severity.rank <= least.rank
     return severe or finding.rule in demands.forbid
@@ -187,7 +187,7 @@ def _reasons(directory: Path) -> str:
 
 
 def _name_of(item: pytest.Function) -> str:
-    """A file name for the test: of two tests in one folder they differ."""
+    """A file name for the test, different for each test in a folder."""
     module, _, rest = item.nodeid.rpartition("/")[2].partition("::")
     return re.sub(r"[^\w.-]+", "-", f"{module.removesuffix('.py')}-{rest}").strip("-")
 

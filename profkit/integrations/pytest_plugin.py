@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("profkit").addoption(
         "--profkit-update-baseline",
         action="store_true",
-        help="Store what tests marked profkit(baseline=...) record, in the place of comparing with it.",
+        help="Store what tests marked profkit(baseline=...) record, instead of comparing with it.",
     )
 
 

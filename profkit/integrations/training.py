@@ -1,4 +1,4 @@
-"""The recording of a training whose loop belongs to a framework: begun, advanced and ended by its callbacks."""
+"""Recording a training whose loop belongs to a framework: callbacks begin, advance and end it."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class TrainingRecording:
-    """`begin`, `end_step` after each step, `finish`, `report`; each may be called when there is nothing to do.
+    """`begin`, `end_step` after each step, `finish`, `report`. Each may be called when there is nothing to do.
 
-    The first training is recorded and no other. Under another recording (`profkit diagnose train.py`, a surrounding
+    Only the first training is recorded. Inside another recording (`profkit diagnose train.py`, a surrounding
     `profkit.profile`) there is none of its own: the other one gets the steps.
     """
 
     def __init__(self, directory: str | Path | None = None, **settings: Any) -> None:
-        """``settings`` as of `profkit.profile`."""
+        """Takes the settings of `profkit.profile`."""
         self._directory, self._settings = directory, settings
-        Plan(**self._settings)  # raises for what cannot be done
+        Plan(**self._settings)  # raises for settings that make no sense
         self._profile: profile | None = None
         self._is_open = self._is_own = self._was_announced = False
 
     @property
     def directory(self) -> Path | None:
-        """The run directory, once there is one."""
+        """The run directory, if there is one yet."""
         return self._profile.directory if self._profile is not None and self._is_own else None
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """The diagnosis, made when it is first asked for; None before the recording is over."""
+        """The diagnosis, made when first asked for; None before the recording is over."""
         found: Diagnosis | None = self._profile.diagnosis if self._profile is not None and self._is_own else None
         return found
 
@@ -59,7 +59,7 @@ class TrainingRecording:
                      f"or now: profkit diagnose {self.directory}")  # fmt: skip
 
     def pause(self) -> None:
-        """What follows belongs to no step, up to `resume`."""
+        """What follows, up to `resume`, is not part of any step."""
         if self._profile is not None and self._is_open:
             self._profile.pause()
 
@@ -68,7 +68,7 @@ class TrainingRecording:
             self._profile.resume()
 
     def finish(self, error: BaseException | None = None) -> None:
-        """End the recording; with the error that ended the training, where one did."""
+        """End the recording, with the error if one ended the training."""
         if self._profile is not None and self._is_open:
             self._is_open = False
             self._profile.__exit__(None if error is None else type(error), error, None)
@@ -76,7 +76,7 @@ class TrainingRecording:
                 _say(f"recorded in {self.directory} up to the error: profkit diagnose {self.directory}")
 
     def report(self) -> None:
-        """Diagnose, and say what was found and where the report lies."""
+        """Diagnose, and say what was found and where the report is."""
         diagnosis = self.diagnosis
         if diagnosis is not None and self.directory is not None:
             _say(verdict(diagnosis))
@@ -84,7 +84,7 @@ class TrainingRecording:
 
 
 class TrainingCallback:
-    """What the callbacks of all frameworks share: settings as of `profkit.profile`, and what comes of the recording."""
+    """What the callbacks of all frameworks share: the settings of `profkit.profile`, and the results."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class TrainingCallback:
 
     @property
     def directory(self) -> Path | None:
-        """The run directory, once training began."""
+        """The run directory, once training has begun."""
         return self._recording.directory
 
 

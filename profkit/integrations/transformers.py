@@ -15,11 +15,13 @@ from profkit.integrations.training import TrainingCallback
 
 
 class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc]  # its types are not followed: they take mypy a minute
-    """Records a few steps of the first training and says at its end what to change; settings as of `profkit.profile`.
+    """Records a few steps of the first training and says at its end what to change. Takes the settings of
+    `profkit.profile`.
 
-    A step is one of the optimizer, with all batches whose gradients it accumulates. Evaluation is part of no step. Only
-    the process of rank 0 is recorded. The Trainer tells nobody when a training fails; a program that goes on then, as a
-    notebook does, ends the recording with ``with ProfkitCallback() as callback:`` around the training.
+    A step is one of the optimizer, with all batches whose gradients it accumulates. Evaluation is not part of any step.
+    Only the process of rank 0 is recorded. The Trainer does not tell callbacks when a training fails; a program that
+    goes on then, as a notebook does, ends the recording with ``with ProfkitCallback() as callback:`` around the
+    training.
     """
 
     def __enter__(self) -> ProfkitCallback:
@@ -37,7 +39,7 @@ class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc] 
             self._recording.begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
-        self._recording.resume()  # where an evaluation was announced and another callback called it off
+        self._recording.resume()  # an evaluation was announced and another callback called it off
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
         self._recording.end_step()
@@ -47,7 +49,7 @@ class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc] 
         self._pause_before_evaluation(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
-        """An evaluation that nobody announced; its first batch is over."""
+        """The first batch of an evaluation that was not announced."""
         self._recording.pause()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
@@ -58,6 +60,7 @@ class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc] 
         self._recording.report()
 
     def _pause_before_evaluation(self, control: Any) -> None:
-        """The Trainer's own callbacks come first and say what follows; that it begins, nobody says."""
+        """The Trainer's own callbacks come first and say what follows, but no callback is told that an evaluation
+        begins."""
         if control.should_evaluate:
             self._recording.pause()

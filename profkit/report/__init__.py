@@ -1,4 +1,4 @@
-"""Reports: one diagnosis in, one text out. A format's module is imported only when a report in it is wanted."""
+"""Reports: a diagnosis in, text out. A format's module is imported only when that format is wanted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What some formats can be told: columns and colour (text), the rules' pages by name (HTML and SARIF)."""
+    """Settings of some formats: columns and colour (text), the rules' pages by name (HTML and SARIF)."""
 
     width: int = 80
     color: bool = False
@@ -26,7 +26,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to render a value: ``function`` in ``profkit.report.<module>``, and the settings that it takes."""
+    """One way to render a value: ``function`` in ``profkit.report.<module>``, and the settings it takes."""
 
     module: str
     function: str
@@ -70,7 +70,7 @@ COMPARISON_FORMATS: dict[str, Format] = {
 def render_comparison(comparison: Comparison, format_name: str, *, width: int = 80, color: bool = False) -> str:
     """The comparison in one of `COMPARISON_FORMATS`; raises `UsageError` for any other name."""
     if format_name not in COMPARISON_FORMATS:
-        raise UsageError(f"{format_name}: not a format of a comparison; choose from {', '.join(COMPARISON_FORMATS)}")
+        raise UsageError(f"{format_name}: not a comparison format; choose from {', '.join(COMPARISON_FORMATS)}")
     return COMPARISON_FORMATS[format_name].render(comparison, Settings(width, color))
 
 

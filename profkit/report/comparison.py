@@ -1,6 +1,6 @@
-"""A comparison as a person reads it in a terminal: the verdict, what it rests on, whether it is fair, what moved.
+"""A comparison for a terminal: the verdict, its basis, whether it is fair, and what moved.
 
-Plain text but for the verdict's colour; nothing is wider than ``width``.
+Plain text except for the verdict's colour; nothing is wider than ``width``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def render_text(comparison: Comparison, width: int = 80, color: bool = False) ->
         lines += textwrap.wrap(f"{label:<8}{side_facts(side)}", width, subsequent_indent=" " * 8)
     lines += ["", "What differs besides the program's work"]
     differences = [difference_note(difference) for difference in comparison.differences]
-    lines += _bullets(differences or ["nothing that the recordings tell"], width)
+    lines += _bullets(differences or ["nothing that the recordings show"], width)
     lines += _table("Operators that moved, per recorded step", comparison.operators, width)
     lines += _table("Lines that moved, per recorded step", comparison.lines, width)
     if comparison.findings:
@@ -48,7 +48,7 @@ def _bullets(notes: Sequence[str], width: int) -> list[str]:
 
 
 def _table(title: str, moves: Sequence[Move], width: int) -> list[str]:
-    """Names cut at the end where they do not fit: figures are read before names are read to their end."""
+    """Names that do not fit are cut: the figures matter more than the end of a name."""
     if not moves:
         return []
     shown = moves[:MOST_MOVES]

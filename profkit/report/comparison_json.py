@@ -1,4 +1,4 @@
-"""A comparison for programs, and its way back."""
+"""A comparison as JSON: write it and read it back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def render_json(comparison: Comparison) -> str:
 
 
 def parse_json(data: bytes, path: Path | str = "comparison.json") -> Comparison:
-    """The comparison that `render_json` wrote. Raises `UnreadableInput`, naming ``path``, where it is none."""
+    """The comparison that `render_json` wrote. Raises `UnreadableInput`, naming ``path``, for anything else."""
     try:
         comparison = msgspec.json.decode(data, type=Comparison)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

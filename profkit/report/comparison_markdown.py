@@ -19,14 +19,14 @@ from profkit.report.markdown import escape, in_code
 
 
 def render_markdown(comparison: Comparison) -> str:
-    """The report as Markdown. Everything that comes from a recording is escaped or stands in code."""
+    """The report as Markdown. Everything that comes from a recording is escaped or set as code."""
     sides = [f"before: {in_code(side_facts(comparison.before))}", f"after: {in_code(side_facts(comparison.after))}"]
     differences = [escape(difference_note(difference)) for difference in comparison.differences]
     blocks = [
         f"## {escape(headline(comparison))}",
         _list([escape(note) for note in explanation(comparison)] + sides),
         "### What differs besides the program's work",
-        _list(differences or ["nothing that the recordings tell"]),
+        _list(differences or ["nothing that the recordings show"]),
         *_table("Operators that moved, per recorded step", comparison.operators),
         *_table("Lines that moved, per recorded step", comparison.lines),
     ]

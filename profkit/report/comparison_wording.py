@@ -1,4 +1,4 @@
-"""How a comparison is put into words: what its text and its Markdown report share."""
+"""The words of a comparison: what its text and Markdown reports share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from profkit.report.wording import printable, short_place
 from profkit.units import format_count, format_share, format_time
 
 MOST_MOVES = 8
-"""Rows of a table: what moved less hardly explains a change that these do not."""
+"""Rows of a table: anything that moved less hardly explains the change."""
 
 
 _COUNTED = (
-    "the times alone leave it open; the calls that one side makes more often are counted, and what they take is within "
-    "what the times allow"
+    "the times alone leave it open; so the calls that one side makes more often are counted, and they take no more "
+    "than the times allow"
 )
 
 
@@ -46,7 +46,7 @@ def signed_share(fraction: float) -> str:
 
 
 def explanation(comparison: Comparison) -> list[str]:
-    """What the verdict rests on, and what to do where there is none."""
+    """What the verdict rests on, and how to get one if there is none."""
     time = comparison.step_time
     runs = [len(side.paths) for side in (comparison.before, comparison.after)]
     steps = f"{comparison.before.steps} and {comparison.after.steps} {time.steps}"
@@ -59,7 +59,7 @@ def explanation(comparison: Comparison) -> list[str]:
         *(printable(reason) for reason in time.reasons),
     ]
     if time.verdict is Verdict.INCONCLUSIVE and time.low is not None:
-        notes.append("to know more, record several runs of each side in turn and compare the directories of each")
+        notes.append("to know more, record several runs of each side by turns and compare the two directories")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""The two reports that a run directory holds."""
+"""The two reports in a run directory."""
 
 from __future__ import annotations
 

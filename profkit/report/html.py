@@ -1,6 +1,6 @@
 """The report as one self-contained page: no script, nothing fetched, everything escaped, for light and dark screens.
 
-The page's Content-Security-Policy forbids all it does not need: the style sheet is allowed by its hash, nothing else.
+The page's Content-Security-Policy forbids everything but the style sheet, which it allows by hash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from profkit.units import format_count, format_share, format_time
 
 
 def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
-    """The whole page. ``pages`` maps a rule's name to the text of its page, shown folded beside each finding."""
+    """The whole page. ``pages`` maps a rule's name to its page, shown folded beside each finding."""
     known, chances = pages or {}, opportunities(diagnosis.findings)
     sections = (
         _findings("Faults", "", faults(diagnosis.findings), known),
@@ -70,8 +70,8 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) ->
 
 
 def render_frame(diagnosis: Diagnosis) -> str:
-    """The page in a frame, to stand inside another page such as a notebook: neither's style reaches the other's, and
-    nothing in the frame may run or be sent."""
+    """The page in a frame, for use inside another page such as a notebook: their styles do not mix, and nothing in the
+    frame may run or be sent."""
     page = escape(render_html(diagnosis), quote=True)
     style = "width: 100%; height: 36rem; border: 0; resize: vertical"
     return f'<iframe sandbox="" title="profkit" style="{style}" srcdoc="{page}"></iframe>'
@@ -166,7 +166,7 @@ def _skipped(diagnosis: Diagnosis) -> str:
 
 
 def _rules(rules: Sequence[str]) -> str:
-    """Folded where they are many."""
+    """Folded if there are many."""
     names, few = ", ".join(f"<code>{_text(rule)}</code>" for rule in rules), skipped_rules(rules)
     if few == ", ".join(rules):
         return names

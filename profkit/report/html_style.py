@@ -1,4 +1,4 @@
-"""The style sheet of the HTML report: its colours reach 4.5:1 (WCAG AA) on light and on dark screens."""
+"""The style sheet of the HTML report. Its colours reach 4.5:1 (WCAG AA) on light and on dark screens."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1e21; --paper: #ffffff; --soft: #f3f4f6; --faint: #5a6069; --line: #d4d7dc;
@@ -31,4 +31,4 @@ progress { width: 12rem; max-width: 30vw; accent-color: var(--low); }
 """
 
 STYLE_DIGEST = "sha256-9W2sbuFGHiB+fAYzojrVPooLM3VzCgFV+CWiVZixTwY="
-"""By which the page's policy lets this style in and no other; a test computes it anew."""
+"""The only style that the page's policy allows; a test checks that the digest is right."""

@@ -1,4 +1,4 @@
-"""``diagnosis.json``: the whole diagnosis for programs, and its way back."""
+"""``diagnosis.json``: write it and read it back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profkit.errors import UnreadableInput
 from profkit.findings import SCHEMA, Diagnosis
 
 MAX_BYTES = 64 << 20
-"""Largest ``diagnosis.json`` that is read; one finding takes about one kilobyte."""
+"""Largest ``diagnosis.json`` that is read; a finding takes about a kilobyte."""
 
 
 def render_json(diagnosis: Diagnosis) -> str:
@@ -27,7 +27,7 @@ def to_json(value: object) -> str:
 
 
 def _encodable(value: Any) -> Any:
-    """``value`` without what JSON has no word for: halves of surrogate pairs in a file's name, NaN in evidence."""
+    """``value`` without what JSON cannot hold: lone surrogates in file names, NaN in evidence."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float) and not math.isfinite(value):
@@ -38,9 +38,9 @@ def _encodable(value: Any) -> Any:
 
 
 def parse_json(data: bytes, path: Path | str = "diagnosis.json") -> Diagnosis:
-    """The diagnosis that `render_json` wrote. Keys that are not known are passed over.
+    """The diagnosis that `render_json` wrote. Unknown keys are ignored.
 
-    Raises `UnreadableInput`, naming ``path``, where ``data`` is too large, no diagnosis, or of another schema.
+    Raises `UnreadableInput`, naming ``path``, if ``data`` is too large, not a diagnosis or of another schema.
     """
     if len(data) > MAX_BYTES:
         raise UnreadableInput(path, f"is larger than {MAX_BYTES >> 20} MiB")

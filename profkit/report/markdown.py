@@ -28,7 +28,7 @@ _MAX_MORE_PLACES = 3
 
 
 def render_markdown(diagnosis: Diagnosis) -> str:
-    """The report as Markdown. Everything that comes from the recording is escaped or stands in code."""
+    """The report as Markdown. Everything that comes from the recording is escaped or set as code."""
     blocks = [f"## {escape(verdict(diagnosis))}"]
     blocks += _section("Faults", faults(diagnosis.findings))
     chances = opportunities(diagnosis.findings)
@@ -65,7 +65,7 @@ def _finding(finding: Finding) -> list[str]:
     rows.append(f"- {'cost' if finding.kind is Kind.FAULT else 'gain'}: {escape(cost(finding))}")
     rows += [f"- also at: {in_code(place(location))}" for location in finding.also[:_MAX_MORE_PLACES]]
     if len(finding.also) > _MAX_MORE_PLACES:
-        rows.append(f"- and {len(finding.also) - _MAX_MORE_PLACES:,} more places")
+        rows.append(f"- and {format_count(len(finding.also) - _MAX_MORE_PLACES, 'more place')}")
     rows.append(f"- confidence: {format_share(finding.confidence)}")
     source = printable_lines(finding.location.source) if finding.location else []
     if source:
@@ -101,15 +101,15 @@ def _shares(diagnosis: Diagnosis) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """``text`` as text: nothing in it is taken for Markdown or HTML, and ``@torch.no_grad()`` calls nobody.
+    """``text`` with nothing in it read as Markdown or HTML, and with ``@torch.no_grad()`` mentioning nobody.
 
-    A mention is looked for after backslashes are gone; an empty comment stops it.
+    GitHub looks for mentions after it has removed backslashes; an empty comment prevents them.
     """
     return _SPECIAL.sub(r"\\\1", text).replace("@", "@<!-- -->")
 
 
 def in_code(text: str) -> str:
-    """``text`` as inline code, in as many backticks as it needs (CommonMark 6.1)."""
+    """``text`` as inline code, in as many backticks as needed (CommonMark 6.1)."""
     words = printable(text)
     ticks = _fence(words, 1)
     pad = " " if words[:1] == "`" or words[-1:] == "`" else ""

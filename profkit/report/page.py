@@ -1,7 +1,7 @@
-"""A page of plain text: what is written is wrapped, indented and, on a terminal, coloured.
+"""A page of plain text: wrapped, indented and, on a terminal, coloured.
 
-Without colour it holds no escape codes; no line is wider than the page. The standard library's `textwrap` and click do
-it: a library that draws tables takes longer to import than most traces take to diagnose.
+Without colour it holds no escape codes, and no line is wider than the page. It uses the standard library's `textwrap`
+and click: a library that draws tables takes longer to import than most traces take to diagnose.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Page:
         return self.width - _LABEL_WIDTH
 
     def write(self, text: str = "", look: Style | None = None, indent: int = 0) -> None:
-        """A paragraph; an empty line where there is no text."""
+        """A paragraph, or an empty line if there is no text."""
         for line in self._wrap(text, indent) or [""]:
             self._lines.append(" " * indent + self._styled(line, look))
 
@@ -51,7 +51,7 @@ class Page:
         self.write(title, TITLE)
 
     def write_parts(self, *parts: tuple[str, Style | None]) -> None:
-        """A line of parts that look different; without their looks where it must be wrapped."""
+        """A line of parts in different styles, or without styles if it has to be wrapped."""
         text = "".join(part for part, _ in parts)
         if len(text) > self.width:
             self.write(text)
@@ -59,7 +59,7 @@ class Page:
             self._lines.append("".join(self._styled(part, look) for part, look in parts))
 
     def write_row(self, label: str, lines: Iterable[str]) -> None:
-        """The label in a column of its own, the lines beside it; what is wrapped stays beside it."""
+        """The label in its own column and the lines beside it, wrapped within their column."""
         label = f"   {label}"
         for text in lines:
             for line in self._wrap(text, _LABEL_WIDTH) or [""]:
@@ -67,12 +67,12 @@ class Page:
                 label = ""
 
     def write_bullet(self, text: str, most_lines: int | None = None) -> None:
-        """Text behind a dash, cut at a word where it would take more lines."""
+        """Text after a dash, cut at a word after ``most_lines``."""
         for i, line in enumerate(self._wrap(text, 2, most_lines)):
             self._lines.append(("  " if i else "- ") + line)
 
     def write_table(self, rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
-        """Columns as wide as their cells, those in ``right`` flush right; the first column is wrapped where need be."""
+        """Columns as wide as their cells, those in ``right`` flush right; the first column is wrapped if need be."""
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         others = sum(widths[1:]) + len(_GAP) * (len(widths) - 1)
         widths[0] = min(widths[0], max(self.width - others, _MIN_WIDTH // 4))

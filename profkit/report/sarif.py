@@ -1,4 +1,4 @@
-"""The report for code-scanning services and editors: SARIF 2.1.0.
+"""The report for code scanning and editors: SARIF 2.1.0.
 
 Specification: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html (the sections named below).
 """
@@ -85,7 +85,7 @@ def _properties(finding: Finding) -> dict[str, Any]:
 
 
 def _location(location: Location) -> dict[str, Any]:
-    """A location (3.28); a line that is not known is left out, for line numbers start at 1 (3.30.5)."""
+    """A location (3.28). An unknown line is left out, as line numbers start at 1 (3.30.5)."""
     physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(location.file)}}
     if location.line >= 1:
         physical["region"] = {"startLine": location.line}
@@ -98,7 +98,7 @@ def _location(location: Location) -> dict[str, Any]:
 
 
 def _uri(file: str) -> str:
-    """A URI reference (3.10.1): relative as it is, absolute as ``file:///``; percent-encoded as UTF-8 (RFC 3986)."""
+    """A URI reference (3.10.1): relative as it is, absolute as ``file:///``, percent-encoded (RFC 3986)."""
     if _WINDOWS_DRIVE.match(file):
         return "file:///" + quote(file.replace("\\", "/"), safe="/:", errors="replace")
     encoded = quote(file, safe="/", errors="replace")

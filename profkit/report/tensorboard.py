@@ -1,6 +1,6 @@
-"""A directory that TensorBoard's "PyTorch Profiler" tab reads with true numbers: copies of the traces, rewritten.
+"""Copies of traces that TensorBoard's "PyTorch Profiler" tab reads correctly.
 
-The recordings stay as they are. What is changed in a copy, and why, stands in `profkit.report.tensorboard_trace`.
+The recordings stay as they are. `profkit.report.tensorboard_trace` says what is changed in a copy, and why.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from profkit.report.tensorboard_trace import Fields, count_levels, rewrite_event
 from profkit.run import TRACE_SUFFIXES
 
 PREPARED_FOLDER = ".profkit-tensorboard-1"
-"""Where the copies go inside the log directory; the number goes up when a copy is rewritten in another way."""
+"""Where the copies go inside the log directory. The number goes up when copies are written differently."""
 
 MAX_BYTES = 1 << 30
 """Largest uncompressed trace that is copied; the plugin itself takes about ten times a trace's size in memory."""
 
 MOST_LEVELS = 450
-"""Of events inside of each other. The plugin's functions call themselves for each level, with up to two frames, and
+"""Levels of nested events. The plugin recurses, with up to two frames for each level, and
 Python allows a thousand."""
 
 _MARKER = ".gitignore"
@@ -34,7 +34,7 @@ _COMPRESSION_LEVEL = 1
 
 
 class _TooDeep(Exception):
-    """The tab would end with a traceback instead of the trace."""
+    """The tab would show a traceback instead of the trace."""
 
 
 def prepare_logdir(
@@ -94,7 +94,7 @@ def rewrite_trace(source: Path, target: Path) -> None:
 
 
 def _claim(prepared: Path) -> None:
-    """Make ``prepared``, or make sure that profkit made it: only then may copies in it be removed."""
+    """Make ``prepared``, or check that profkit made it: only then may copies in it be removed."""
     marker = prepared / _MARKER
     try:
         prepared.mkdir(parents=True, exist_ok=True)

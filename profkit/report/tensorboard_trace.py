@@ -1,21 +1,21 @@
-"""One trace in the words of 2021, so that torch-tb-profiler 0.4.3 counts it right.
+"""Rewriting a trace in the names of 2021, so that torch-tb-profiler 0.4.3 reads it correctly.
 
-That plugin, TensorBoard's "PyTorch Profiler" tab, is no longer developed. On the traces of today it shows no device
-time per operator, no runtime, no DataLoader, each GPU step twice, and NCCL kernels as computation, without a word. What
-it looks for stands in its ``profiler/trace.py``, ``event_parser.py`` and ``op_tree.py``. A copy is changed thus:
+That plugin, TensorBoard's "PyTorch Profiler" tab, is no longer developed. On today's traces it shows no device
+time per operator, no runtime, no DataLoader, each GPU step twice, and NCCL kernels as computation, without a
+warning. Its ``profiler/trace.py``, ``event_parser.py`` and ``op_tree.py`` show what it looks for. A copy differs thus:
 
 - ``cuda_runtime``, ``cuda_driver`` and the like become ``Runtime``; ``gpu_user_annotation`` (a shadow of each step and
   collective) gets a category that the plugin passes over; a DataLoader's ``user_annotation`` becomes a ``cpu_op``.
-- Memory on a device that is neither the CPU (0) nor CUDA (1), such as ROCm (6), is called CUDA's: any other ends the
+- Memory on a device that is neither the CPU (0) nor CUDA (1), such as ROCm (6), is called CUDA's: any other breaks the
   Memory view.
 - profkit's own marks go.
 - Each launch, and what it launched, gets the id of the innermost operator around it on its thread: since 2022 the id
   that the recording holds is often missing, or names an annotation that the plugin does not read.
-- A trace that is nested too deep is not copied: the plugin's functions call themselves, once for each level or twice.
-- Events without a time go, and fields that the plugin takes for granted are filled: one such event ends its loading.
+- A trace that is nested too deep is not copied: the plugin recurses, once or twice for each level.
+- Events without a time go, and fields that the plugin takes for granted are filled in: without them loading fails.
 
-The links from forward to backward stay ``fwdbwd``. Under their old name, ``forward_backward``, the plugin hangs the
-backward operators below their modules, but then it fails on the whole trace as soon as one module (a frozen layer, an
+The links from forward to backward stay ``fwdbwd``. Under their old name, ``forward_backward``, the plugin puts the
+backward operators below their modules, but then fails on the whole trace as soon as one module (a frozen layer, an
 ``nn.Identity``) has no backward operator.
 """
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import msgspec
 
 Fields = dict[str, msgspec.Raw]
-"""One event; values stay the text that they are in the file, so that what is not changed is copied to the letter."""
+"""One event. Values stay the text they are in the file, so that what is not changed is copied exactly."""
 
 _LOADERS = (b'"enumerate(DataLoader)#', b'"enumerate(DataPipe)#')
 _COLLECTIVES = frozenset(
@@ -62,7 +62,7 @@ class _Span:
 
 
 def rewrite_events(events: list[Fields]) -> list[Fields]:
-    """The events that the plugin shall read, changed in place."""
+    """The events that the plugin should read, changed in place."""
     kept = [event for event in events if _is_wanted(event)]
     for event in kept:
         _rename(event)
@@ -71,7 +71,7 @@ def rewrite_events(events: list[Fields]) -> list[Fields]:
 
 
 def count_levels(events: list[Fields]) -> int:
-    """How deep the plugin's tree of operators and modules will be, the deepest thread's."""
+    """How deep the plugin's deepest tree of operators and modules will be."""
     threads: dict[tuple[bytes, bytes], list[tuple[float, float]]] = {}
     for event in events:
         category, name = _text(event, "cat").lower(), _text(event, "name")
@@ -94,7 +94,7 @@ def _levels_of(spans: list[tuple[float, float]]) -> int:
 
 
 def _is_wanted(event: Fields) -> bool:
-    """Whether the event can be shown; fills what the plugin takes for granted."""
+    """Whether the event can be shown; fills in what the plugin takes for granted."""
     if _text(event, "name").startswith(b'"profkit.'):
         return False
     if not _text(event, "name").startswith(b'"'):
@@ -130,7 +130,7 @@ def _rename(event: Fields) -> None:
 
 
 def _relink(events: list[Fields]) -> None:
-    """Give each launch and its device work the id of the operator that launched it, 0 where there is none."""
+    """Give each launch and its device work the id of the operator that launched it, or 0."""
     owners: dict[bytes, msgspec.Raw] = {}
     for operators, launches in _by_thread(events):
         for launch, owner in _innermost(operators, launches):
@@ -185,7 +185,7 @@ def _text(event: Fields, key: str) -> bytes:
 
 
 def _figure(event: Fields, key: str) -> float | None:
-    """A number, also one written as a string; None for anything else."""
+    """A number, even if written as a string; None for anything else."""
     try:
         value = _number.decode(event[key])
     except (KeyError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""The report that a person reads in a terminal: the verdict, what to change, what was not looked at, where time went.
+"""The report for a terminal: the verdict, what to change, what was not looked at, where the time went.
 
 Without colour the text is plain: no escape codes, no box-drawing characters, nothing wider than ``width``.
 """
@@ -40,8 +40,8 @@ _INDENT = 3
 _SOURCE_INDENT = 16
 _HOT_INDENT = 8
 _MAX_MORE_PLACES = 3
-_SURE = 0.75
-"""Findings less certain than this say how certain they are."""
+_CERTAIN = 0.75
+"""Findings below this confidence show it."""
 _BAR_WIDTH = 14
 
 
@@ -91,12 +91,12 @@ def _write_finding(page: Page, number: int, finding: Finding) -> None:
     page.write_row("cost" if finding.kind is Kind.FAULT else "gain", [cost(finding)])
     page.write_row("fix", printable_lines(finding.fix))
     page.write_row("also at", _more_places(finding.also))
-    if finding.confidence < _SURE:
+    if finding.confidence < _CERTAIN:
         page.write_row("certain", [f"{format_share(finding.confidence)}: check before you change it"])
 
 
 def _where(location: Location, times: int, width: int) -> list[str]:
-    """The place on one line, which is never broken inside a file's name: the folders go below where they do not fit."""
+    """The place on one line, never broken inside a file's name: folders that do not fit go to the line below."""
     seen = f", {times:,} times" if times > 1 else ""
     whole = place(location) + seen
     folder, slash, _ = printable(location.file).rpartition("/")

@@ -1,4 +1,4 @@
-"""How a diagnosis is put into words: the sentences that the text, Markdown, HTML and SARIF reports share."""
+"""The words of a diagnosis: sentences shared by the text, Markdown, HTML and SARIF reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MEASURED = "; measured on this machine"
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with every character that could steer a terminal or hide text written as its escape."""
+    """``text`` on one line, with every character that could control a terminal or hide text replaced by its escape."""
     return _without_controls(" ".join(text.split()))
 
 
@@ -25,7 +25,7 @@ def _visible(character: str) -> str:
 
 
 def printable_lines(text: str) -> list[str]:
-    """As `printable`, keeping the line breaks and the indentation of a piece of code."""
+    """Like `printable`, but keeps the line breaks and indentation of code."""
     lines = text.expandtabs(4).strip("\n").splitlines()
     return [_without_controls(line.rstrip()) for line in lines]
 
@@ -36,15 +36,15 @@ def remarks(diagnosis: Diagnosis) -> list[Finding]:
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """One line: the most important thing that the diagnosis says."""
+    """The most important thing that the diagnosis says, in one line."""
     return printable((diagnosis.verdict or conclude(diagnosis)).text)
 
 
 def cost(finding: Finding) -> str:
-    """What a fault costs, or an opportunity would give back, to stand after such a label; honest where not known."""
+    """What a fault costs or an opportunity gives back, to stand after such a label."""
     saving = finding.saving
     if saving is None:
-        return "not measured: this recording does not say what mending it would give back"
+        return "not measured: this recording does not show what a fix would give back"
     parts = []
     if saving.time_ns_per_step > 0:
         how = f"{_likely_range(saving.low, saving.high)}{_MEASURED if is_measured(finding) else ''}"
@@ -54,14 +54,14 @@ def cost(finding: Finding) -> str:
     if grows(finding):
         parts.append(f"memory grows by {format_bytes(saving.bytes)} per step")
     elif saving.bytes > 0:
-        parts.append(f"{format_bytes(saving.bytes)} of memory would come free")
+        parts.append(f"{format_bytes(saving.bytes)} of memory would be freed")
     if not parts and is_measured(finding):
         return f"no time to gain{_MEASURED}"
-    return "; ".join(parts) or "no time to gain in this recording: the rest of the step hides it"
+    return "; ".join(parts) or "no time to gain in this recording: it is hidden behind the rest of the step"
 
 
 def is_measured(finding: Finding) -> bool:
-    """Whether the saving rests on an experiment and not on a model."""
+    """Whether the saving rests on an experiment rather than a model."""
     return MEASURED_EVIDENCE in finding.evidence
 
 
@@ -71,7 +71,7 @@ def _likely_range(low: float, high: float) -> str:
 
 
 def place(location: Location) -> str:
-    """``train.py:31 in step``; where only the function is known, that is said."""
+    """``train.py:31 in step``; says so if only the function is known."""
     file = printable(location.file)
     function = f" in {printable(location.function)}" if location.function else ""
     if location.line <= 0:
@@ -87,13 +87,14 @@ def short_place(location: Location) -> str:
 
 
 def step_note(timing: Timing) -> str:
-    """How the steps were found and timed, as one sentence; empty where there are none."""
+    """How the steps were found and timed, as one sentence; empty if there are none."""
     if not timing.steps:
         return ""
     parts = [f"{step_figure(timing)} (median)" if timing.step_time_ns is not None else step_figure(timing)]
     if timing.measured_steps is not None:
         first, last = timing.measured_steps
-        parts.append(f"number {first} to {last} of the program (later ones were not looked at)")
+        numbers = f"numbers {first} to {last}" if last > first else f"number {first}"
+        parts.append(f"{numbers} of the program (later ones were not looked at)")
     if timing.steps_from:
         parts.append(f"found from {printable(timing.steps_from)}")
     return ", ".join([*parts, *_unprofiled(timing)])
@@ -113,8 +114,7 @@ def _unprofiled(timing: Timing) -> Iterator[str]:
 
 
 def bound_note(timing: Timing) -> str:
-    """Which of host and device a step without the recording waits for, as one sentence; empty where that is not
-    known."""
+    """Whether host or device bounds a step without the recording, as one sentence; empty if that is unknown."""
     step_ns = timing.step_time_ns if timing.unprofiled_step_time_ns is None else timing.unprofiled_step_time_ns
     device_ns, host_ns = timing.device_step_time_ns, timing.host_step_time_ns
     if timing.bound_by not in ("device", "host") or step_ns is None:
@@ -129,7 +129,7 @@ def bound_note(timing: Timing) -> str:
 
 
 def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
-    """What is known of the run, as labels and values."""
+    """What is known about the run, as labels and values."""
     run = diagnosis.run
     facts = (
         ("command", " ".join(run.command)),
@@ -143,7 +143,7 @@ def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
 
 
 def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]]]:
-    """Rules that could not look, together where the reason is the same: ``[(reason, [rule, ...]), ...]``."""
+    """Rules that could not look, grouped by reason: ``[(reason, [rule, ...]), ...]``."""
     groups: dict[str, list[str]] = {}
     for rule, reason in skipped.items():
         groups.setdefault(printable(reason), []).append(printable(rule))
@@ -151,25 +151,24 @@ def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]
 
 
 _MOST_NAMED = 4
-"""Rules that could not look for one reason. The names of more are a wall of text: the first few stand for them."""
+"""Rules named for one reason; if there are more, the first two stand for them. diagnosis.json names all."""
 
 
 def skipped_rules(rules: Sequence[str], show: Callable[[str], str] = str) -> str:
-    """``launch-bound, input-bound`` or ``21 rules, such as …``, each name as ``show`` shows it; diagnosis.json names
-    all."""
+    """``launch-bound, input-bound`` or ``21 rules, such as …``, with each name as ``show`` shows it."""
     if len(rules) <= _MOST_NAMED:
         return ", ".join(map(show, rules))
     return f"{format_count(len(rules), 'rule')}, such as {', '.join(map(show, rules[:2]))}"
 
 
 def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
-    """The hottest lines: their share, where they are and what stands there."""
+    """The hottest lines: share, place and source."""
     return [(format_share(spot.fraction), short_place(spot.location), printable(spot.location.source))
             for spot in diagnosis.hottest if spot.location is not None and not spot.operator]  # fmt: skip
 
 
 def hot_operators(diagnosis: Diagnosis) -> list[tuple[str, str]]:
-    """The operators that take most: their share and their name, an optimizer's step with its line."""
+    """The operators that take the most time: share and name, and for an optimizer's step its line."""
     return [(format_share(spot.fraction), f"{printable(spot.operator)}{_at(spot.location)}")
             for spot in diagnosis.hottest if spot.operator]  # fmt: skip
 
@@ -178,17 +177,17 @@ def _at(place: Location | None) -> str:
     return f" at {short_place(place)}" if place else ""
 
 
-HOT_LINES = "The hottest lines, in the step that was traced line by line"
-HOT_OPERATORS = "The operators that take most"
+HOT_LINES = "The hottest lines, from the step that was traced line by line"
+HOT_OPERATORS = "The operators that take the most time"
 _MOST_WORKERS = 8
 
 
 def worker_lines(diagnosis: Diagnosis) -> list[str]:
-    """What each worker of a DataLoader did with its time and what it holds, the first few."""
+    """What each of the first few workers of a DataLoader did with its time, and the memory it holds."""
     several = len({worker.loader for worker in diagnosis.workers}) > 1
     lines = [_worker_line(worker, several) for worker in diagnosis.workers[:_MOST_WORKERS]]
     left = len(diagnosis.workers) - len(lines)
-    return [*lines, f"and {format_count(left, 'worker')} more"] if left else lines
+    return [*lines, f"and {format_count(left, 'more worker')}"] if left else lines
 
 
 def _worker_line(worker: WorkerTimes, several: bool) -> str:
@@ -200,6 +199,6 @@ def _worker_line(worker: WorkerTimes, several: bool) -> str:
         grown = worker.private_growth_bytes or 0
         more = f", {format_bytes(grown)} more than at first" if grown > 0 else ""
         memory = f"; {format_bytes(worker.private_bytes)} of its own{more}"
-    batches = format_count(worker.batches, "batch").replace("batchs", "batches")
+    batches = format_count(worker.batches, "batch", "batches")
     each = f"{format_time(worker.cpu_ns_per_batch)} of CPU time and handed over in "
     return f"{name}: {times} in {batches}, each {each}{format_time(worker.hand_over_ns_per_batch)}{memory}"

@@ -15,18 +15,18 @@ from profkit.trace.values import distinct_rows
 _MOST_CASES = 6
 """Each takes a fraction of a second to measure."""
 _MIN_COVERED = 0.5
-"""Of the operators' time: what is left out is taken to behave like what is measured, so that must be most of it."""
+"""Share of the operators' time that the cases must cover: the rest is assumed to behave like them."""
 _DTYPES = {"double": "float64", "float": "float32", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 
 
 def dtype_of(facts: Facts, row: int) -> str:
-    """The type of an operator's first tensor that has a floating-point type, ``float32`` where none is known."""
+    """The type of an operator's first floating-point tensor, ``float32`` if none is known."""
     kinds = parse_types(facts.trace.text_of(facts.trace.events.types_code[row]))
     return next((_DTYPES[kind] for kind in kinds if kind in _DTYPES), "float32")
 
 
 def case_of(facts: Facts, row: int, dtype: str = "", calls: float = 1.0) -> Case | None:
-    """The call of one operator, None where no experiment knows how to make it."""
+    """The call of one operator; None if no experiment can make it."""
     events, trace = facts.trace.events, facts.trace
     name = base_name(trace.name_of(row))
     shapes = tuple(tuple(shape) for shape in parse_dims(trace.text_of(events.dims_code[row])) if shape)
@@ -37,12 +37,13 @@ def case_of(facts: Facts, row: int, dtype: str = "", calls: float = 1.0) -> Case
 
 
 def cases_of(facts: Facts, rows: Rows, dtype: str = "") -> tuple[Case, ...]:
-    """The costliest kinds of calls among these operators; none where those that can be run are not most of the time."""
+    """The costliest kinds of calls among these operators; none if those that can be run do not take most of the
+    time."""
     events = facts.trace.events
     first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows], events.types_code[rows])
     cost = np.bincount(inverse, weights=events.duration_ns[rows], minlength=len(first))
     count = np.bincount(inverse, minlength=len(first)) / max(facts.steps.measured_count, 1)
-    # On a GPU the host's time of an operator says nothing of what it computes.
+    # On a GPU the host's time of an operator says nothing about what it computes.
     recorded_ns = cost * 0 if facts.device.present else cost / max(facts.steps.measured_count, 1)
     cases: list[Case] = []
     covered = 0.0

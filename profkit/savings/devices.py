@@ -1,10 +1,10 @@
-"""What GPUs can do at most, from their makers' data sheets, by the names that traces give them.
+"""What GPUs can do at most, from their makers' data sheets, by the names in traces.
 
-Peak rates of products of matrices, dense (makers print twice as much for structured sparsity), at boost clock. For
-doubles it is the rate of the tensor or matrix units where a GPU has such for them, as the vendors' libraries use those
-for products. Where a data sheet does not name doubles, the ratio comes from the table of arithmetic throughput in the
-CUDA C++ Programming Guide: 1/32 of float32 for compute capability 7.5, 1/64 for 8.6, 8.9 and 12.0. Products of 16 and
-of 8 bits are summed in float32, as PyTorch has them: cards for games are half as fast at that as their sheets print.
+Peak rates of matrix products, dense (makers print twice as much for structured sparsity), at boost clock. For doubles
+it is the rate of the tensor or matrix units if a GPU has them for doubles, as the vendors' libraries use those for
+products. If a data sheet does not mention doubles, the ratio comes from the table of arithmetic throughput in the CUDA
+C++ Programming Guide: 1/32 of float32 for compute capability 7.5, 1/64 for 8.6, 8.9 and 12.0. Products of 16 and of 8
+bits are summed in float32, as in PyTorch: gaming cards are half as fast at that as their data sheets say.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from profkit.run import Rates
 
 _SIZE = re.compile(r"\d+gb|hbm\d\w?")
 _NEUTRAL = frozenset(("nvidia", "amd", "tesla", "geforce", "instinct", "oam", "vf"))
-"""Words of a name that change nothing (``VF``: what a virtual machine sees of an MI300X). Any other word may mean
-another chip (``Ti``, ``Laptop``, ``MIG``)."""
+"""Words of a name that change nothing (``VF``: an MI300X in a virtual machine). Any other word may mean another chip
+(``Ti``, ``Laptop``, ``MIG``)."""
 
 
 _TYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 
 
 class _Sheet(Struct, frozen=True):
-    """The words that name it, GB/s, and TFLOP/s by type: doubles, floats, TF32, half, bfloat16 and 8 bits."""
+    """The words of the name, GB/s, and TFLOP/s by type: doubles, floats, TF32, half, bfloat16 and 8 bits."""
 
     words: frozenset[str]
     bandwidth: float
@@ -112,7 +112,7 @@ _SHEETS = (
 
 
 def find_rates(name: str) -> Rates | None:
-    """The peak rates of the GPU of that name, None where no data sheet is known for exactly that one."""
+    """The peak rates of the GPU of that name; None if no data sheet is known for exactly that one."""
     words = frozenset(re.findall(r"[a-z0-9]+", name.lower()))
     sizes = frozenset(word for word in words if _SIZE.fullmatch(word))
     known = [sheet for sheet in _SHEETS if sheet.words <= words and words - sheet.words <= _NEUTRAL | sizes]
@@ -120,8 +120,7 @@ def find_rates(name: str) -> Rates | None:
 
 
 def rates_of(facts: Facts) -> Rates | None:
-    """What the recording's device does at most: as it was measured on the machine that recorded, else of a GPU by its
-    data sheet."""
+    """What the recording's device does at most: as measured on the recording machine, or by a GPU's data sheet."""
     measured = facts.run.rates
     names = {name for name in facts.trace.recording.devices if name}
     if not facts.device.present:

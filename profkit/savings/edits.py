@@ -67,7 +67,7 @@ def unblock(waits: Rows, uncertainty: float = 0.2) -> Edit:
 
 
 def combine(edits: list[Edit]) -> Edit:
-    """All edits at once; where two touch the same time the replay counts it once."""
+    """All edits at once. Time that two of them touch counts once in the replay."""
     columns = ("rows", "kept_ns", "span_start_ns", "span_end_ns", "span_kept_ns", "work", "work_kept_ns", "waits")
     joined = {name: np.concatenate([getattr(edit, name) for edit in edits]) for name in columns}
     return Edit(**joined, uncertainty=max(edit.uncertainty for edit in edits))

@@ -1,8 +1,7 @@
-"""What the machine did while an operator ran, and an edit does not give back.
+"""Time that the machine took while an operator ran, which an edit does not give back.
 
-A thread that another program keeps from its CPU for some milliseconds spends them in whatever operator it runs. Where a
-step runs the same operators each time, they give back about the same each time; what one step would give back beyond
-that is the machine's.
+If another program keeps a thread from its CPU for some milliseconds, these pass in whatever operator it runs. Steps
+that run the same operators give back about the same; what one step would give back beyond that is the machine's.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ from profkit.trace.events import Category
 from profkit.trace.values import median
 
 _LEAST_STEPS = 3
-_MOST = 3.0
-"""Times the median: what the same operators take in another step. Inputs of other lengths change it by less, seldom by
-more."""
+_MOST_TIMES_MEDIAN = 3.0
+"""How many times the median one step may give back. Inputs of other lengths change it by less, seldom by more."""
 
 
-def hiccups_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
-    """How much of what the edit takes out of the host's timeline is not the operators' own.
+def outliers_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
+    """How much of the time that the edit takes out of the host's timeline is not the operators' own.
 
-    0 with a GPU, whose work hides such stops, and for edits of what may rightly take long in one step alone: waits for
-    batches, that workers hand over several at a time.
+    0 with a GPU, whose work hides such stops, and for edits of anything that may well take long in one step alone, such
+    as waits for batches, which workers hand over several at a time.
     """
     events, steps = facts.trace.events, facts.steps
     number = np.flatnonzero(steps.measured)
@@ -38,4 +36,4 @@ def hiccups_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
         return 0
     own = removed.minus(facts.overhead.where)
     saved = own.covered_before(steps.end_ns[number]) - own.covered_before(steps.start_ns[number])
-    return int((saved - _MOST * median(saved)).clip(min=0).sum())
+    return int((saved - _MOST_TIMES_MEDIAN * median(saved)).clip(min=0).sum())

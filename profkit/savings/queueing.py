@@ -1,7 +1,7 @@
-"""Launches into a full queue: the host stands still in the launch itself until the device has done some earlier work.
+"""Launches into a full queue: the host stands still in the launch until the device has finished earlier work.
 
-CUDA holds about 1,022 launches that have not ended; the next one returns when one of them has (seen so on a V100, an
-A100 and an H100). Such time is a wait for the device, not work of the host. How many fit is read off the trace.
+CUDA holds about 1,022 launches that have not ended; the next one returns when one of them has (seen on a V100, an A100
+and an H100). Such time is a wait for the device, not work of the host. How many fit is read from the trace.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from profkit.savings.streams import Queue
 from profkit.trace.events import Events, Rows
 from profkit.trace.values import distinct, median
 
-_LEAST_DEPTH = 256
-"""Fewer outstanding launches are no full queue on any device known: a long launch among them waits for something else,
-such as memory or the loading of a kernel's code."""
-_NEARLY = 16
-"""By so many do the counts of outstanding launches differ, as ends and returns are recorded microseconds apart."""
+_LEAST_QUEUED_LAUNCHES = 256
+"""With fewer outstanding launches the queue is not full on any known device: a long launch among them waits for
+something else, such as memory or the loading of a kernel's code."""
+_COUNT_TOLERANCE = 16
+"""Counts of outstanding launches are off by as much, as ends and returns are recorded microseconds apart."""
 _LONG_NS = 20_000
 _TIMES = 4
-"""A launch takes 5 to 10 us; one that is blocked takes as long as the kernel that it waits for."""
+"""A launch takes 5 to 10 us; a blocked one takes as long as the kernel that it waits for."""
 
 
 def find_full_queue(events: Events, queue: Queue, call: Rows) -> Rows:
@@ -32,7 +32,7 @@ def find_full_queue(events: Events, queue: Queue, call: Rows) -> Rows:
     outstanding = np.searchsorted(queue.launched_ns, events.start_ns[calls]) - ended
     is_long = length_ns > max(_LONG_NS, _TIMES * median(length_ns))
     depth = int(outstanding[is_long].max(initial=0))
-    if depth < _LEAST_DEPTH:
+    if depth < _LEAST_QUEUED_LAUNCHES:
         return calls[:0]
-    full: Rows = calls[is_long & (outstanding >= depth - _NEARLY)]
+    full: Rows = calls[is_long & (outstanding >= depth - _COUNT_TOLERANCE)]
     return full

@@ -1,13 +1,13 @@
 """The replay: how long the measured steps would take with an edit applied.
 
 The host is one timeline: its threads wait for each other (the main thread for the autograd thread), so time taken out
-of one is taken out of all. Each stream runs its work in order (see `profkit.savings.streams`); a wait of the host ends
-when the work that it ended with in the recording has ended, and a launch into a full queue when a place in it is free.
-What was launched before the window stays as it was. Without an edit this reproduces the recording; with one, times move
-by what the dependencies allow, so a wait hidden behind a busy device is worth nothing.
+of one is taken out of all. Each stream runs its work in order (see `profkit.savings.streams`). A wait of the host ends
+when the work that ended it in the recording ends, and a launch into a full queue when there is room. Whatever was
+launched before the window stays as it was. Without an edit this reproduces the recording; with one, times move by what
+the dependencies allow, so a wait hidden behind a busy device is worth nothing.
 
-The steps take what the slower of the two takes: from the end of the step before until host and device are done, or the
-time that the host is at work and does not wait for the device, where it had run ahead before the window.
+The steps take as long as the slower of two: from the end of the step before until host and device are done, or, if the
+host had run ahead before the window, the time that it is at work and does not wait for the device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.derive.timeline.thinned import UNTOUCHED, Removed, Thinned
 from profkit.savings.edits import Edit
-from profkit.savings.outliers import hiccups_ns
+from profkit.savings.outliers import outliers_ns
 from profkit.savings.queueing import find_full_queue
 from profkit.savings.streams import Edited, HostWaits, Queue, find_waits_for, replay_streams
 from profkit.trace.events import NONE, Category, Rows
@@ -43,19 +43,19 @@ def replay(facts: Facts, edit: Edit) -> Replay:
     removed = _removed_host_time(facts, edit)
     unedited, edited = facts.once(_unedited), _run(facts, edit, removed)
     least_ns = min(edited.working_ns, unedited.together_ns)
-    edited_ns = max(0, edited.together_ns, least_ns) + hiccups_ns(facts, edit, removed)
+    edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, edit, removed)
     return Replay(max(0, unedited.together_ns), edited_ns)
 
 
 def host_at_work_ns(facts: Facts) -> int:
-    """How long the host was at work in the measured steps, without what the recording added and without its waits for
-    the device."""
+    """How long the host worked in the measured steps, without what the recording added and without its waits for the
+    device."""
     return max(0, facts.once(_unedited).working_ns)
 
 
 def device_alone_ns(facts: Facts) -> int:
-    """What the device needs for the measured steps where all is launched at once: its work one after another, as its
-    streams wait for each other."""
+    """What the device needs for the measured steps if everything is launched at once: its work one after another, as
+    its streams wait for each other."""
     window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
     queue = window.queue
     gone = (queue.launched_ns >= start_ns) & ~facts.steps.in_measured(queue.launched_ns)
@@ -67,8 +67,8 @@ def device_alone_ns(facts: Facts) -> int:
 
 
 class _Lengths(Struct, frozen=True):
-    """From the end of the step before the measured ones until host and device are done with them; and how long the host
-    was at work meanwhile and did not wait for the device."""
+    """The time from the end of the step before the measured ones until host and device are done with them, and how long
+    the host worked meanwhile without waiting for the device."""
 
     together_ns: int
     working_ns: int
@@ -79,8 +79,8 @@ def _unedited(facts: Facts) -> _Lengths:
 
 
 class _Window(Struct, frozen=True):
-    """The device's work that was launched in the measured steps, or before them and still kept the device busy then;
-    and the waits of the threads that take turns."""
+    """The device's work that was launched in the measured steps, or before them if it still kept the device busy, and
+    the waits of the threads that take turns."""
 
     queue: Queue
     waits: HostWaits
@@ -89,7 +89,7 @@ class _Window(Struct, frozen=True):
 
 def _run(facts: Facts, edit: Edit, removed: Intervals) -> _Lengths:
     """The measured steps with the edit applied, which takes ``removed`` out of the host's timeline, and without what
-    the recording added. What lies between them takes what it took."""
+    the recording added. Anything between them keeps its time."""
     window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
     between, pauses = facts.once(_outside_measured), facts.once(_pauses)
     edited = removed.minus(between).minus(pauses).clipped_to(start_ns, end_ns)
@@ -113,22 +113,22 @@ def _begun_ns(facts: Facts) -> int:
 
 
 def _device_begun_ns(facts: Facts) -> int:
-    """When the device was through with what was launched before the measured steps, recorded or not."""
+    """When the device was done with what was launched before the measured steps, recorded or not."""
     window = facts.once(_window)
     before = window.queue.end_ns[window.queue.launched_ns < facts.steps.window_ns[0]]
     return max(_begun_ns(facts), int(before.max(initial=window.free_ns)))
 
 
 def _between_ns(facts: Facts) -> int:
-    """What lies between the measured steps: steps that are left out, what is in none, and profkit's pauses."""
+    """What lies between the measured steps: steps that are left out, time outside any step, and profkit's pauses."""
     steps, measured = facts.steps, facts.steps.measured
     between_ns = (steps.begun_ns[measured][1:] - steps.done_ns[measured][:-1]).clip(min=0).sum()
     return int(between_ns + steps.pause_ns[measured].sum())
 
 
 def _applied(facts: Facts, edit: Edit, window: _Window, taken: Removed) -> Edited:
-    """Work launched before the window belongs to steps that are not looked at, and stays, as does that between measured
-    steps. Without the device's side of the recording nobody knows what waits hid."""
+    """Work launched before the window, or between measured steps, belongs to steps that are not measured, and stays.
+    Without the device's side of the recording, nothing shows what waits hid."""
     queue, longest = window.queue, np.iinfo(np.int64).max
     kept_ns = np.full(len(facts.trace.events), longest, dtype=np.int64)
     np.minimum.at(kept_ns, edit.work, edit.work_kept_ns)
@@ -147,13 +147,13 @@ def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     start = np.concatenate([start, edit.span_start_ns])
     end = np.concatenate([end, edit.span_end_ns])
     kept = np.concatenate([kept, edit.span_kept_ns])
-    added = facts.overhead  # what is kept is time of the program, so that much must lie outside of it
+    added = facts.overhead  # kept time is the program's, so that much must lie outside of it
     until = added.when_uncovered(start - added.covered_before(start) + kept)
     return union(np.minimum(np.where(kept > 0, until, start), end), end)
 
 
 def _outside_measured(facts: Facts) -> Intervals:
-    """What of the host's window belongs to no measured step."""
+    """The host's time in the window outside any measured step."""
     steps = facts.steps
     return union(steps.start_ns[steps.measured], steps.end_ns[steps.measured]).gaps(*steps.window_ns)
 
@@ -179,7 +179,7 @@ def _window(facts: Facts) -> _Window:
 
 def _host_waits(facts: Facts, queue: Queue, call: Rows) -> HostWaits:
     """The waits in the window of the threads that take turns, and the launches into a full queue among ``call``, the
-    calls that put the work of the queue there."""
+    calls that launched the queue's work."""
     events, waits, (start_ns, end_ns) = facts.trace.events, facts.waits, facts.steps.window_ns
     rows = waits.rows[~waits.own & facts.serial_lanes[events.lane[waits.rows]]]
     full = find_full_queue(events, queue, call)

@@ -3,8 +3,8 @@
     time = max(operations / peak rate, bytes / memory bandwidth)
 
 S. Williams, A. Waterman, D. Patterson, Roofline: An Insightful Visual Performance Model for Multicore Architectures,
-Communications of the ACM 52(4), 2009. Both terms assume perfect overlap and every operand moved once, so what an
-operator really takes is a multiple of it; the model is used for ratios alone, in which that multiple cancels.
+Communications of the ACM 52(4), 2009. Both terms assume perfect overlap and that every operand is moved once, so an
+operator really takes a multiple of it. The model is used for ratios only, in which that multiple cancels.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _ATTENTION = frozenset(("scaled_dot_product_attention",))
 
 
 class Work(Struct, frozen=True):
-    """Floating-point operations, and elements moved: each input read once, the result written once. ``is_product``:
-    the arithmetic is that of products of matrices, else it is that of one operation an element, which is never what
-    limits it on any device known here."""
+    """Floating-point operations, and elements moved: each input read once, the result written once. With ``is_product``
+    the arithmetic is that of matrix products; otherwise it is one operation per element, which is not the limit on any
+    known device."""
 
     operations: float
     elements: float
     is_product: bool
 
     def least_ns(self, rates: Rates, kind: str, rate: str | None = None) -> float | None:
-        """The roofline in nanoseconds for elements of type ``kind``; ``rate`` names another rate of arithmetic than
-        the type's own, such as ``tf32``. None where that rate is not known."""
+        """The roofline in nanoseconds for elements of type ``kind``; ``rate`` names another arithmetic rate than the
+        type's own, such as ``tf32``. None if that rate is unknown."""
         moving = self.elements * ITEM_BYTES[kind] / rates.bandwidth
         if not self.is_product:
             return moving * 1e9
@@ -52,9 +52,9 @@ def is_convolution(name: str) -> bool:
 
 @lru_cache(TEXTS)
 def work_of(name: str, dims: str, concrete: str = "") -> Work | None:
-    """What one call of an operator with inputs of these shapes works; None where there is no model for it.
+    """The work of one call of an operator with inputs of these shapes; None if there is no model for it.
 
-    ``dims`` and ``concrete`` are the texts that the profiler wrote: shapes, and values of inputs that are no tensors.
+    ``dims`` and ``concrete`` are the texts that the profiler wrote: shapes, and values of inputs that are not tensors.
     """
     plain = base_name(name)
     shapes = [shape for shape in parse_dims(dims) if shape]
@@ -111,7 +111,7 @@ def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[st
 
 
 def _attention(shapes: Sequence[Sequence[int]]) -> Work | None:
-    """Two products, queries by keys and weights by values; the scores stay in the cache (Dao et al., FlashAttention,
+    """Two products, queries by keys and weights by values. The scores stay in the cache (Dao et al., FlashAttention,
     2022, theorem 1), so that only the inputs and the result are moved."""
     if len(shapes) < 3 or min(map(len, shapes[:3])) < 2:
         return None
@@ -131,7 +131,7 @@ def _elementwise(shapes: Sequence[Sequence[int]]) -> Work | None:
 
 
 def _numbers(text: str, count: int) -> list[int] | None:
-    """``'[2, 2]'`` → two numbers, one for all where there is one; None for anything else, such as ``'same'``."""
+    """``'[2, 2]'`` → two numbers, a single one twice; None for anything else, such as ``'same'``."""
     try:
         found = msgspec.json.decode(text, type=list[int])
     except msgspec.DecodeError:

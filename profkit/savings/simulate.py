@@ -15,27 +15,28 @@ from profkit.trace.values import median
 def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
     """What an edit gives back per step, with a range from the edit's uncertainty and the spread of the steps.
 
-    The time is on the scale of the unprofiled steps where those were measured.
+    The time is on the scale of the unprofiled steps if those were measured.
     """
     fraction = replay(facts, edit).fraction
     return _saving_of(facts, (fraction, fraction, fraction), edit.uncertainty, size_bytes)
 
 
 def predict_part(facts: Facts, joint: Edit, part: float) -> Saving:
-    """What one of several places has of what mending them all gives back per step."""
+    """This place's part of what fixing several places at once gives back per step."""
     fraction = replay(facts, joint).fraction * part
     return _saving_of(facts, (fraction, fraction, fraction), joint.uncertainty, 0)
 
 
 def measured_saving(facts: Facts, edits: tuple[Edit, Edit, Edit], size_bytes: int = 0) -> Saving:
-    """What an edit gives back whose kept times were measured: for their median, and for the ends of their range, of
-    which the first keeps least. The spread of the steps widens it; no model's uncertainty is left."""
+    """What edits with measured times give back: for the median time and for both ends of its range, of which the first
+    keeps least. The spread of the steps widens the range; there is no model to be uncertain."""
     high, middle, low = (replay(facts, edit).fraction for edit in edits)
     return _saving_of(facts, (low, middle, high), 0.0, size_bytes)
 
 
 def _saving_of(facts: Facts, fractions: tuple[float, float, float], uncertainty: float, size_bytes: int) -> Saving:
-    """The least, likely and most of the step that comes free, widened by the uncertainty and the steps' spread."""
+    """The least, likely and largest part of the step that is freed, widened by the uncertainty and the steps'
+    spread."""
     low, middle, high = fractions
     margin = uncertainty + _spread_of_steps(facts)
     return Saving(

@@ -1,6 +1,6 @@
-"""What a step takes when nothing is recorded, and which of host and device bounds it.
+"""What a step takes without the recording, and whether host or device bounds it.
 
-A recording slows the host and hardly the device. What bounds the recorded steps need not bound the others.
+A recording slows the host but hardly the device. What bounds the recorded steps need not bound the others.
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from profkit.trace.events import Category
 from profkit.trace.values import median
 
 _SLOWED = 4.0
-"""No program of those that `profkit.derive.steps.distortion` names whose step takes a millisecond was slowed by
-more."""
+"""None of the programs in `profkit.derive.steps.distortion` whose step takes a millisecond was slowed by more."""
 _ATTACHED = 1.4
-"""How many times shorter the host's part may be that was timed while the profiler stood by, or estimated without Python
-frames: CUPTI, once attached, makes every launch dearer, a step of launches by up to 40 % (H100)."""
+"""How many times shorter the host's part may really be if it was timed while the profiler stood by, or estimated
+without Python frames: attached, CUPTI makes every launch slower, a step of launches by up to 40 % (H100)."""
 _BOUND = 0.9
-"""A step of which the device needs so much is bound by it: nothing that the host does faster gives back more than the
-rest."""
+"""If the device works this share of a step, it bounds the step: a faster host gives back no more than the rest."""
 
 
 class StepTime(Struct, frozen=True):
-    """In nanoseconds: a step as recorded; without the recording, and whether that was ``measured`` or is ``estimated``,
-    None where neither can be; what the device alone needs of it and what the host alone does, without its waits for the
-    device; ``bound_by`` is ``device`` or ``host``. All three are None without a device. ``least_ns`` is the shortest
-    that the step may be without the recording, by how uncertain that is."""
+    """In nanoseconds: a step as recorded; a step without the recording, with whether that was ``measured`` or is
+    ``estimated``, None if neither is possible; what the device alone needs and what the host alone does, without its
+    waits for the device. ``bound_by`` is ``device`` or ``host``. These three are None without a device. ``least_ns`` is
+    the shortest that the step may be without the recording, given how uncertain that is."""
 
     recorded_ns: int
     unrecorded_ns: int | None = None
@@ -43,7 +41,7 @@ class StepTime(Struct, frozen=True):
 
     @property
     def ns(self) -> int:
-        """What savings are stated on: without the recording where that is known."""
+        """The step time that savings refer to: without the recording if that is known."""
         return self.recorded_ns if self.unrecorded_ns is None else self.unrecorded_ns
 
 
@@ -84,8 +82,8 @@ def _tell(facts: Facts) -> StepTime:
 
 
 def _estimate(facts: Facts, device_ns: int) -> int:
-    """The step without what the recording added. Where the host waits for nothing it runs ahead, step after step, and
-    the slower of the two decides; a window of few steps holds the beginning, when the device waits for the first."""
+    """The step without what the recording added. A host that waits for nothing runs ahead, step after step, and the
+    slower of the two decides; a short window holds the beginning, when the device still waits for the first launch."""
     steps, waits = facts.steps, facts.waits
     if (facts.measured[waits.rows] & ~waits.own).any():
         return steps.per_step_ns(replay(facts, Edit()).recorded_ns)

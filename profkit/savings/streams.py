@@ -26,14 +26,14 @@ from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
 from profkit.trace.values import distinct, median
 
 _LATENCY_NS = 10_000
-"""From a launch to the start on an idle device, where no launch of the trace tells: 6.5 us on an H100, 11.6 on an A100,
-16 on a 2080 Ti, 18 on an MI300X."""
+"""The time from a launch to the start on an idle device if no launch of the trace shows it: 6.5 us on an H100, 11.6 on
+an A100, 16 on a 2080 Ti, 18 on an MI300X."""
 _GAP_NS = 1_500
-"""Between two kernels of a queue, where none of the trace tell: 1 to 2 us on all of these."""
+"""The gap between two queued kernels if the trace shows none: 1 to 2 us on all of these."""
 _QUEUED_NS = 50_000
-"""What was launched so long before its stream was free stood in the queue; far more than any latency."""
+"""Work launched this long before its stream was free was queued; far more than any latency."""
 _TOLERATED_NS = 5_000
-"""By so much the starts of queued work differ for no reason that a trace holds."""
+"""Starts of queued work differ by this much for no reason that a trace holds."""
 _MOST_LATE_NS = 20_000
 """What a wait may take to return after the work is done."""
 
@@ -41,9 +41,9 @@ _MOST_LATE_NS = 20_000
 class Queue(Struct, frozen=True):
     """The device's work in launch order, as columns: when it was launched, started and ended, and on which stream.
 
-    ``latency_ns`` is what its launch took to get there, ``gap_ns`` how long after the stream's end before it it starts
-    at the earliest (negative where pieces overlap); ``waits_for`` is the work of another stream after whose end it
-    started ``delay_ns`` later, `NONE` for most.
+    ``latency_ns`` is what its launch took to reach the device. ``gap_ns`` is the least time between the end before it
+    on its stream and its start (negative if pieces overlap). ``waits_for`` is the work of another stream after whose
+    end it started, ``delay_ns`` later; `NONE` for most.
     """
 
     work: Rows
@@ -62,8 +62,8 @@ class Queue(Struct, frozen=True):
 
     @classmethod
     def of(cls, events: Events, work: Rows, launched_ns: Int64s, free_ns: int) -> Queue:
-        """Tell from the times of recorded work, in launch order, what held each piece up. Before ``free_ns`` no stream
-        could begin."""
+        """What held each piece of recorded work up, by its times, in launch order. Before ``free_ns`` no stream could
+        begin."""
         start_ns, end_ns = events.start_ns[work], events.ends_of(work)
         stream = np.unique(events.lane[work], return_inverse=True)[1].astype(np.int64)
         free = _previous_end(end_ns, stream, free_ns)
@@ -87,8 +87,8 @@ class Queue(Struct, frozen=True):
 
 class HostWaits(Struct, frozen=True):
     """Where the host waited, in time order: from when until when, and for the work at which place of the queue, `NONE`
-    where there was none before. That work may have ended before the host came: then the call took its own time, and
-    would have waited had the host come earlier."""
+    if there was none before. That work may have ended before the host came: then the call took its own time, and would
+    have waited if the host had come earlier."""
 
     rows: Rows
     start_ns: Int64s
@@ -98,7 +98,7 @@ class HostWaits(Struct, frozen=True):
 
 class Edited(Struct, frozen=True):
     """What an edit leaves: the time taken out of the host's timeline, how long each piece of work takes, which pieces
-    are gone, and which waits are not waited for."""
+    are gone, and which waits are removed."""
 
     removed: Removed
     duration_ns: Int64s
@@ -115,7 +115,7 @@ class Outcome(Struct, frozen=True):
 
 
 def _previous_end(end_ns: Int64s, stream: Int64s, free_ns: int) -> Int64s:
-    """For each piece of work the latest end before it in its stream, ``free_ns`` for the first."""
+    """For each piece of work the latest end before it in its stream; ``free_ns`` for the first."""
     previous = np.full(len(end_ns), free_ns, dtype=np.int64)
     for code in range(int(stream.max(initial=-1)) + 1):
         rows = np.flatnonzero(stream == code)
@@ -125,7 +125,7 @@ def _previous_end(end_ns: Int64s, stream: Int64s, free_ns: int) -> Int64s:
 
 def _ended_just_before(places: Rows, start_ns: Int64s, end_ns: Int64s, stream: Int64s) -> Rows:
     """For the work at these places the work of another stream, launched before it, just after whose end it started;
-    `NONE` where there is none."""
+    `NONE` if there is none."""
     found = np.full(len(places), NONE, dtype=np.int64)
     latest = start_ns[places] - _TOLERATED_NS
     for code in distinct(stream).tolist() if len(places) else ():
@@ -139,8 +139,8 @@ def _ended_just_before(places: Rows, start_ns: Int64s, end_ns: Int64s, stream: I
 
 
 def find_waits_for(queue: Queue, start_ns: Int64s, end_ns: Int64s, own: Rows) -> Rows:
-    """The work that each wait was for: its ``own``, where it is a copy that the host waits for, else of what was
-    launched before it the last to end by its end; `NONE` where nothing did."""
+    """The work that each wait was for: its ``own`` if it is a copy that the host waits for, else whatever launched
+    before it ended last by its end; `NONE` if nothing did."""
     found = np.full(len(start_ns), NONE, dtype=np.int64)
     if not len(queue.end_ns):
         return found
@@ -159,13 +159,13 @@ def find_waits_for(queue: Queue, start_ns: Int64s, end_ns: Int64s, own: Rows) ->
 
 
 def replay_streams(queue: Queue, waits: HostWaits, edited: Edited, host_end_ns: int, free_ns: int) -> Outcome:
-    """Run the host's and the device's part with the edit applied. A wait in what is removed holds nobody up."""
+    """Run the host's and the device's part with the edit applied. A wait in what is removed holds nothing up."""
     gone_by = edited.removed.covered_before
     start_ns, end_ns = waits.start_ns - gone_by(waits.start_ns), waits.end_ns - gone_by(waits.end_ns)
     waiting = np.flatnonzero(((waits.ended_by >= 0) & (end_ns > start_ns)) | edited.ignored)
     places = _Places(queue, edited, queue.launched_ns - gone_by(queue.launched_ns), waits, waiting, free_ns)
     held = np.append(queue.end_ns, 0)[waits.ended_by[waiting]] > waits.start_ns[waiting]
-    ready_ns = np.where(held, start_ns[waiting], end_ns[waiting])  # where nobody was held up, the call took that long
+    ready_ns = np.where(held, start_ns[waiting], end_ns[waiting])  # a call that held nobody up took that long
     spans = _Spans(start_ns[waiting].tolist(), ready_ns.tolist(), end_ns[waiting].tolist())
     shift, waited_ns = places.run_all(spans, edited.ignored[waiting].tolist())
     host_ns = host_end_ns - int(gone_by(np.array([host_end_ns]))[0]) + shift
@@ -173,7 +173,7 @@ def replay_streams(queue: Queue, waits: HostWaits, edited: Edited, host_end_ns: 
 
 
 class _Spans(Struct, frozen=True):
-    """Of each wait when the host comes to it, when it would go on if nothing held it up, and when it went on."""
+    """For each wait, when the host comes to it, when it would go on if nothing held it up, and when it went on."""
 
     start_ns: list[int]
     ready_ns: list[int]
@@ -181,8 +181,8 @@ class _Spans(Struct, frozen=True):
 
 
 class _Pace(Struct, frozen=True):
-    """For each piece of work when it would end on a free stream, ``ready_ns``, by how much it moves its stream's end,
-    ``advance_ns``, and how long before that end it ends itself, where pieces overlap, ``early_ns``."""
+    """For each piece of work when it would end on a free stream (``ready_ns``), how far it moves its stream's end
+    (``advance_ns``), and how long before that end it ends itself if pieces overlap (``early_ns``)."""
 
     ready_ns: Int64s
     advance_ns: Int64s
@@ -213,7 +213,7 @@ class _Places:
         ended_ns = np.append(queue.end_ns, 0)[waits.ended_by[holding]]  # the last one is for waits that nobody looks at
         late_ns = np.where(ended_ns > waits.start_ns[holding], waits.end_ns[holding] - ended_ns, 0)
         late_ns = np.concatenate([late_ns, queue.delay_ns[waiting]])
-        order = np.argsort(position, kind="stable")  # where both stand at one place, the host's wait comes first
+        order = np.argsort(position, kind="stable")  # at the same place, the host's wait comes first
         self._is_wait = (order < len(holding)).tolist()
         culprit, late_ns, position = culprit[order], late_ns[order], position[order]
         bounds = np.concatenate([[0], position, [len(queue.work)]])
@@ -246,10 +246,10 @@ class _Places:
         self._shifts: list[int] = []
 
     def run_all(self, spans: _Spans, skipped: list[bool]) -> tuple[int, int]:
-        """Run each segment, with the host later by what the waits before it took more; returns that after the last, and
-        how long the host waited.
+        """Run each segment, with the host delayed by how much longer the waits before it took. Returns the delay after
+        the last one, and how long the host waited.
 
-        What somebody waited for has ended by what its stream had reached before, or by what was launched in between.
+        Work that somebody waited for ends with what its stream reached before, or with what was launched in between.
         """
         streams, shifts, shift, waited = list(zip(self._reached, self._highest, strict=True)), self._shifts, 0, 0
         waits = iter(zip(spans.start_ns, spans.ready_ns, spans.end_ns, skipped, strict=True))
@@ -279,5 +279,5 @@ class _Places:
 
 
 def _codes(queue: Queue, work: Rows) -> list[int]:
-    """The stream of each piece of work; of none where nothing ran."""
+    """The stream of each piece of work; of nothing if nothing ran."""
     return queue.stream[work].tolist() if len(queue.stream) else [0] * len(work)

@@ -1,1 +1,1 @@
-"""Reading: one reader per format, all into the same columnar `Trace`."""
+"""Reading: one reader per format, all producing the same columnar `Trace`."""

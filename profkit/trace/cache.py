@@ -1,9 +1,9 @@
 """The columns of a large trace, kept in a file beside it, so that the next diagnosis need not decode the trace again.
 
-The file is an ``.npz`` as NumPy writes it: one array a column, and one of bytes that holds the tables as JSON. It is
-used only where it was made from this very trace (size, time of change, a hash of both ends) by this version of the
-reader with this memory limit. Whatever it holds is checked as that of any other file is: nothing is unpickled, and
-every code must lie within its table.
+The file is an ``.npz`` as NumPy writes it: one array per column, and one of bytes that holds the tables as JSON. It is
+only used if it was made from this very trace (size, time of change, a hash of both ends) by this version of the reader
+with this memory limit. Its content is checked like that of any other file: nothing is unpickled, and every code must
+lie within its table.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from profkit.trace.events import NONE, Category, Events, Lane, Recording, Trace
 from profkit.trace.limits import memory_limit
 from profkit.trace.times import DAY_NS
 
-if TYPE_CHECKING:  # imported where they are used: small traces need none of them
+if TYPE_CHECKING:  # imported only when used: small traces need none of them
     from zipfile import ZipFile
 
 CACHE = "PROFKIT_CACHE"
 """The environment variable that, set to 0, keeps such files from being read and written."""
 SUFFIX = ".profkit.npz"
 FORMAT = 3
-"""To be raised with every change of what the reader makes of a trace."""
+"""Raised with every change to what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
-"""Of a smaller trace: some 10 MB of text, which take a tenth of a second to decode."""
+"""A smaller trace is some 10 MB of text, which take a tenth of a second to decode."""
 _WRITABLE = 0o222
-"""A directory that nobody may write to stays as it is, though the superuser could."""
+"""A directory that nobody may write to stays as it is, although the superuser could."""
 SMALLEST_BYTES = 256 << 10
-"""No smaller file holds so many events, however well it is compressed: the best take some 8 bytes each."""
+"""No smaller file holds that many events, however well it is compressed: the best take some 8 bytes each."""
 _ENDS_BYTES = 64 << 10
 _STORED = 0
 """How an archive says that a member is not compressed."""
@@ -67,9 +67,9 @@ class _Unusable(Exception):
 
 
 def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
-    """The trace in a file, from the columns beside it where they are up to date; else read, and kept if it is large.
+    """The trace in a file: from the columns beside it if they are up to date, else read, and kept if it is large.
 
-    A cache that cannot be read or written never fails the reading.
+    A cache that cannot be read or written never makes the reading fail.
     """
     if os.environ.get(CACHE) == "0":
         return read(path)
@@ -79,7 +79,7 @@ def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
             return read(path)
         made_from = _fingerprint(path)
     except OSError:
-        return read(path)  # which says what is wrong
+        return read(path)  # it says what is wrong
     with suppress(OSError, _Unusable):
         found = _load(beside, made_from)
         if found is not None:
@@ -93,7 +93,7 @@ def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int, int, str]:
-    """What tells whether a file is still the one that the columns were made from, and who made them how."""
+    """What shows whether a file is still the one that the columns were made from, and who made them and how."""
     import hashlib
 
     with path.open("rb") as file:
@@ -124,7 +124,7 @@ def _save(trace: Trace, target: Path, made_from: tuple[int, int, int, int, str])
 
 
 def _load(source: Path, made_from: tuple[int, int, int, int, str]) -> Trace | None:
-    """The trace; None where it was made of something else. Raises `_Unusable`, or `OSError` where there is no file."""
+    """The trace; None if it was made from something else. Raises `_Unusable`, or `OSError` if there is no file."""
     from zipfile import ZipFile
 
     try:
@@ -168,7 +168,7 @@ def _array(archive: ZipFile, name: str, types: tuple[type[Any], ...]) -> np.ndar
 
 
 def _is_sound(events: Events, tables: _Tables) -> bool:
-    """Whether all codes lie within their tables, all times are times, and the events stand in order."""
+    """Whether all codes lie within their tables, all times are times, and the events are in order."""
     texts = (NONE, len(tables.texts) - 1)
     ranges: dict[str, tuple[int, int]] = {
         "name_code": (0, len(tables.names) - 1), "lane": (0, len(tables.lanes) - 1), "category": (0, max(Category)),

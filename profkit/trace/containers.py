@@ -1,4 +1,4 @@
-"""The content of a file, piece by piece: plain, gzip or zstd, told by its first bytes and not by its name."""
+"""The content of a file, piece by piece: plain, gzip or zstd, by its first bytes and not its name."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import BinaryIO, Protocol
 from isal import igzip_lib
 
 from profkit.errors import UnreadableInput
+from profkit.units import format_count
 
 MAX_BYTES = 1 << 40
-"""Largest content, uncompressed, that is read: more is no recording but a file that never ends."""
+"""Largest uncompressed content that is read: more is not a recording but a file that never ends."""
 PIECE_BYTES = 512 << 10
-"""Of content at a time: with larger pieces the decoded events no longer fit the processor's caches."""
+"""Content per piece: with larger pieces the decoded events no longer fit the processor's caches."""
 
 _BLOCK_BYTES = 32 << 10
-"""Of a compressed file at a time: as what is left behind a member's end is copied, not much more."""
+"""Bytes of a compressed file per read: what is left after a member's end is copied, so not much more."""
 _SALVAGED_BYTES = 64
-"""Of content at a time where the file is damaged."""
+"""Content per piece if the file is damaged."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 OnProgress = Callable[[int, int, int], None]
-"""Is told of a file, again and again, how many of its bytes were read, how many it has, and how many that was when
-unpacked."""
+"""Is told again and again how many bytes of a file were read, how many it has, and how many that was when unpacked."""
 
 
 class _Decompressor(Protocol):
@@ -43,8 +43,8 @@ class _Decompressor(Protocol):
 class Content:
     """The uncompressed content of a file.
 
-    Iterating reads it once. ``file_bytes`` is the size of the file, ``size_bytes`` how much has been given out;
-    ``damage`` says, once the end is reached, why what was given out is not all.
+    Iterating reads it once. ``file_bytes`` is the size of the file, ``size_bytes`` how much has been given out. Once
+    the end is reached, ``damage`` says why that is not all, if it is not.
     """
 
     def __init__(self, path: Path, on_progress: OnProgress | None = None) -> None:
@@ -86,9 +86,9 @@ class Content:
     def _unpack(
         self, file: BinaryIO, block: bytes, magic: bytes, kind: str, known_bytes: int | None = None
     ) -> Iterator[bytes]:
-        """All members (frames); what follows the last and is none, such as padding, is not looked at.
+        """All members (frames). What follows the last one and is not a member, such as padding, is ignored.
 
-        Of a piece with damage in it a decompressor gives out nothing. The file is then unpacked again: without the
+        A decompressor gives out nothing of a piece with damage in it. The file is then unpacked again, without the
         ``known_bytes`` that were given out before, and from there in pieces so small that hardly anything is missing.
         """
         (start, errors), unpacked = _unpacker_of(kind), 0
@@ -98,13 +98,13 @@ class Content:
                 if member.needs_input and not block:
                     block = file.read(_BLOCK_BYTES)
                     if not block:
-                        self.damage = f"is a {kind} file cut off after {self.size_bytes:,} bytes of content"
+                        self.damage = f"is a {kind} file cut off after {self._given_out()}"
                         return
                 again = known_bytes is not None and unpacked >= known_bytes
                 try:
                     piece = member.decompress(block, _SALVAGED_BYTES if again else PIECE_BYTES)
                 except errors as error:
-                    self.damage = f"is a damaged {kind} file: {error}, after {self.size_bytes:,} bytes of content"
+                    self.damage = f"is a damaged {kind} file: {error}, after {self._given_out()}"
                     if known_bytes is None and file.seekable():
                         file.seek(0)
                         yield from self._unpack(file, file.read(_BLOCK_BYTES), magic, kind, self.size_bytes)
@@ -116,6 +116,9 @@ class Content:
             block = member.unused_data
             if len(block) < len(magic):
                 block += file.read(_BLOCK_BYTES)
+
+    def _given_out(self) -> str:
+        return f"{format_count(self.size_bytes, 'byte')} of content"
 
 
 def _unpacker_of(kind: str) -> tuple[Callable[[], _Decompressor], tuple[type[Exception], ...]]:

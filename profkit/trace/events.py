@@ -1,6 +1,6 @@
-"""The columnar trace: one row per event, text kept as codes into tables.
+"""The columnar trace: one row per event, with text as codes into tables.
 
-Every reader fills these columns; everything after the readers computes on them with NumPy and never on one event at a
+Every reader fills these columns. Everything after the readers computes on them with NumPy and never on one event at a
 time. Times are integer nanoseconds relative to `Trace.base_ns`.
 """
 
@@ -22,11 +22,11 @@ Rows = NDArray[np.int64]
 """Indices of events."""
 
 NONE = -1
-"""Stands for "this event does not have that" in the columns of codes and ids."""
+"""Stands for a missing value in the columns of codes and ids."""
 
 
 class Category(IntEnum):
-    """What an event is, whatever its era and vendor called it."""
+    """What an event is, whatever its age and vendor called it."""
 
     OTHER = 0
     OPERATOR = 1
@@ -41,14 +41,13 @@ class Category(IntEnum):
     LINE_MARK = 10
     PAUSE = 11
     HOST_MARK = 12
-    """What profkit marked of the program's own doings that no operator shows: a garbage collection, the writing of a
-    file."""
+    """Marks by profkit of what no operator shows: a garbage collection, or the writing of a file."""
     COMPILED_CODE = 13
     """What `torch.compile` records around the code that it made: a run of it, and the way into one. The operators are
     those that the code calls."""
     DEVICE_SYNC = 14
-    """That somebody waits for a device, by CUPTI's own account: ``Stream Wait Event``, ``Event Sync``, ``Stream Sync``,
-    ``Context Sync``. It stands on the stream that waits or is waited for (-1: all of the device) and is no work."""
+    """Somebody waits for a device, by CUPTI's account: ``Stream Wait Event``, ``Event Sync``, ``Stream Sync``,
+    ``Context Sync``. It lies on the stream that waits or is waited for (-1: all of the device) and is not work."""
 
 
 DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
@@ -108,10 +107,10 @@ class Events:
 
 
 class Recording(Struct, frozen=True):
-    """What a trace says about how it was made; None where it does not say. ``kind`` is empty for PyTorch's own.
+    """What a trace says about how it was made; None if it does not say. ``kind`` is empty for PyTorch's own.
 
-    ``foreign`` is how many events it has of each category that the reader does not know; ``least_release`` is the
-    oldest release of PyTorch that may have written it.
+    ``foreign`` counts its events of each category that the reader does not know; ``least_release`` is the oldest
+    release of PyTorch that may have written it.
     """
 
     kind: str = ""
@@ -122,7 +121,7 @@ class Recording(Struct, frozen=True):
     rank: int | None = None
     ranks: int | None = None
     is_cut_off: bool = False
-    """The file ends too early. What it lost is of all times: threads and streams stand one after another."""
+    """The file ends too early. What is lost may be from any time: threads and streams stand one after another."""
     foreign: tuple[tuple[str, int], ...] = ()
     least_release: tuple[int, int] | None = None
 
@@ -139,13 +138,13 @@ class Trace:
     recording: Recording = field(default_factory=Recording)
     health: tuple[str, ...] = ()
     _index: list[tuple[Int32s, list[int]]] = field(default_factory=list, init=False, repr=False, compare=False)
-    """What `_rows_by_name` found, once it was asked."""
+    """What `_rows_by_name` found, once it was asked for."""
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name_code[row])]
 
     def text_of(self, code: int) -> str:
-        """The text behind a ``dims_code``, ``types_code`` or ``concrete_code``; empty for `NONE`."""
+        """The text of a ``dims_code``, ``types_code`` or ``concrete_code``; empty for `NONE`."""
         return self.texts[code] if code >= 0 else ""
 
     def rows(self, *categories: Category) -> Rows:
@@ -187,8 +186,8 @@ class Trace:
         return self.with_codes(np.array(codes, dtype=np.int32))
 
     def _rows_by_name(self) -> tuple[Int32s, list[int]]:
-        """The events, those of one name together, and where those of each name begin: rules ask for a few names each,
-        and to look at every event every time takes ten times as long."""
+        """The events, grouped by name, and where those of each name begin: rules ask for a few names each, and looking
+        at every event every time takes ten times as long."""
         if not self._index:
             codes = self.events.name_code
             narrow = codes.astype(np.int16) if len(self.names) < 2**15 else codes  # sorted by counting
@@ -202,10 +201,10 @@ class Trace:
 
 
 def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:
-    """The order by lane, start and falling duration, so that an enclosing event stands before what it encloses.
+    """The order by lane, start and falling duration, so that an enclosing event comes before what it encloses.
 
-    Lane and start are sorted as one number, which is several times faster than one after the other; the durations
-    are looked at only where those are equal.
+    Lane and start are sorted as one number, which is several times faster than one after the other; durations only
+    matter where those are equal.
     """
     if not len(lane):
         return np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What an event is, told by its category and name, whatever its era and vendor called it."""
+"""What an event is, by its category and name, whatever its age and vendor called it."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _CATEGORIES = {
 }
 _ON_STREAMS = (*DEVICE_WORK, Category.DEVICE_ANNOTATION, Category.DEVICE_SYNC)
 ON_DEVICE = {name for name, kind in _CATEGORIES.items() if kind in _ON_STREAMS}
-"""The file's categories of events that stand on a stream, not on a thread."""
+"""The file's categories of events on a stream, not on a thread."""
 _NO_WORK = ("", "Trace", "overhead", "cpu_instant_event", "external_correlation", "collective_comm", "cuda_sync",
             "cuda_event", "cuda_profiler_range", "xpu_sync", "xpu_scope_profiler", "__metadata")  # fmt: skip
-"""The file's categories that are no work of the program or of a device, or that repeat what others say (Kineto's
+"""The file's categories that are not work of the program or a device, or that repeat what others say (Kineto's
 ``ActivityType``; ``Trace`` is the bounds of the recording)."""
 MEMORY_EVENT = "[memory]"
 _COMPILED_CODE = ("Torch-Compiled Region", "TorchDynamo Cache Lookup", "Pregraph bytecode",
                   "AOTDispatcher Runtime Wrapper Prologue", "## Call CompiledFxGraph")  # fmt: skip
-"""How such names begin (``_dynamo/output_graph.py``, ``_dynamo/utils.py``, ``_inductor/output_code.py``,
+"""Beginnings of such names (``_dynamo/output_graph.py``, ``_dynamo/utils.py``, ``_inductor/output_code.py``,
 ``runtime_wrappers.py``); they are recorded as operators or, by some versions, as ranges of the program."""
 _READ_AS_ANNOTATION = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.")
-"""Until 2021 these carried the category of operators."""
+"""Until 2021 these had the category of operators."""
 
 
 def category_of(category: str) -> Category:
-    """What the events of one of the file's categories are, whatever their names say."""
+    """What the events of one of the file's categories are, whatever their names."""
     return _CATEGORIES.get(category, Category.OTHER)
 
 
 def is_foreign(category: str) -> bool:
-    """Whether nothing is known of this category: the work of an accelerator that profkit cannot read, or anything."""
+    """Whether this category is unknown: the work of an accelerator that profkit cannot read, or anything else."""
     return category not in _CATEGORIES and category not in _NO_WORK
 
 

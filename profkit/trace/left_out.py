@@ -1,4 +1,4 @@
-"""What of a trace is left out because it has no usable time: which of it is a loss, and that in words."""
+"""What is left out of a trace because it has no usable time: how much of it is a loss, and the sentence about that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profkit.units import format_count
 
 LEFT_OUT = "left out, because unreadable or without a usable time"
 _IMPLIED = ("overhead", "Trace", "__metadata", "")
-"""The file's categories of what tells nothing of the program: the profiler's own work, the bounds of the recording."""
+"""The file's categories that say nothing about the program: the profiler's own work, the bounds of the recording."""
 _WORDS = {
     Category.OPERATOR: ("operator", "operators"),
     Category.ANNOTATION: ("range", "ranges"),
@@ -37,11 +37,11 @@ def find_clockless(
     is_step: Bools,
     lost: Bools,
 ) -> Bools:
-    """Which of the lost events are no loss: what the device did in the located step.
+    """Which of the lost events are not a loss: what the device did in the located step.
 
     profkit exports that step's recording once the next is over. By then Kineto gives its device and runtime events the
-    time zero, and nothing else of it. No figure is taken from that step. They are told by the operators that they
-    belong to, which have a time: from the first line mark to the next step after the last one, or to its end.
+    time zero and changes nothing else. No figure comes from that step. These events are identified by the operators
+    that they belong to, which have a time: from the first line mark to the next step after the last one, or to its end.
     """
     marks = ~lost & (category == Category.LINE_MARK)
     wanted = lost & (start_ns == 0) & (duration_ns == 0) & np.isin(category, _OF_THE_DEVICE)
@@ -58,7 +58,7 @@ def find_clockless(
 
 
 def describe_left_out(categories: Mapping[str, int], unreadable: int) -> Iterator[str]:
-    """One sentence, where anything is lost: how many events of each of the file's categories, and what that means."""
+    """One sentence if anything is lost: how many events of each of the file's categories, and what that means."""
     counts: Counter[tuple[str, str]] = Counter()
     for name, count in categories.items():
         if name not in _IMPLIED and count:

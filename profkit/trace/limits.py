@@ -14,7 +14,7 @@ DEFAULT_LIMIT_BYTES = 2 * 10**9
 EMPTY_BYTES = 100 * 10**6
 """What a diagnosis takes besides what grows with the trace: Python, NumPy, the rules, the report; 60 MB were seen."""
 EVENT_BYTES = 260
-"""What one event takes at the peak, all derived facts included: 130 to 170 bytes were seen on traces of 1 GB without
+"""What one event takes at the peak, including all derived facts: 130 to 170 bytes were seen on traces of 1 GB without
 lines, which profkit's own recordings have, and the second process holds some of its own."""
 _SMALLEST_BYTES = 150 * 10**6
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -22,7 +22,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", re.IGNORECASE)
 
 
 def memory_limit() -> int:
-    """The limit in bytes. Raises `UsageError` where the environment names none that can be kept."""
+    """The limit in bytes. Raises `UsageError` if the environment sets one that cannot be kept."""
     text = os.environ.get(MEMORY_LIMIT, "").strip()
     if not text:
         return DEFAULT_LIMIT_BYTES

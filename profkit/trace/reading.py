@@ -1,4 +1,4 @@
-"""Reading a recording of any kind; which kind it is its first bytes tell, not its name."""
+"""Reading a recording of any kind, by its first bytes and not its name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_trace(path: Path, on_progress: OnProgress | None = None) -> Trace:
 
 
 def refuse_special_file(path: Path) -> None:
-    """Raises `UnreadableInput` for what is there and is neither a file nor a directory; a pipe would be waited for."""
+    """Raises `UnreadableInput` for anything but a file or a directory; reading a pipe would wait forever."""
     kinds = {
         "a named pipe (FIFO)": path.is_fifo(),
         "a socket": path.is_socket(),

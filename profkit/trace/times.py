@@ -1,8 +1,8 @@
 """Times of a trace: from microseconds, in whatever notation the file has, to whole nanoseconds.
 
-A float64 resolves a nanosecond up to 8.8e12 us and only 250 ns at 1.7e15 us, the time since 1970 that recordings of
-2023 and 2024 give with three decimals. So coarse, slices that follow each other seem to overlap. Fractions
-are therefore kept as text until here, and such times are computed from the text.
+A float64 resolves a nanosecond up to 8.8e12 us, but only 250 ns at 1.7e15 us: recordings of 2023 and 2024 give the time
+since 1970 with three decimals. With such a resolution, slices that follow each other seem to overlap. So fractions stay
+text until here, and such times are computed from the text.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 DAY_NS = 86_400 * 10**9
 _LARGEST_US = 4e15  # the year 2096; 1000 times that is the last power of ten in 64 bits
 _COARSE_US = 2.0**43
-"""From here on neighbouring float64 lie more than a nanosecond apart."""
+"""From here on, neighbouring float64 values are more than a nanosecond apart."""
 
-_MOST_FIXED = 20
+_MOST_FIXED_CHARACTERS = 20
 """Characters of a time whose nanoseconds fit 64 bits without a sign: 19 digits and the point."""
 
 
 def numbers_of(values: Sequence[Any]) -> Numbers | None:
-    """The values as integers or as floats, where all of them are numbers that either can hold."""
+    """The values as integers or floats, if all of them are numbers that either can hold."""
     if not values or isinstance(values[0], str):
         return None
     try:
@@ -37,9 +37,9 @@ def numbers_of(values: Sequence[Any]) -> Numbers | None:
 
 
 def nanoseconds_of(values_us: Sequence[Any], numbers: Numbers | None = None) -> tuple[Int64s, Bools]:
-    """Whole nanoseconds, and which of the values are times at all; the others read 0.
+    """Whole nanoseconds, and which of the values are times at all; the others become 0.
 
-    ``numbers`` are the values' `numbers_of`, where somebody asked for them already.
+    ``numbers`` are the values' `numbers_of`, if the caller has them already.
     """
     numbers = numbers_of(values_us) if numbers is None else numbers
     if numbers is None and (fixed_ns := _fixed_point(values_us)) is not None:
@@ -59,8 +59,8 @@ def nanoseconds_of(values_us: Sequence[Any], numbers: Numbers | None = None) -> 
 
 
 def durations_of(values_us: Sequence[Any]) -> tuple[Int64s, int]:
-    """Whole nanoseconds, 0 where none are given, and how many values are impossible and read 0: negative, as of
-    events that never ended; overflowed; no number."""
+    """Whole nanoseconds, 0 if none are given, and how many values are impossible and become 0: negative (events that
+    never ended), too large, or not a number."""
     if (numbers := numbers_of(values_us)) is None:
         values_us = [0 if value is None else value for value in values_us]
     lengths_ns, known = nanoseconds_of(values_us, numbers)
@@ -78,13 +78,13 @@ def plausible_starts(start_ns: Int64s) -> Bools:
 
 
 def too_coarse(times_us: Numbers | None) -> bool:
-    """Whether some of the decoded numbers may have lost digits that their text had: large floats, or who knows."""
+    """Whether some of the decoded numbers may have lost digits that their text had: large floats, or unknown values."""
     return times_us is None or (times_us.dtype == np.float64 and bool(np.abs(times_us).max(initial=0.0) >= _COARSE_US))
 
 
 def _fixed_point(values: Sequence[Any]) -> tuple[Int64s, Bools] | None:
-    """Nanoseconds, where every value is text of the same length with three decimals, as the profiler writes them."""
-    if not values or type(values[0]) is not str or len(values[0]) > _MOST_FIXED:
+    """Nanoseconds, if every value is text of the same length with three decimals, as the profiler writes them."""
+    if not values or type(values[0]) is not str or len(values[0]) > _MOST_FIXED_CHARACTERS:
         return None
     try:
         text = np.frombuffer("".join(values).encode("ascii"), dtype=np.uint8)
@@ -103,7 +103,7 @@ def _fixed_point(values: Sequence[Any]) -> tuple[Int64s, Bools] | None:
 
 
 def _floats(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Floats, nan for what is no number."""
+    """Floats, nan for anything that is not a number."""
     try:
         times = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -1,6 +1,6 @@
-"""What values a column holds: the distinct ones, and those in the middle.
+"""Values of a column: the distinct ones, and those in the middle.
 
-`numpy` has all of it, and imports masked arrays for it, for as long as a tenth of a small diagnosis takes.
+`numpy` has all of this, but imports masked arrays for it, which takes a tenth of a small diagnosis.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from profkit.trace.events import NONE, Bools, Rows
 
-_TABLE_SHARE = 8
-"""A table of all possible values may have that many entries for each that there is."""
-_LONG = 1000
+_TABLE_ENTRIES_PER_VALUE = 8
+"""A table of all possible values may have that many entries per value."""
+_LONG_ARRAY_LENGTH = 1000
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """The distinct values in rising order: on the short arrays of the rules several times faster than `numpy.unique`;
-    on long ones of few values a table is faster still."""
-    if len(values) >= _LONG and values.dtype.kind == "i":
+    """The distinct values in rising order. On the rules' short arrays several times faster than `numpy.unique`; for
+    long ones with few values a table is faster still."""
+    if len(values) >= _LONG_ARRAY_LENGTH and values.dtype.kind == "i":
         least, greatest = int(values.min()), int(values.max())
-        if greatest - least < _TABLE_SHARE * len(values):
+        if greatest - least < _TABLE_ENTRIES_PER_VALUE * len(values):
             seen = np.zeros(greatest - least + 1, dtype=bool)
             seen[values - least] = True
             return (np.flatnonzero(seen) + least).astype(values.dtype)
@@ -33,8 +33,8 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def distinct_rows(*columns: NDArray[Any]) -> tuple[Rows, Rows]:
-    """Where each distinct combination of the columns' values first stands, in rising order of the combinations, and
-    for each row the number of its own."""
+    """The first row of each distinct combination of the columns' values, in rising order of the combinations, and for
+    each row the number of its combination."""
     first, inverse = _ranks(columns[0])
     for column in columns[1:]:
         known, rank = _ranks(column)
@@ -43,10 +43,10 @@ def distinct_rows(*columns: NDArray[Any]) -> tuple[Rows, Rows]:
 
 
 def _ranks(values: NDArray[Any]) -> tuple[Rows, Rows]:
-    """Where each distinct value first stands, and for each the number of its own."""
+    """The first row of each distinct value, and for each row the number of its value."""
     least = int(values.min(initial=0))
     span = int(values.max(initial=0)) - least + 1
-    if span > _TABLE_SHARE * len(values):
+    if span > _TABLE_ENTRIES_PER_VALUE * len(values):
         _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
         return first, inverse
     places = values.astype(np.int64) - least
@@ -68,7 +68,7 @@ def among(values: NDArray[Any], wanted: NDArray[Any]) -> Bools:
 
 
 def median(values: ArrayLike) -> float:
-    """The value in the middle, the mean of both where there are two; there must be values.
+    """The value in the middle, or the mean of both if there are two; there must be values.
 
     >>> median([3, 1, 4, 1])
     2.0
@@ -77,8 +77,8 @@ def median(values: ArrayLike) -> float:
 
 
 def quantile(values: ArrayLike, share: float) -> float:
-    """The value below which that share of the values lies, between two values linearly (definition 7 of Hyndman and
-    Fan, 1996, which `numpy.quantile` follows too); there must be values."""
+    """The value below which that share of the values lies, interpolated linearly (definition 7 of Hyndman and Fan,
+    1996, as in `numpy.quantile`); there must be values."""
     known = np.asarray(values).ravel()
     place = share * (len(known) - 1)
     below = int(place)

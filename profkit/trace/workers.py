@@ -1,8 +1,8 @@
-"""The accounts that the workers of DataLoaders kept of themselves, in the directory ``workers`` of a run.
+"""The accounts that DataLoader workers kept of themselves, in the directory ``workers`` of a run.
 
-Each worker appended lines of JSON to a file of its own, the first of which says who it is; the main process wrote what
-a loader's dataset holds. A worker may have been killed at any moment and a directory may come from anybody: lines and
-files that are not what profkit writes are passed over, and no more than so many are read.
+Each worker appended lines of JSON to its own file; the first line says who it is. The main process wrote what a
+loader's dataset holds. A worker may have been killed at any moment, and a directory may come from anybody: lines and
+files that profkit does not write are ignored, and there is a limit to how many are read.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class WorkerSums(Struct, frozen=True):
-    """What a worker had done by a moment ``elapsed_ns`` after it began: times in nanoseconds.
+    """What a worker had done ``elapsed_ns`` after it began: times in nanoseconds.
 
-    ``fetch_ns`` is the dataset's own code, ``collate_ns`` the putting together, ``put_ns`` the handing over as far as
-    the worker's main thread sees to it; ``send_ns`` is from there until the batch was pickled and the pipe had room for
-    it, on a thread of its own. ``faults`` are pages that the process was given. In these batches the main thread used
-    ``busy_cpu_ns`` of CPU time and wanted a CPU without getting one for ``queued_ns``; ``cpu_ns`` is of the whole
-    process. Memory, and the threads of an operator, are None where they were not looked at.
+    ``fetch_ns`` is the dataset's own code, ``collate_ns`` the collating, ``put_ns`` the part of the handing over that
+    the worker's main thread does. ``send_ns`` is from there until the batch was pickled and the pipe had room for it,
+    on a thread of its own. ``faults`` are page faults. In these batches the main thread used ``busy_cpu_ns`` of CPU
+    time and waited for a CPU for ``queued_ns``; ``cpu_ns`` is that of the whole process. Memory, and the threads of an
+    operator, are None if they were not looked at.
     """
 
     batches: _Count
@@ -63,7 +63,7 @@ class WorkerRecord(Struct, frozen=True):
 
 
 class HeldObjects(Struct, frozen=True):
-    """A container of Python objects that a dataset holds: how many there are and about how large they are; ``site`` is
+    """A container of Python objects that a dataset holds: how many there are and about how large they are. ``site`` is
     the line that fills it."""
 
     path: str
@@ -98,7 +98,7 @@ class _Header(Struct, frozen=True):
 
 
 def read_workers(directory: Path) -> Workers:
-    """The accounts in a run directory; empty where there are none."""
+    """The accounts in a run directory; empty if there are none."""
     try:
         files = sorted(path for path in (directory / WORKERS_DIRECTORY).iterdir() if path.is_file())[:_MAX_FILES]
     except OSError:
@@ -112,7 +112,7 @@ def read_workers(directory: Path) -> Workers:
 
 
 def _contents(path: Path) -> Iterator[bytes]:
-    """The file's content, where it can be read and is no larger than a worker would have written."""
+    """The file's content, if it can be read and is no larger than a worker would have written."""
     try:
         if path.stat().st_size <= _MAX_FILE_BYTES:
             yield path.read_bytes()

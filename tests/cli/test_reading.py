@@ -25,7 +25,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
     stream = _Terminal()
     monkeypatch.setattr(_reading, "sys", SimpleNamespace(stderr=stream))  # pytest sets the real one anew before a test
     monkeypatch.setattr(_reading, "_PATIENCE_S", 0)
-    monkeypatch.setattr(_reading, "_EVERY_S", 0)
+    monkeypatch.setattr(_reading, "_REFRESH_S", 0)
     return stream
 
 

@@ -45,7 +45,7 @@ def test_nesting_equals_looking_at_one_after_another(batch, many, intervals):
         crosses = opened and start[i] < ends[parent] < end[i]
         expected.append((len(opened), parent, ends[parent] if crosses else int(end[i])))
     depth, parents, stops = np.empty((3, len(start)), dtype=np.int32)
-    with patch.object(nesting, "BATCH", batch), patch.object(nesting, "_MANY", many):
+    with patch.object(nesting, "BATCH", batch), patch.object(nesting, "_MANY_CROSSING_SHARE", many):
         cut = nesting.nest(start, nesting.Nested(end, depth, parents, stops))
     assert cut == sum(after < before for (*_, after), before in zip(expected, whole.tolist(), strict=True))
     assert list(zip(depth.tolist(), parents.tolist(), end.tolist(), strict=True)) == expected

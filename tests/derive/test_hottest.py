@@ -10,6 +10,7 @@ import pytest
 from profkit.diagnosing import diagnose
 from profkit.evidence.hottest import Hot, hottest_lines, hottest_operators, hottest_updates
 from profkit.findings import HotSpot, Location
+from profkit.report import render
 from profkit.run import CallSite, Run
 from tests.traces import annotation, facts_of, kernel, mark, op, runtime, step
 
@@ -49,7 +50,7 @@ def test_a_diagnosis_without_a_finding_of_weight_names_them():
     assert found.hottest == (HotSpot(0.9, Location.of(SITES[0])), HotSpot(0.5, operator="aten::mul"))
     assert found.verdict is not None
     assert "the hottest line is train.py:3 with 90 %" in found.verdict.text
-    text = str(found)
+    text = render(found, "text")
     assert "90 %  train.py:3\n        train(x)\n" in text
     assert "50 %  aten::mul\n" in text
     assert "hottest" not in str(replace(found, hottest=(), verdict=None))
@@ -78,7 +79,7 @@ def test_an_optimizer_that_takes_much_stands_in_the_verdict_with_its_line():
     assert hottest_updates(facts) == (Hot(pytest.approx(0.2), site=0, name="Optimizer.step#Adadelta.step"),)
     assert found.verdict is not None
     assert "Adadelta's update at train.py:3 takes 20 %, the hottest line is train.py:3" in found.verdict.text
-    assert "20 %  Optimizer.step#Adadelta.step at train.py:3\n" in str(found)
+    assert "20 %  Optimizer.step#Adadelta.step at train.py:3\n" in render(found, "text")
 
 
 def test_an_optimizer_on_a_line_that_nobody_knows_is_named_without():

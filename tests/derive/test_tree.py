@@ -169,7 +169,7 @@ def test_ancestors_are_those_that_a_walk_upwards_meets(many, intervals, data):
     nearest = [next((row for row in walk if wanted[row]), NONE) for walk in walks]
     with_self = [row if wanted[row] else near for row, near in enumerate(nearest)]
     of = np.array(data.draw(st.lists(st.integers(0, count - 1))), dtype=np.int32)
-    with patch.object(tree_module, "_MANY", many):
+    with patch.object(tree_module, "_MANY_WANTED_SHARE", many):
         assert tree.nearest_ancestor(wanted).tolist() == nearest
         assert tree.nearest_ancestor(wanted, include_self=True).tolist() == with_self
         assert tree.nearest_ancestor(wanted, of=of).tolist() == [nearest[row] for row in of]

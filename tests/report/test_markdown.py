@@ -98,11 +98,14 @@ def test_code_with_backticks_gets_a_longer_fence(full_diagnosis: Diagnosis, host
     assert lines[start + 4] == "````"
 
 
-def test_the_fourth_further_place_is_only_counted(full_diagnosis: Diagnosis, leak: Finding) -> None:
-    places = tuple(replace(leak.also[0], line=line) for line in range(1, 6))
-    text = render_markdown(replace(full_diagnosis, findings=(replace(leak, also=places),)))
+@pytest.mark.parametrize(("places", "counted"), [(4, "1 more place"), (5, "2 more places")])
+def test_the_fourth_further_place_is_only_counted(
+    full_diagnosis: Diagnosis, leak: Finding, places: int, counted: str
+) -> None:
+    also = tuple(replace(leak.also[0], line=line) for line in range(1, places + 1))
+    text = render_markdown(replace(full_diagnosis, findings=(replace(leak, also=also),)))
     assert text.count("- also at: ") == 3
-    assert "- and 2 more places\n" in text
+    assert f"- and {counted}\n" in text
 
 
 @pytest.mark.parametrize("shares", [(), (TimeShare("device: computing", 7_900_000, 0.371),)])

@@ -134,9 +134,7 @@ def test_a_finding_without_a_saving_says_that_it_was_not_measured(full_diagnosis
     bare = replace(leak, saving=None, location=None, also=(), evidence={}, fix="")
     text = render_text(replace(full_diagnosis, findings=(bare,)))
     assert text.startswith("1 fault has no measured cost: retained-graph\n")
-    assert (
-        "   seen     5 times\n   cost     not measured: this recording does not say what mending it would give" in text
-    )
+    assert "   seen     5 times\n   cost     not measured: this recording does not show what a fix would give" in text
 
 
 def test_memory_alone_is_what_the_verdict_speaks_of(full_diagnosis: Diagnosis, leak: Finding) -> None:
@@ -150,7 +148,7 @@ def test_memory_that_does_not_grow_is_not_called_growth(full_diagnosis: Diagnosi
     peak = replace(leak, severity=Severity.LOW, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
     text = render_text(replace(full_diagnosis, findings=(peak,)))
     assert text.startswith("1 fault holds 4.00 MB of memory: retained-graph")
-    assert "   cost     4.00 MB of memory would come free\n" in text
+    assert "   cost     4.00 MB of memory would be freed\n" in text
 
 
 def test_a_hidden_wait_is_said_to_gain_nothing(full_diagnosis: Diagnosis, leak: Finding) -> None:
@@ -220,8 +218,16 @@ def test_workers_of_several_loaders_say_of_which_and_the_first_few_stand_for_the
     text = render_text(replace(clean_diagnosis, workers=some), width=200)
     assert "- worker 7 of loader 1: fetching 38 %" in text
     assert "in 1 batch, each 7.34 ms of CPU time and handed over in 2.10 ms\n" in text
-    assert text.endswith("- and 2 workers more\n")
+    assert text.endswith("- and 2 more workers\n")
     assert "worker 8" not in text
+
+
+@pytest.mark.parametrize(("steps", "told"), [((7, 7), "number 7 of the program"), ((3, 7), "numbers 3 to 7 of the")])
+def test_the_programs_own_numbers_of_the_steps_are_right_for_one_and_for_several(
+    clean_diagnosis: Diagnosis, steps: tuple[int, int], told: str
+) -> None:
+    timing = replace(clean_diagnosis.timing, measured_steps=steps)
+    assert told in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 
 def test_without_workers_nothing_is_said_of_them(clean_diagnosis: Diagnosis) -> None:

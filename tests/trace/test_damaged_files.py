@@ -101,7 +101,7 @@ def test_damage_in_an_event_costs_that_event_only(old, new, cause, piece_bytes):
     if "nested" not in cause or piece_bytes == 1 << 20:
         (note,) = trace.health
         assert note.startswith(f"the file is damaged in 1 place, first at byte {_place(9):,} of its content ({cause})")
-        assert note.endswith(f"where {lost:,} bytes were left out: 19 events could be read")
+        assert note.endswith(f"leaving out {lost:,} bytes: 19 events could be read")
 
 
 def test_damage_in_two_places_is_counted_in_two():

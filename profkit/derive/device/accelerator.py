@@ -1,8 +1,8 @@
-"""Which accelerator the program used, and whether what it did there was recorded.
+"""Which accelerator the program used, and whether its work was recorded.
 
-A program whose device was not recorded looks like one of a CPU: its operators return once their work is launched, and
-what they take is the launch. So it is told by what the host shows of the device: the allocations there, launches
-without kernels, operators that only one kind of device has, and events of categories that no reader here knows.
+A program whose device was not recorded looks like one on a CPU: its operators return once their work is launched, so
+they seem to take as long as the launch. What the host shows of the device gives it away: allocations there, launches
+without kernels, operators that only one kind of device has, and events of unknown categories.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _DEVICE_TYPES = {
     1: "CUDA", 4: "OpenCL", 6: "HIP", 9: "XLA", 10: "Vulkan", 11: "Metal", 12: "XPU", 13: "MPS", 15: "HPU", 16: "VE",
     18: "IPU", 19: "MTIA", 20: "PrivateUse1",
 }  # fmt: skip
-"""The devices of c10/core/DeviceType.h; left out are the host (0), its libraries (2, 5) and those that hold nothing."""
+"""The devices of c10/core/DeviceType.h, without the host (0), its libraries (2, 5) and those that hold nothing."""
 _PREFIXES = {"mtia": "MTIA", "hpu": "HPU", "glow": "Glow", "xpu": "XPU", "privateuse1": "PrivateUse1", "mlu": "MLU",
              "gcu": "GCU", "npu": "NPU", "musa": "MUSA"}  # fmt: skip
-"""How the categories of their events begin, in Kineto's ``ActivityType`` and in forks of it; an underscore follows."""
+"""Beginnings of the categories of their events, in Kineto's ``ActivityType`` and in forks of it; an underscore
+follows."""
 _LAUNCH = re.compile(r"LaunchKernel|KernelLaunch|GraphLaunch|ExtModuleLaunch", re.IGNORECASE)
 _VENDORS = {"cuda": "CUDA", "cu": "CUDA", "hip": "HIP", "ze": "XPU", "ur": "XPU"}
 _OF_ONE_DEVICE = (
@@ -33,14 +34,15 @@ _OF_ONE_DEVICE = (
     (re.compile(r"aten::_scaled_dot_product_(cudnn|efficient)_.*"), "CUDA"),
     (re.compile(r"aten::_(flash|efficient)_attention_(forward|backward)|aten::_thnn_fused_(lstm|gru)_cell.*"), "CUDA"),
 )
-"""Operators of ``native_functions.yaml`` that are dispatched to one device; a CPU asks whether cuDNN is acceptable."""
+"""Operators of ``native_functions.yaml`` that run on one kind of device; a CPU only asks whether cuDNN is
+acceptable."""
 _AN = ("MPS", "MTIA", "MLU", "XPU", "XLA", "HPU", "IPU", "NPU", "OpenCL")
 _ACTIVITIES = {"CUDA": "CUDA", "HIP": "CUDA", "XPU": "XPU", "MTIA": "MTIA", "HPU": "HPU", "PrivateUse1": "PrivateUse1"}
-"""What records their work: members of ``torch.profiler.ProfilerActivity``."""
+"""The members of ``torch.profiler.ProfilerActivity`` that record their work."""
 
 
 class Accelerator(Struct, frozen=True):
-    """The accelerator that a program used; ``evidence`` is what shows it where its work was not recorded."""
+    """The accelerator that a program used; ``evidence`` is what shows it if its work was not recorded."""
 
     name: str
     is_recorded: bool
@@ -48,17 +50,17 @@ class Accelerator(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """With its article, as people say it."""
+        """The name with its article, as people say it."""
         return f"{'an' if self.name in _AN else 'a'} {self.name}{'' if self.name.endswith('PU') else ' device'}"
 
     @property
     def activity(self) -> str | None:
-        """The member of ``ProfilerActivity`` that records it; None where there is none, as for MPS."""
+        """The member of ``ProfilerActivity`` that records it; None if there is none, as for MPS."""
         return _ACTIVITIES.get(self.name)
 
 
 def find_accelerator(trace: Trace) -> Accelerator | None:
-    """The accelerator that was used; None where nothing shows one."""
+    """The accelerator that was used; None if nothing shows one."""
     if trace.rows(*DEVICE_WORK).size:
         return Accelerator(_of_memory(trace) or "GPU", is_recorded=True)
     name, count, categories = _of_foreign(trace)
@@ -66,7 +68,8 @@ def find_accelerator(trace: Trace) -> Accelerator | None:
         events = f"{format_count(count, 'event')} of kinds that profkit cannot read: {categories}"
         return Accelerator(name, False, events)
     if (found := _of_launches(trace)) is not None:
-        return Accelerator(found[0], False, f"{_count_launches(found[1])} but no kernels")
+        launches = format_count(found[1], "kernel launch", "kernel launches")
+        return Accelerator(found[0], False, f"{launches} but no kernels")
     if name := _of_memory(trace):
         return Accelerator(name, False, "memory was allocated there")
     names = [trace.names[code] for code in distinct(trace.events.name_code[trace.rows(Category.OPERATOR)]).tolist()]
@@ -97,7 +100,3 @@ def _of_launches(trace: Trace) -> tuple[str, int] | None:
     call = trace.name_of(int(rows[0]))
     vendor = next((name for prefix, name in _VENDORS.items() if call.startswith(prefix)), "GPU")
     return vendor, len(rows)
-
-
-def _count_launches(count: int) -> str:
-    return f"{count:,} kernel {'launch' if count == 1 else 'launches'}"

@@ -14,15 +14,15 @@ _COLLECTIVE_WORDS = ("nccl", "rccl", "gloo", "oneccl", "allreduce", "all_reduce"
                      "reduce_scatter", "reducescatter", "alltoall", "all_to_all", "sendrecv",
                      "cross_device_reduce", "msccl")  # fmt: skip
 _LONG_LAUNCH_NS = 1_000_000
-"""Work on an idle device starts 5 to 20 us after its launch; a millisecond means that something ran before it."""
+"""Work on an idle device starts 5 to 20 us after its launch; after a millisecond, something ran before it."""
 
 
 class Device(Struct, frozen=True):
-    """The work of all devices of the trace, and when any of them worked. The other times are those of the one device
-    that works most, so that two that take turns are not told as one that never rests: ``busy`` is the union over its
-    streams, ``computing`` that of kernels other than collectives, ``communicating`` that of collectives, which spin
-    while they wait for other ranks, ``inherited`` the time before the first recorded work in which launched work was
-    already waiting: the device was still at work that was launched before the recording began."""
+    """The work of all devices of the trace, and when any of them worked. All other times are those of the busiest
+    device, as two that take turns would look like one that never rests. ``busy`` is the union over its streams,
+    ``computing`` that of kernels other than collectives, ``communicating`` that of collectives, which spin while they
+    wait for other ranks. ``inherited`` is the time before the first recorded work when launched work was already
+    waiting: the device was still busy with work launched before the recording began."""
 
     work: Rows
     any_busy: Intervals
@@ -42,12 +42,12 @@ class Device(Struct, frozen=True):
 
     @property
     def occupied(self) -> Intervals:
-        """Recorded work and inherited work together."""
+        """Recorded and inherited work together."""
         return _together(self.busy, self.inherited)
 
     @property
     def any_occupied(self) -> Intervals:
-        """The same of all devices."""
+        """The same for all devices."""
         return _together(self.any_busy, self.inherited)
 
 
@@ -68,7 +68,7 @@ def describe_device(trace: Trace, launches: Launches) -> Device:
 
 
 def _on_busiest(trace: Trace, work: Rows) -> Bools:
-    """Which of the work is that of the device that works most."""
+    """Which of the work is that of the busiest device."""
     events, names = trace.events, [lane.process for lane in trace.lanes]
     known = sorted(set(names))
     if not work.size or len({names[lane] for lane in distinct(events.lane[work]).tolist()}) == 1:
@@ -79,7 +79,7 @@ def _on_busiest(trace: Trace, work: Rows) -> Bools:
 
 
 def _inherited(trace: Trace, launches: Launches) -> Intervals:
-    """From the end of the first launch call to the first work, where that is far longer than any launch takes."""
+    """From the end of the first launch call to the first work, if that is far longer than any launch takes."""
     start = trace.events.start_ns[launches.work]
     called = launches.call[start.argmin()] if len(start) else NONE
     if called < 0:
@@ -90,6 +90,6 @@ def _inherited(trace: Trace, launches: Launches) -> Intervals:
 
 
 def is_collective(kernel_name: str) -> bool:
-    """Whether a kernel's name is one of a communication library's."""
+    """Whether a kernel's name is that of a communication library."""
     name = kernel_name.lower()
     return any(word in name for word in _COLLECTIVE_WORDS)

@@ -8,9 +8,9 @@ from profkit.derive.device.launches import Launches, find_fruitless_launches
 from profkit.trace.events import Bools, Int64s, Trace
 
 _BACKLOG_NS = 1_000_000
-"""Work on an idle device starts 5 to 20 us after its launch; a millisecond means that something ran before it."""
-_LOST = 0.05
-"""A step that misses the work of more launches than that is no measure of the device's time, where others do not."""
+"""Work on an idle device starts 5 to 20 us after its launch; after a millisecond, something ran before it."""
+_MOST_LOST_SHARE = 0.05
+"""A step that misses the work of more launches than this share does not measure the device's time, if others do."""
 
 
 def when_done(
@@ -18,8 +18,8 @@ def when_done(
 ) -> tuple[Int64s, Int64s]:
     """When the step before each was over, and when each was, on host and device.
 
-    Where the step before was not recorded, the device may still be at its work. The step then takes no less than the
-    host was at work in it, which is its time less what it waited for the device, ``waited_ns``.
+    If the step before was not recorded, the device may still be working on it. The step then takes no less than the
+    host's work in it, which is its time without its waits for the device, ``waited_ns``.
     """
     events = trace.events
     order = np.argsort(launches.launched_ns, kind="stable")
@@ -35,13 +35,13 @@ def when_done(
 
 
 def _follow(start_ns: Int64s, end_ns: Int64s) -> Bools:
-    """Which of the steps follow one that was recorded."""
+    """Which of the steps follow a recorded one."""
     return np.append(False, start_ns[1:] - end_ns[:-1] <= _BACKLOG_NS)
 
 
 def _unrecorded_work_until(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-    """Until when the device was at work that is not in the recording, where a step follows none that was recorded:
-    until its first work began, where that had been waiting for long with nothing recorded before it. 0: not at all."""
+    """How long the device worked on something that is not in the recording, for a step that follows no recorded one:
+    until its first work began, if that had been waiting for long and nothing was recorded before it. 0: not at all."""
     events, until_ns = trace.events, np.zeros(len(start_ns), dtype=np.int64)
     linked = np.flatnonzero(launches.call >= 0)
     linked = linked[np.argsort(launches.launched_ns[linked], kind="stable")]
@@ -58,11 +58,11 @@ def _unrecorded_work_until(trace: Trace, launches: Launches, start_ns: Int64s, e
 
 
 def lost_work(trace: Trace, launches: Launches, start_ns: Int64s, end_ns: Int64s) -> Bools:
-    """The steps of which too much of the device's work is missing."""
+    """The steps for which too much of the device's work is missing."""
     calls, fruitless = find_fruitless_launches(trace, launches)
     called_ns = trace.events.start_ns[calls]
     lost = sums_inside(start_ns, end_ns, called_ns, fruitless.astype(np.int64))
-    return lost > _LOST * counts_inside(start_ns, end_ns, called_ns)
+    return lost > _MOST_LOST_SHARE * counts_inside(start_ns, end_ns, called_ns)
 
 
 def counts_inside(start_ns: Int64s, end_ns: Int64s, times_ns: Int64s) -> Int64s:

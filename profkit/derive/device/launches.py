@@ -1,4 +1,4 @@
-"""What the host put on the device: from each kernel or copy back to its runtime call and its operator."""
+"""What the host launched on the device: from each kernel or copy back to its runtime call and its operator."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from profkit.trace.events import DEVICE_WORK, NONE, Bools, Category, Int32s, Int
 from profkit.trace.values import among, distinct
 
 _LAUNCH_CALLS = ("LaunchKernel", "GraphLaunch", "ExtModuleLaunch")
-_MOSTLY = 0.5
-"""Where so much of the work has a launch record, work without one was launched when nothing was recorded."""
+_MOSTLY_RECORDED_SHARE = 0.5
+"""If this share of the work has a launch record, work without one was launched when nothing was recorded."""
 
 
 class Launches(Struct, frozen=True):
     """Columns over the device's work, in the order of `work`.
 
-    ``call`` is the row of the runtime call that launched it, ``operator`` the row of the innermost operator around
-    that call; `NONE` where the trace does not say. Kernels of one graph launch share their call. ``launched_ns`` is
-    when it was launched, at the latest where nothing says when: within a stream it never falls.
+    ``call`` is the row of the runtime call that launched it, ``operator`` the row of the innermost operator around that
+    call; `NONE` if the trace does not say. Kernels of one graph launch share their call. ``launched_ns`` is when it was
+    launched, or the latest it can have been; within a stream it never falls.
     """
 
     work: Rows
@@ -51,9 +51,9 @@ def link_launches(trace: Trace, calling: Int32s) -> Launches:
 
 
 def find_fruitless_launches(trace: Trace, launches: Launches) -> tuple[Rows, Bools]:
-    """The calls that launch something, in the order of time, and which of them have no work in the recording.
+    """The calls that launch something, in time order, and which of them have no work in the recording.
 
-    Left out are calls while a graph is captured, which launch nothing, and those that say nothing to tell it by.
+    Calls during the capture of a graph are left out, as they launch nothing, and so are those without an id.
     """
     events = trace.events
     calls = launch_calls(trace)
@@ -83,9 +83,9 @@ def _while_capturing(trace: Trace, calls: Rows) -> Bools:
 
 
 def _when_launched(trace: Trace, work: Rows, call: Rows, operator: Rows) -> Int64s:
-    """By the call's record, else the operator's. A stream runs in order, so that work which started before another was
-    launched no later, whatever ids and clocks say; what a stream runs before all that has a record was launched before
-    the recording began, where records are the rule."""
+    """By the call's record, else the operator's. A stream runs in order, so work that started before other work was
+    launched no later, whatever ids and clocks say. If records are the rule, work that a stream runs before any with a
+    record was launched before the recording began."""
     events = trace.events
     launched_ns = events.start_ns[work]
     launched_ns = np.where(operator >= 0, np.minimum(launched_ns, events.start_ns[operator]), launched_ns)
@@ -97,13 +97,13 @@ def _when_launched(trace: Trace, work: Rows, call: Rows, operator: Rows) -> Int6
         rows = rows[np.argsort(events.start_ns[work[rows]], kind="stable")]
         launched_ns[rows] = np.minimum.accumulate(launched_ns[rows][::-1])[::-1]
         first = int(known[rows].argmax())
-        if first and known[rows].any() and known.mean() >= _MOSTLY:
+        if first and known[rows].any() and known.mean() >= _MOSTLY_RECORDED_SHARE:
             launched_ns[rows[:first]] = before_all
     return launched_ns
 
 
 def _join(keys: Int64s, table_keys: Int64s, table_rows: Rows) -> Rows:
-    """For each key the table's row with the same key (the first one), `NONE` without one or for keys <= 0."""
+    """For each key the table's first row with the same key; `NONE` without one or for keys <= 0."""
     if not len(table_keys):
         return np.full(len(keys), NONE, dtype=np.int64)
     order = np.argsort(table_keys, kind="stable")

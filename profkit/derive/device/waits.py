@@ -1,4 +1,4 @@
-"""Where the host waits for the device, and how much of each wait the device spends idle afterwards."""
+"""Where the host waits for the device."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _pageable_copies(trace: Trace, launches: Launches) -> Bools:
 
 
 def _outside_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
-    """Which of the events lie outside the profiler's step marks; without any, those before the first operator or after
-    the last."""
+    """Which of the events lie outside the profiler's step marks, or without any, before the first operator or after the
+    last."""
     events = trace.events
     named = trace.where_name(lambda name: name.startswith(STEP_MARK))
     marks = named & (events.category == Category.ANNOTATION)
@@ -73,8 +73,8 @@ def _outside_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
 
 
 def _called_by_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
-    """Which of the events lie under a Python function or a marked line of the program and do not come from the
-    profiler's code."""
+    """Which of the events lie under a Python function or a marked line of the program, and not in the profiler's
+    code."""
     events = trace.events
     python = events.category == Category.PYTHON
     profiler = python & trace.where_name(lambda name: _PROFILER.search(name) is not None)

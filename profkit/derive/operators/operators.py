@@ -1,4 +1,4 @@
-"""The operators as rules look at them: what a line of the program called, with shapes, types and bytes."""
+"""The operators as rules see them: what a line of the program called, with shapes, types and bytes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MOST_ELEMENTS = 2**62
 LARGEST_TENSOR = 2**40
 """Elements: terabytes. Sums over all operators of a trace then stay within 64 bits."""
 TEXTS = 1 << 15
-"""Texts remembered at most; several derivations ask for the same ones."""
+"""Texts that are remembered; several derivations ask for the same ones."""
 _shapes = msgspec.json.Decoder(list[list[int]])
 """What nearly all texts hold."""
 
 
 class OfInputs(Struct, frozen=True):
-    """A number that goes by the shapes and types of an event's inputs, for rows of the trace: a mask, a slice or row
-    numbers. ``kind`` says for each event which of the few distinct inputs it has, the last one where none is known."""
+    """A number that depends on the shapes and types of an event's inputs, for rows of the trace (a mask, a slice or row
+    numbers). ``kind`` says which of the few distinct inputs each event has; the last one stands for unknown."""
 
     kind: Int32s
     values: Int64s
@@ -46,10 +46,10 @@ class OfInputs(Struct, frozen=True):
 
 
 class Operators(Struct, frozen=True):
-    """``rows`` are the outermost operators of the main thread (what the program itself called), backward nodes
-    included; an ``autograd.Function`` is the program's own code, and what it calls is meant. ``nodes`` are the same
-    with each such function as one, as autograd sees it. The others are known of all events: ``input_bytes`` is the size
-    of all tensor inputs, where shapes were recorded, else 0; ``elements`` the size of the largest input in elements."""
+    """``rows`` are the outermost operators of the main thread (what the program itself called), including backward
+    nodes; an ``autograd.Function`` is the program's own code, and what it calls counts. ``nodes`` are the same with
+    each such function as one, as autograd sees it. The others are known for all events: ``input_bytes`` is the size of
+    all tensor inputs if shapes were recorded, else 0; ``elements`` is the size of the largest input."""
 
     rows: Rows
     nodes: Rows
@@ -71,8 +71,8 @@ def describe_operators(trace: Trace, tree: Tree, steps: Steps, lines: Lines) -> 
 
 
 def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:
-    """What is named like a class, not like an operator (``aten::add``), and has operators inside: the forward of an
-    ``autograd.Function``. That of `torch.compile` is called ``CompiledFunction``."""
+    """The forward of an ``autograd.Function``: it is named like a class, not like an operator (``aten::add``), and has
+    operators inside. That of `torch.compile` is called ``CompiledFunction``."""
     like_classes = trace.where_name(str.isidentifier)
     named = np.flatnonzero(operators & like_classes)
     if not named.size:
@@ -83,9 +83,10 @@ def _functions(trace: Trace, tree: Tree, operators: Bools) -> Bools:
 
 @lru_cache(TEXTS)
 def parse_dims(text: str) -> Sequence[Sequence[int]]:
-    """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are no tensors, or lists of tensors flattened.
+    """``'[[4, 10], [], [10]]'`` → one shape per input; inputs that are not tensors, and lists of tensors, are
+    flattened.
 
-    A shape that no tensor can have is taken for that of none.
+    A shape that no tensor can have counts as none.
     """
     shapes = _read_dims(text)
     return shapes if all(map(_is_possible, shapes)) else [shape if _is_possible(shape) else [] for shape in shapes]
@@ -122,7 +123,7 @@ def parse_types(text: str) -> Sequence[str]:
 
 
 def item_bytes(type_name: str) -> int:
-    """Bytes of one element of a type as the profiler names it; 0 for what is no tensor."""
+    """Bytes of one element of a type as the profiler names it; 0 if it is not a tensor."""
     return _ITEM_BYTES.get(type_name, 0)
 
 
@@ -146,7 +147,7 @@ def _size_of(dims: str, types: str) -> tuple[int, int]:
 
 @lru_cache(TEXTS)
 def _counts(dims: str) -> list[int]:
-    """The elements of each input, 0 of what is no tensor."""
+    """The elements of each input; 0 if it is not a tensor."""
     return [math.prod(shape) if shape else 0 for shape in parse_dims(dims)]
 
 

@@ -20,9 +20,9 @@ from profkit.trace.values import constant
 
 
 class Lines(Struct, frozen=True):
-    """Columns over all events: ``site`` is the call site of the line that ran it, ``forward_site`` for a backward
-    operator that of its forward operator, else the same; `NONE` where no line is known. ``backward`` marks what runs
-    in the backward pass, ``forward`` is the row of the forward operator that it belongs to, `NONE` where unknown."""
+    """Columns over all events. ``site`` is the call site of the line that ran it; ``forward_site`` is the same, but for
+    a backward operator that of its forward operator; `NONE` if no line is known. ``backward`` marks what runs in the
+    backward pass, ``forward`` is the row of the forward operator that it belongs to, or `NONE`."""
 
     site: Int32s
     forward_site: Int32s
@@ -51,9 +51,9 @@ def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Line
 
 
 def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
-    """For backward operators the row of the forward operator with the same sequence number in the same step, or in the
-    one before: where calls of the model tell the steps, as with L-BFGS, a step begins with the backward pass of the
-    last call."""
+    """For backward operators, the row of the forward operator with the same sequence number in the same step or the one
+    before: if calls of the model end the steps, as with L-BFGS, a step begins with the backward pass of the last
+    call."""
     events = trace.events
     nodes = np.flatnonzero(backward_nodes(trace) & (events.sequence >= 0))
     forward = np.flatnonzero(~backward & (events.sequence >= 0) & (events.category == Category.OPERATOR))
@@ -74,7 +74,7 @@ def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) 
 
 
 def _keys(trace: Trace, steps: Steps, rows: Rows, steps_back: int = 0) -> Int64s:
-    """One number for the step of each row, or one so many before, and its sequence number."""
+    """A number for the step of each row (or an earlier one) and its sequence number."""
     events = trace.events
     step, sequence = steps.index_of(events.start_ns[rows]) - steps_back, events.sequence
     span = int(sequence.max()) + 1

@@ -1,7 +1,8 @@
-"""Which part of an optimizer's step is the optimizer's own work: the update of the parameters.
+"""Which part of an optimizer's step is its own work: the update of the parameters.
 
-``optimizer.step(closure)`` runs the program's forward and backward pass inside the step, as L-BFGS needs it and as
-Lightning does with every optimizer. What begins before the last backward node in the step has ended is the closure's.
+``optimizer.step(closure)`` runs the program's forward and backward pass inside the step, as L-BFGS needs and as
+Lightning does with every optimizer. Everything that begins before the last backward node in the step has ended is the
+closure's.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from profkit.trace.events import Bools, Int64s, Rows, Trace
 
 
 class Updates(Struct, frozen=True):
-    """``inside`` marks the events of all updates; ``rows`` are the optimizers' steps, ``start_ns`` where in each the
-    update begins and ``end_ns`` where it ends."""
+    """``inside`` marks the events of all updates. ``rows`` are the optimizers' steps; in each, the update lies from
+    ``start_ns`` to ``end_ns``."""
 
     inside: Bools
     rows: Rows
@@ -34,7 +35,7 @@ def find_updates(trace: Trace, tree: Tree, optimizing: Bools, backward: Bools) -
     starts = trace.events.start_ns
     inside = tree.under(optimizing)
     rows = np.flatnonzero(tree.outermost(optimizing))
-    # An optimizer that steps in the backward pass, parameter by parameter, is no closure's.
+    # An optimizer that steps in the backward pass, parameter by parameter, is not a closure's.
     nodes = np.flatnonzero(backward & ~tree.under(optimizing & backward))
     nodes = nodes[np.argsort(starts[nodes], kind="stable")]
     begin_ns, end_ns = starts[rows], tree.end_ns[rows]

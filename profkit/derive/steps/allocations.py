@@ -14,9 +14,9 @@ _DEVICE_TYPES_ON_HOST = (0, NONE)
 class Memory(Struct, frozen=True):
     """Allocations of the trace in time order.
 
-    ``rows`` are the allocating events, ``freed_by`` the rows of the events that free them (`NONE`: no event does; it is
-    still live at the end, or was freed between the located steps and the measured ones, where nothing is recorded);
-    ``live_at_step_end_bytes`` is relative to the first event.
+    ``rows`` are the allocating events, ``freed_by`` the rows of the events that free them. `NONE` means that no event
+    does: the memory is live at the end, or was freed between the located and the measured steps, where nothing is
+    recorded. ``live_at_step_end_bytes`` is relative to the first event.
     """
 
     rows: Rows
@@ -31,7 +31,7 @@ class Memory(Struct, frozen=True):
 
 
 def follow_memory(trace: Trace, steps: Steps) -> Memory:
-    """Pair allocations with frees by address and follow the live bytes, on the device where it has any."""
+    """Pair allocations with frees by address and follow the live bytes, on the device if it has any."""
     events = trace.events
     rows = trace.rows(Category.MEMORY)
     on_host = np.isin(events.device_type[rows], _DEVICE_TYPES_ON_HOST)
@@ -51,7 +51,7 @@ def follow_memory(trace: Trace, steps: Steps) -> Memory:
 
 
 def _part(times_ns: Int64s, steps: Steps) -> Int64s:
-    """Which of the recordings that a trace was joined from: the located steps' or the measured ones'."""
+    """Which of the recordings that the trace was joined from: the located steps' or the measured ones'."""
     seams = np.flatnonzero(steps.located[:-1] & ~steps.located[1:]) + 1
     return np.searchsorted(steps.start_ns[seams], times_ns, side="right").astype(np.int64)
 

@@ -1,21 +1,21 @@
 """What the recording itself added to the host's time, and where.
 
 PyTorch's profiler does its work for an event before it takes the event's start and after it takes its end
-(``onFunctionEnter`` and ``onFunctionExit`` in ``torch/csrc/autograd/profiler_kineto.cpp``), so that it shows as time
-between the starts and ends of events. How much it is in all is known where steps were also timed without a profiler; it
-is shared out evenly: each start and each end took up to the same time from the stretch beside it, and that time is such
-that all of it adds up to the difference. So a step of a thousand small operators is put right by more than one of ten
-large ones. There is a limit to what such work can take: steps that took longer still were recorded while the machine
-was busy with something else, and the shares of what they did stay what they are.
+(``onFunctionEnter`` and ``onFunctionExit`` in ``torch/csrc/autograd/profiler_kineto.cpp``), so this work shows as time
+between the starts and ends of events. Its total is known if steps were also timed without a profiler. It is shared out
+evenly: each start and each end took up to the same time from the stretch beside it, such that everything adds up to the
+difference. So a step of a thousand small operators is corrected by more than one of ten large ones. Such work has a
+limit: steps that took even longer were recorded while the machine was busy with something else, and the shares of what
+they did stay as they are.
 
-Part of the difference is no such work: what the profiler keeps lies between the program's tensors, so that the C
-library gives large results new memory instead of the last ones', and the system fills it page by page. How many pages
-more the recorded steps were given was counted, and what one takes was measured. That part is shared out first, by the
-bytes that each outermost operator allocates.
+Part of the difference is not such work. What the profiler keeps lies between the program's tensors, so the C library
+gives large results new memory instead of the last ones', and the system fills it page by page. How many more pages the
+recorded steps were given was counted, and what one takes was measured. That part is shared out first, by the bytes that
+each outermost operator allocates.
 
-Of a recording from elsewhere nobody timed steps without the profiler. Where a device was recorded, whose work is hardly
-slowed, what the host lost is estimated from the number of its events, and taken from all that it did in proportion:
-beside the profiler's own work there are cold caches, and Python that is traced call by call.
+In a recording from elsewhere, no steps were timed without the profiler. If it has a device, whose work is hardly
+slowed, the host's loss is estimated from the number of its events, and taken from everything it did in proportion:
+besides the profiler's own work there are cold caches, and Python that is traced call by call.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ from profkit.trace.events import Bools, Category, Events, Int64s, Rows, Trace
 from profkit.trace.values import distinct, median
 
 _EVENT_NS = {Category.OPERATOR: 2_000, Category.PYTHON: 2_000, Category.RUNTIME: 4_000}
-"""What recording an event costs the host, allocations and ranges within it included: operators with shapes, Python
-frames (``with_stack=True``) and calls of the runtime, by CUPTI (H100, PyTorch 2.11, Python 3.12). With it seven of 17
-recorded programs that the host bounds come within a tenth of their step without the profiler; most others are told too
-long, by a third to twice, some of less than a millisecond three times (`python -m tests.h100`)."""
+"""What recording an event costs the host, including allocations and ranges within it: operators with shapes, Python
+frames (``with_stack=True``) and calls of the runtime, by CUPTI (H100, PyTorch 2.11, Python 3.12). With these, seven of
+17 recorded programs that the host bounds come within a tenth of their step without the profiler. Most others come out
+too long, by a third to twice, and some of less than a millisecond three times (`python -m tests.h100`)."""
 _BUILTIN_NS = 1_500
 """The same for a function that is not written in Python."""
 FRAMES_FACTOR = 2.0
-"""How many times shorter the host's part may be than that leaves it, where Python frames were recorded: two of those
-programs that take a millisecond or more are off by a tenth more than that."""
+"""How many times shorter than the estimate the host's part may be if Python frames were recorded: two of those programs
+that take a millisecond or more are off by a tenth more than that."""
 _LEAST_EVENTS = 1_000
-"""In the measured steps: what an event costs on average says little of fewer."""
+"""Events in the measured steps: the average cost of an event says little about fewer."""
 _LEAST_WITH_FRAMES = 100
-"""The same where Python frames were recorded: then the recording is always the larger part of what the host does."""
+"""The same if Python frames were recorded: the recording is then always the larger part of what the host does."""
 _MOST_SHARE = 0.75
-"""Of the time between two events: of these programs only two that take less than a millisecond were slowed by more."""
+"""Share of the time between two events: of these programs, only two that take less than a millisecond were slowed by
+more."""
 _MOST_STRETCH_NS = 65_000
-"""Of the time between two edges of events, so much at most counts as work that recording slowed: longer ones hold work
-that no event shows."""
+"""The longest part of the time between two edges of events that counts as work slowed by the recording: longer
+stretches hold work that no event shows."""
 _OTHER_WORK_NS = 1_000_000
-"""The same of a host that may keep up with its device: a millisecond is not spent on launching."""
+"""The same for a host that may keep up with its device: a millisecond is not spent on launching."""
 _MOST_EDGE_NS = 5_000
-"""Where steps hold 50,000 starts and ends and more, each took 0.1 to 0.4 us (AMD EPYC, torch 2.13)."""
+"""In steps with 50,000 starts and ends and more, each took 0.1 to 0.4 us (AMD EPYC, torch 2.13)."""
 
 
 def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: Run) -> Intervals:
@@ -76,12 +77,12 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
 def estimate_overhead(
     trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, waits: Waits, device_ns: int
 ) -> Thinned:
-    """What the recording is likely to have added to the host's time in the measured steps, where no step was timed
-    without it. ``in_steps`` are the events of these steps on the host threads that take turns; what the host waited for
-    the device is none of its work, nor is a wait for batches that other processes make.
+    """What the recording is likely to have added to the host's time in the measured steps, if no step was timed without
+    it. ``in_steps`` are the events of these steps on the host threads that take turns. Waits for the device, and for
+    batches that other processes make, are not the host's work.
 
-    Where the host could be as fast without the recording as the device is, which works for ``device_ns`` in these
-    steps, it is taken to be: that the host bounds the steps would be a claim that the recording does not bear out.
+    If the host could be as fast as the device without the recording, it is assumed to be. The device works for
+    ``device_ns`` in these steps: the recording does not support the claim that the host bounds them.
     """
     events = trace.events
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
@@ -102,8 +103,8 @@ def estimate_overhead(
 
 
 def _at_work(events: Events, tree: Tree, rows: Rows, longest_ns: int) -> Intervals:
-    """When any of the threads was at work that these events show: of a stretch without a beginning or an end of any of
-    them that is longer than ``longest_ns`` only so much, which comes last."""
+    """When any of the threads worked, as these events show: a stretch without a beginning or an end of any of them
+    counts for at most ``longest_ns``, at its end."""
     starts, ends = [], []
     for lane in distinct(events.lane[rows]).tolist():
         mine = rows[events.lane[rows] == lane]
@@ -127,7 +128,7 @@ def _cost_of(trace: Trace, rows: Rows) -> float:
 
 
 def _page_faults_ns(run: Run) -> float:
-    """What the pages took that a measured step was given beyond those of a step without the profiler."""
+    """The time of the pages that a measured step was given beyond those of a step without the profiler."""
     if not (run.page_fault_ns and run.reference_step_faults and run.measured_step_faults):
         return 0.0
     more = float(np.mean(run.measured_step_faults)) - median(run.reference_step_faults)
@@ -135,7 +136,8 @@ def _page_faults_ns(run: Run) -> float:
 
 
 def _new_pages(trace: Trace, tree: Tree, wanted: Bools, total_ns: float) -> Intervals:
-    """The end of each outermost operator that allocates memory, so long that all take ``total_ns``, by the bytes."""
+    """The end of each outermost operator that allocates memory, by its bytes, such that together they take
+    ``total_ns``."""
     events = trace.events
     rows = np.flatnonzero(wanted & (events.category == Category.MEMORY) & (events.size_bytes > 0))
     outermost = tree.outermost(trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))
@@ -165,7 +167,8 @@ def _stretches(events: Events, tree: Tree, rows: Rows) -> tuple[Int64s, Int64s, 
 
 
 def _water_level(room_ns: Int64s, weight: np.ndarray, wanted_ns: float) -> float:
-    """The level at which ``minimum(room, weight * level)`` adds up to what is wanted; where that is too little, all."""
+    """The level at which ``minimum(room, weight * level)`` adds up to what is wanted, or the highest if that is too
+    little."""
     if wanted_ns <= 0 or not len(room_ns):
         return 0.0
     order = np.argsort(room_ns / weight)

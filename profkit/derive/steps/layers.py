@@ -10,21 +10,21 @@ from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import distinct, distinct_rows, median
 
 _MODULE = "nn.Module: "
-"""How the names of the frames begin in which a module is called (``torch/csrc/autograd/profiler_python.cpp``)."""
+"""The beginning of the names of frames in which a module is called (``torch/csrc/autograd/profiler_python.cpp``)."""
 _ENDS = MATRIX | {"embedding"}
-"""What a model begins and ends with: it brings the input into the width of the layers, and their result out of it."""
-_NEAR = 2
-"""So many repeats may pass between the ends and the repeats: there are masks, positions and norms to compute."""
-_ALIKE = 0.8
-"""So many of the repeats between the ends are alike, as regular as a pattern has to be."""
+"""What a model begins and ends with: it brings the input to the width of the layers, and their result back."""
+_MOST_REPEATS_BEFORE_END = 2
+"""Repeats that may lie between the ends and the alike ones: there are masks, positions and norms to compute."""
+_ALIKE_SHARE = 0.8
+"""The share of the repeats between the ends that are alike, as regular as a pattern has to be."""
 
 
 def are_layers(trace: Trace, tree: Tree, lane: int, starts_ns: Int64s) -> bool:
     """Whether the repeats that begin at ``starts_ns`` on a thread are parts of one pass.
 
-    Python frames say it: most repeats share the call of the outermost module around them. Where no module's call was
-    recorded, the pass shows by its ends: a product or a look-up of embeddings whose like the repeats do not have stands
-    at the first of them, and another one at the last.
+    Python frames show it: most repeats share the call of the outermost module around them. Without recorded calls of
+    modules, the pass shows by its ends: a product or an embedding look-up unlike any in the repeats is at the first of
+    them, and another at the last.
     """
     here = trace.events.lane == lane
     calls = tree.outermost(trace.where_name(lambda name: name.startswith(_MODULE)) & here)
@@ -42,7 +42,7 @@ def _share_calls(trace: Trace, tree: Tree, calls: Rows, starts_ns: Int64s) -> bo
 
 
 def _have_ends(trace: Trace, here: Bools, starts_ns: Int64s) -> bool:
-    """Repeats that are all unlike, as with a cache that grows by each token, say nothing."""
+    """Repeats that are all different, as with a cache that grows with each token, show nothing."""
     events, last = trace.events, len(starts_ns) - 1
     rows = np.flatnonzero(operators_of(trace, _ENDS) & here)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -50,11 +50,11 @@ def _have_ends(trace: Trace, here: Bools, starts_ns: Int64s) -> bool:
     _, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
     seen = distinct(kind * (last + 2) + repeat + 1)
     usual = np.bincount(seen // (last + 2), minlength=1) > len(starts_ns) / 2
-    distance_ns = _NEAR * median(np.diff(starts_ns))
+    distance_ns = _MOST_REPEATS_BEFORE_END * median(np.diff(starts_ns))
     near = _are_near(events.start_ns[rows], events.ends_of(rows), usual[kind], distance_ns)
     unlike = repeat[~usual[kind] & near]
     between = distinct(unlike[(unlike > 0) & (unlike < last)])
-    return bool((unlike <= 0).any() and (unlike == last).any() and len(between) <= (1 - _ALIKE) * last)
+    return bool((unlike <= 0).any() and (unlike == last).any() and len(between) <= (1 - _ALIKE_SHARE) * last)
 
 
 def _are_near(start_ns: Int64s, end_ns: Int64s, usual: Bools, distance_ns: float) -> Bools:

@@ -1,8 +1,8 @@
 """What the measured steps have in common with the located one, in which lines and shapes were recorded.
 
-A measured step carries no line marks and no shapes: to record them changes what is measured. There the n-th operator of
-a kind (same thread, name, enclosing operator and, where they are known, shapes) is taken for the n-th of that kind in
-the first located step.
+A measured step carries no line marks and no shapes, as recording them changes what is measured. The n-th operator of a
+kind (same thread, name, enclosing operator and, if known, shapes) is matched with the n-th of that kind in the first
+located step.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import constant
 
 _AROUND = (Category.OPERATOR, Category.ANNOTATION, Category.COMPILED_CODE)
-_CARRIED = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
-"""What a line of the program causes."""
-_MOST_MORE = 8
-"""Times as many of a kind as the located step holds: sequences differ in length by less, so these are something else's,
-which did not run there."""
+_CAUSED_BY_LINES = (*_AROUND, Category.MEMORY, Category.RUNTIME, Category.HOST_MARK)
+"""The categories of what a line of the program causes."""
+_MOST_TIMES_LOCATED = 8
+"""How many times as many of a kind a step may have than the located step: sequences differ in length by less, and more
+are something else that did not run there."""
 
 
 class Repeats(Struct, frozen=True):
-    """Columns over all events: ``row`` is the event of the located step that this one of another step repeats, `NONE`
-    where there is none; ``exact`` says that both steps hold as many of the kind, so that none was guessed."""
+    """Columns over all events. ``row`` is the event of the located step that this one of another step repeats, or
+    `NONE`. ``exact`` says that both steps hold as many of the kind, so that nothing was guessed."""
 
     row: Rows
     exact: Bools
@@ -41,7 +41,7 @@ def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
         return Repeats(constant(NONE, np.int64, len(events)), constant(False, np.bool_, len(events)))
     found = Repeats(np.full(len(events), NONE, dtype=np.int64), np.zeros(len(events), dtype=bool))
     step = steps.index_of(events.start_ns)
-    wanted = trace.in_categories(*_CARRIED) & (step >= 0)
+    wanted = trace.in_categories(*_CAUSED_BY_LINES) & (step >= 0)
     steps_by_name = trace.where_name(lambda name: name.startswith(STEP_MARK))
     around = tree.nearest_ancestor(trace.in_categories(*_AROUND) & ~steps_by_name)
     name = events.name_code.astype(np.int64)
@@ -64,9 +64,9 @@ def allocated_bytes(trace: Trace, tree: Tree) -> Int64s:
     return tree.total_under(np.where(allocates, events.size_bytes, 0).astype(np.int64))
 
 
-def carry_shapes(trace: Trace, repeats: Repeats, allocated: Int64s) -> Trace:
-    """The trace with shapes, types and values of inputs where the event that is repeated has them and no guess is
-    needed: there are as many of the kind, and both allocate as many bytes (``allocated``, by event)."""
+def copy_shapes(trace: Trace, repeats: Repeats, allocated: Int64s) -> Trace:
+    """The trace with the shapes, types and values of inputs of the repeated event, if that takes no guess: both steps
+    have as many of the kind, and both events allocate as many bytes (``allocated``, by event)."""
     events = trace.events
     taken = np.flatnonzero((events.dims_code < 0) & (events.types_code < 0) & (repeats.row >= 0) & repeats.exact)
     taken = taken[events.dims_code[repeats.row[taken]] >= 0]
@@ -90,7 +90,7 @@ def combine_codes(columns: tuple[np.ndarray[tuple[int], np.dtype[np.signedintege
 
 
 def _match(kind: Int64s, step: Int64s, source: Rows, target: Rows) -> tuple[Rows, Bools]:
-    """For each target the source of its kind with its rank, scaled where their numbers differ."""
+    """For each target the source of its kind with its rank, scaled if their numbers differ."""
     source = source[np.argsort(kind[source], kind="stable")]
     kinds, first, count = np.unique(kind[source], return_index=True, return_counts=True)
     at = np.searchsorted(kinds, kind[target]).clip(max=len(kinds) - 1)
@@ -98,7 +98,7 @@ def _match(kind: Int64s, step: Int64s, source: Rows, target: Rows) -> tuple[Rows
     rank, total = _rank_within(combine_codes((step[target], kind[target])))
     equal: Bools = total == count[at]
     scaled = np.where(equal, rank, rank * count[at] // np.maximum(total, 1))
-    found &= total <= _MOST_MORE * count[at]
+    found &= total <= _MOST_TIMES_LOCATED * count[at]
     row = np.where(found, source[first[at] + scaled.clip(max=count[at] - 1)], NONE)
     return row, found & equal
 

@@ -1,12 +1,13 @@
 """Where the steps of the program lie in a trace.
 
-Looked for in this order, and the one used is stated: the profiler's own step annotations, the optimizer's steps, the
-DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main thread, a range of the
-program that repeats, else the whole window as one step. What repeats may be the layers of one pass, which are none.
+Steps are found from the first of these that applies, and the report says which: the profiler's own step annotations,
+the optimizer's steps, the DataLoader's batches, ranges that the program itself numbers, a repeating pattern of the main
+thread, a range of the program that repeats, else the whole window as one step. A pattern may be the layers of one pass,
+which are not steps.
 
-With a device the host's marks say when a step was launched, not when it was done: the host runs ahead. A step is over
-when the host has come to its end and the device is through with all that was launched until then; what it took is the
-time since the step before it was over.
+With a device, the host's marks say when a step was launched, not when it was done: the host runs ahead. A step is over
+when the host has come to its end and the device is done with everything launched until then; it took the time since the
+step before it was over.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ _OPTIMIZER = "Optimizer.step#"
 _LOADER = "enumerate(DataLoader)#"
 _NUMBERED = re.compile(r"(.{0,99}?(?:step|iter|iteration|batch))[\s_#:=.(\[-]{0,3}(\d{1,9})[)\]]?", re.IGNORECASE)
 """A range with the number of a step: ``step 3``, ``train_iter_12``, ``batch[7]``."""
-_MOSTLY = 0.8
-"""As regular as a pattern has to be: epochs of five batches and more."""
-_MOST_OF = 0.6
-"""So much of the time lies in the steps, as in a pattern that repeats."""
+_REGULAR_SHARE = 0.8
+"""How regular a pattern has to be: epochs of five batches and more."""
+_COVERED_SHARE = 0.6
+"""The share of the time that steps must cover, as with a pattern that repeats."""
 _LEAST_STEP_NS = 1_000_000
 """With line marks, which triple it: even a small network takes longer to train on a batch."""
-_MANY = 64
+_MANY_ROUNDS = 64
 WHOLE_RECORDING = "the whole recording, as one step"
-_COLD_FACTOR = 1.5
+_COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
 _COMPILING = "(dynamo_timed)"
-"""How the names of what PyTorch's compiler does end (``dynamo_timed`` in ``_dynamo/utils.py``)."""
+"""The end of the names of what PyTorch's compiler does (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
 
 class Steps(Struct, frozen=True):
     """Steps in order. ``start_ns`` and ``end_ns`` are the host's: events of its threads belong to the step that they
     start in, and device work to the one that launched it. From ``begun_ns``, when the step before was over, to
     ``done_ns`` is the time of host and device together; without a device that is the same. ``measured`` marks the steps
-    that the figures are taken from: neither located nor cold."""
+    that figures come from: neither located nor cold."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -72,7 +73,7 @@ class Steps(Struct, frozen=True):
 
     @property
     def host_ns(self) -> Int64s:
-        """How long the host was at each step, without profkit's own pauses; it may have run ahead of the device."""
+        """How long the host worked on each step, without profkit's own pauses; it may have run ahead of the device."""
         return self.end_ns - self.start_ns - self.pause_ns
 
     @property
@@ -89,7 +90,7 @@ class Steps(Struct, frozen=True):
         return max(int(self.duration_ns[self.measured].sum()), 1)
 
     def per_step_ns(self, total_ns: float) -> int:
-        """What is so much of the measured time in a step of the median length: the same share of it."""
+        """This much of the measured time as part of a step of median length: the same share of it."""
         return int(total_ns / self.measured_ns * self.median_ns)
 
     @property
@@ -111,7 +112,7 @@ class Steps(Struct, frozen=True):
 
 
 def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
-    """The program's own numbers of the first and the last measured step; None where no profiler numbered them."""
+    """The program's own numbers of the first and the last measured step; None if no profiler numbered them."""
     rows = _rows_starting_with(trace, STEP_MARK)
     rows = rows[steps.in_measured(trace.events.start_ns[rows])]
     numbers = [name.removeprefix(STEP_MARK) for name in map(trace.name_of, rows[[0, -1]])] if rows.size else []
@@ -134,7 +135,7 @@ Windows = tuple[Int64s, Int64s, str]
 def _main_lane(trace: Trace, tree: Tree) -> int:
     """The host thread that runs the program: the one with the profiler's steps, else the one that steps the optimizer
     or asks for batches, else the one whose outermost operators, ranges and calls take longest, whatever Python frames
-    lie around them. Nodes of the backward pass do not count: autograd runs those of a GPU on a thread of its own."""
+    lie around them. Backward nodes do not count: autograd runs those of a GPU on its own thread."""
     events = trace.events
     for prefixes in ((STEP_MARK,), (_OPTIMIZER, _LOADER)):
         rows = _rows_starting_with(trace, *prefixes)
@@ -149,7 +150,7 @@ def _main_lane(trace: Trace, tree: Tree) -> int:
 
 
 def _rows_starting_with(trace: Trace, *prefixes: str) -> Rows:
-    """The ranges whose names begin so."""
+    """The ranges whose names begin like this."""
     named = trace.where_name(lambda name: name.startswith(prefixes))
     return np.flatnonzero(named & (trace.events.category == Category.ANNOTATION))
 
@@ -185,8 +186,8 @@ def _between_batches(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # 
 
 
 def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: ARG001  # one signature for all
-    """Ranges of one name whose numbers rise, but for where an epoch begins anew, and that do not overlap; of several
-    such names the one with most time."""
+    """Ranges of one name whose numbers rise, except where an epoch begins again, and that do not overlap. Of several
+    such names the one with the most time counts."""
     events = trace.events
     rows = np.flatnonzero((events.category == Category.ANNOTATION) & (events.lane == lane))
     prefixes: dict[str, int] = {}
@@ -200,7 +201,7 @@ def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: A
     bounds = np.flatnonzero(np.diff(prefix[events.name_code[rows]])) + 1
     most_ns, best = 0, None
     for of_name in (rows[one] for one in stretches(bounds, len(rows), 2)):
-        rises = (np.diff(number[events.name_code[of_name]]) > 0).mean() >= _MOSTLY
+        rises = (np.diff(number[events.name_code[of_name]]) > 0).mean() >= _REGULAR_SHARE
         apart = (events.ends_of(of_name[:-1]) <= events.start_ns[of_name[1:]]).all()
         taken_ns = int(events.duration_ns[of_name].sum())
         if rises and apart and taken_ns > most_ns:
@@ -209,7 +210,7 @@ def _numbered(trace: Trace, tree: Tree, lane: int) -> Windows | None:  # noqa: A
 
 
 def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
-    """Periods of the main thread's lines where they are marked, else of its outermost operators."""
+    """Periods of the main thread's lines if they are marked, else of its outermost operators."""
     events = trace.events
     here = events.lane == lane
     marks = here & (events.category == Category.LINE_MARK)
@@ -230,7 +231,7 @@ def _repeating(trace: Trace, tree: Tree, lane: int) -> Windows | None:
 
 
 def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
-    """From one of the program's ranges to the next of that name, where they take most of the thread's time."""
+    """From one of the program's ranges to the next of that name, if they take most of the thread's time."""
     events = trace.events
     rows = np.flatnonzero(tree.outermost(events.category == Category.ANNOTATION) & (events.lane == lane))
     if rows.size < 3:
@@ -238,21 +239,21 @@ def _repeated(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     taken_ns = np.bincount(events.name_code[rows], events.duration_ns[rows])
     of_name = rows[events.name_code[rows] == taken_ns.argmax()]
     starts = events.start_ns[of_name]
-    if of_name.size < 3 or taken_ns.max() < _MOST_OF * (events.ends_of(rows).max() - events.start_ns[rows].min()):
+    if of_name.size < 3 or taken_ns.max() < _COVERED_SHARE * (events.ends_of(rows).max() - events.start_ns[rows].min()):
         return None
     return None if are_layers(trace, tree, lane, starts) else (starts[:-1], starts[1:], "a range that repeats")
 
 
 def _is_inner_loop(starts: Int64s) -> bool:
-    """Whether the pattern is a loop over elements, or over samples: shorter than any step, and many times repeated.
+    """Whether the pattern is a loop over elements or samples: shorter than any step, and repeated many times.
 
-    Where the recording ended before the loop around it came around, that one is not seen.
+    If the recording ended within the first round of the loop around it, that loop is not seen.
     """
-    return len(starts) > _MANY and median(np.diff(starts)) < _LEAST_STEP_NS
+    return len(starts) > _MANY_ROUNDS and median(np.diff(starts)) < _LEAST_STEP_NS
 
 
 def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows:
-    """The wanted events directly below the longest of ``rows``, when that one fills most of their time."""
+    """The wanted events directly below the longest of ``rows``, if that one fills most of their time."""
     durations = trace.events.duration_ns[rows]
     longest = rows[durations.argmax()]
     if durations.max() < 0.5 * durations.sum():
@@ -286,7 +287,7 @@ def _finish(
         begun_ns, done_ns = when_done(trace, launches, start_ns, end_ns, waited_ns)
     whole = ~lost_work(trace, launches, start_ns, end_ns)
     measured = _measured(done_ns - begun_ns - pause_ns, located, compiled, whole)
-    if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still at earlier steps
+    if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still busy with earlier steps
         begun_ns, done_ns = start_ns, end_ns
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
 
@@ -297,15 +298,14 @@ def compiling(trace: Trace) -> Bools:
 
 
 def _measured(duration_ns: Int64s, located: Bools, compiled: Bools, whole: Bools) -> Bools:
-    """Steps without line marks where there are any; of these those of which the device's work is there, where there
-    are such, not those in which something was compiled where most are without, and not a cold first one where others
-    are left."""
+    """Steps without line marks if there are any. Of these, the ones whose device work is there if there are such,
+    without those in which something was compiled if most have none, and without a cold first one if others are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole
     if 2 * (measured & ~compiled).sum() > measured.sum():
         measured &= ~compiled
     chosen = np.flatnonzero(measured)
-    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_FACTOR * median(duration_ns[chosen[1:]]):
+    if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_TIMES_MEDIAN * median(duration_ns[chosen[1:]]):
         measured[chosen[0]] = False
     return measured

@@ -1,4 +1,4 @@
-"""The whole recording as one step: what is left where the steps could not be found, because finding them broke."""
+"""The whole recording as one step, for when finding the steps broke."""
 
 from __future__ import annotations
 

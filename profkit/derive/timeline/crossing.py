@@ -7,7 +7,7 @@ import numpy as np
 from profkit.trace.events import Bools, Int64s
 
 LEAST = -(2**62)
-"""Before all times, and far enough from the end of 64 bits that a difference can be added."""
+"""Before all times, and far enough from the end of 64 bits to add a difference."""
 
 
 def find_crossing(begins: Int64s, ends: Int64s) -> Bools:
@@ -19,17 +19,17 @@ def find_crossing(begins: Int64s, ends: Int64s) -> Bools:
 
 
 def _outlived(begins: Int64s, ends: Int64s) -> Bools:
-    """Which intervals still run when another begins that ends after them. They are sorted by their begin."""
+    """Which intervals still run when another begins that ends after them. They are sorted by start."""
     following = np.arange(1, len(begins) + 1)
     latest = greatest(ends, following, np.maximum(np.searchsorted(begins, ends), following))
     return latest > ends
 
 
 def greatest(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """The greatest of ``values[first:last]`` for each range, and for an empty one the least number there is.
+    """The greatest of ``values[first:last]`` for each range, and the least possible number for an empty one.
 
-    A range is covered by two of the power of two below its length; the greatest of all ranges of such a length follow
-    from those of half of it.
+    Two powers of two cover each range; the greatest values of all ranges of such a length follow from those of half of
+    it.
     """
     found = np.full(len(first), LEAST, dtype=np.int64)
     power = np.frexp((last - first).astype(np.float64))[1] - 1

@@ -31,7 +31,8 @@ class Intervals(Struct, frozen=True):
         return np.where(index > 0, lengths[last] + inside, 0)
 
     def when_uncovered(self, amounts_ns: Int64s) -> Int64s:
-        """The inverse of ``time - covered_before(time)``: by when so much time has passed outside the intervals."""
+        """The inverse of ``time - covered_before(time)``: the moment by which that much time has passed outside the
+        intervals."""
         lengths = self.end_ns - self.start_ns
         before = np.cumsum(lengths) - lengths
         passed = np.searchsorted(self.start_ns - before, amounts_ns, side="right")
@@ -48,7 +49,7 @@ class Intervals(Struct, frozen=True):
         return Intervals(start[end > start], end[end > start])
 
     def gaps(self, start_ns: int, end_ns: int) -> Intervals:
-        """What the intervals leave free of one range."""
+        """The part of one range that the intervals leave free."""
         inner = self.clipped_to(start_ns, end_ns)
         start = np.concatenate([[start_ns], inner.end_ns])
         end = np.concatenate([inner.start_ns, [end_ns]])
@@ -79,7 +80,7 @@ def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
 
 
 def intersection(left: Intervals, right: Intervals) -> Intervals:
-    """What lies in both: where two are open, one of each."""
+    """The part in both: where two are open, one of each."""
     edges = np.concatenate([left.start_ns, right.start_ns, left.end_ns, right.end_ns])
     opening = np.ones(len(edges), dtype=np.int64)
     opening[len(left.start_ns) + len(right.start_ns) :] = -1
@@ -89,7 +90,7 @@ def intersection(left: Intervals, right: Intervals) -> Intervals:
 
 
 def stretches(ends: Rows, length: int, least: int = 1) -> Iterator[slice]:
-    """What lies between the places ``ends`` of a sequence of this length, where it has at least so many elements."""
+    """What lies between the places ``ends`` of a sequence of this length, if it has at least so many elements."""
     first, last = np.append(0, ends), np.append(ends, length)
     long = last - first >= least
     yield from map(slice, first[long].tolist(), last[long].tolist())

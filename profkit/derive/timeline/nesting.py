@@ -16,16 +16,16 @@ from profkit.derive.timeline.intervals import stretches
 from profkit.trace.events import NONE, Int32s, Int64s, Rows
 
 BATCH = 1 << 16
-"""Events that are looked at at a time, where the trace allows it: more do not fit the processor's caches."""
-_MANY = 1 / 64
-"""The share of intervals that cross their parent from which on all are looked at, and not each stretch by itself."""
+"""Events that are processed at a time if the trace allows it: more do not fit the processor's caches."""
+_MANY_CROSSING_SHARE = 1 / 64
+"""If this share of the intervals crosses its parent, all are processed instead of each stretch by itself."""
 _MOST_ROUNDS = 64
-"""In which a stretch grows before all are looked at: a few are enough in real traces."""
+"""Rounds in which a stretch grows before all are processed: a few are enough in real traces."""
 
 
 class Nested(Struct, frozen=True):
     """Columns over the intervals of a thread: their ends, which are cut where they cross others, and to be filled in
-    the depth, the parent (`NONE`: there is none) and the first one that begins at the end or later."""
+    the depth, the parent (`NONE`: none) and the first one that begins at the end or later."""
 
     end: Int64s
     depth: Int32s
@@ -33,12 +33,12 @@ class Nested(Struct, frozen=True):
     stop: Int32s
 
     def part(self, of: slice | Rows) -> Nested:
-        """The same columns of some intervals: for a slice to be filled in place, else copies."""
+        """The same columns of some intervals: views that can be filled for a slice, else copies."""
         return Nested(self.end[of], self.depth[of], self.parent[of], self.stop[of])
 
 
 def nest(start: Int64s, nested: Nested, first: int = 0) -> int:
-    """Nest the intervals of one thread, sorted by start and falling length; how many ends were cut.
+    """Nest the intervals of one thread, sorted by start and falling length; returns how many ends were cut.
 
     The first of them has the number ``first``.
     """
@@ -56,14 +56,14 @@ def nest(start: Int64s, nested: Nested, first: int = 0) -> int:
 
 
 def first_behind(begins: Int64s, start: Int64s, end: Int64s) -> Rows:
-    """Which of ``begins``, in rising order, is the first at each interval's end or later. What takes no time ends after
-    what begins with it."""
+    """Which of ``begins``, in rising order, is the first at each interval's end or later. An interval without length
+    ends after what begins with it."""
     return np.searchsorted(begins, np.maximum(end, start + 1))
 
 
 def _nest_crossing(part: slice, start: Int64s, end: Int64s, depth: Int64s, parent: Int64s) -> int:
-    """Cut what crosses in a stretch that nothing else reaches into, and correct depths and parents there; how many
-    ends were cut."""
+    """Cut crossing intervals in a stretch that nothing else reaches into, and correct depths and parents there; returns
+    how many ends were cut."""
     begins, ends = start[part], end[part]
     whole = ends.copy()
     _cut_in_order(begins, ends, np.flatnonzero(find_crossing(begins, ends)))
@@ -75,11 +75,11 @@ def _nest_crossing(part: slice, start: Int64s, end: Int64s, depth: Int64s, paren
 
 
 def _around(crossing: Rows, start: Int64s, end: Int64s) -> Sequence[slice]:
-    """The stretches that hold these intervals and all that they cross, directly or not: what is open where one begins
-    encloses it as a whole, and nothing in it outlasts it. Between them, intervals are nested as they are."""
+    """The stretches that hold these intervals and everything they cross, directly or not: whatever is open at the start
+    of one encloses all of it, and nothing in it ends later. Outside of them, intervals are nested as they are."""
     if not crossing.size:
         return ()
-    if crossing.size > _MANY * len(start):
+    if crossing.size > _MANY_CROSSING_SHARE * len(start):
         return (slice(0, len(start)),)
     begins, ends = _keys(start, end)
     by_end = np.argsort(ends, kind="stable")
@@ -95,7 +95,7 @@ def _around(crossing: Rows, start: Int64s, end: Int64s) -> Sequence[slice]:
 
 
 def _grown(row: int, begins: Int64s, ends: Int64s, by_end: Rows, ordered: Int64s) -> slice:
-    """The smallest stretch around an interval that no other reaches into or out of."""
+    """The smallest stretch around an interval that no other interval reaches into or out of."""
     first, last = row, row + 1
     for _ in range(_MOST_ROUNDS):
         until = ends[first:last].max()
@@ -108,7 +108,7 @@ def _grown(row: int, begins: Int64s, ends: Int64s, by_end: Rows, ordered: Int64s
 
 
 def _batches(start: Int64s, end: Int64s) -> Iterator[slice]:
-    """Stretches of intervals that nothing from before reaches into, of a size that fits the processor's caches."""
+    """Stretches of intervals that nothing earlier reaches into, of a size that fits the processor's caches."""
     reach, free = LEAST, []
     for at in range(0, len(start), BATCH):
         begin_key, end_key = _keys(start[at : at + BATCH], end[at : at + BATCH])
@@ -120,7 +120,7 @@ def _batches(start: Int64s, end: Int64s) -> Iterator[slice]:
 
 
 def _keys(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Begins and ends on one scale, no begin equal to an end, and none of no length."""
+    """Begins and ends on one scale, with no begin equal to an end, and no interval without length."""
     begins = 2 * start + 1
     return begins, np.maximum(2 * end, begins + 1)
 
@@ -146,8 +146,8 @@ def _nest_whole(start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
 def _cut_in_order(start: Int64s, end: Int64s, rows: Rows) -> None:
     """Cut the ends of these intervals in place, one after another.
 
-    Each cut decides what is still open for all that follow, so this cannot be done for all at once. An interval is only
-    ever cut to the end of one that it crosses, so those that cross none, which are nearly all, need not come here.
+    Each cut decides what is still open for those that follow, so this cannot be done for all at once. An interval is
+    only ever cut to the end of one that it crosses, so those that cross none, nearly all, need not come here.
     """
     open_ends: list[int] = []
     ends = end[rows].tolist()

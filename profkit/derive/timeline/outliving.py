@@ -14,7 +14,7 @@ from profkit.derive.timeline.crossing import greatest
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
 
 _ENTERING = "profiler::_record_function_enter"
-"""The operator by which ``record_function`` begins a range, where operators of that kind were recorded."""
+"""The operator with which ``record_function`` begins a range, if operators of that kind were recorded."""
 
 
 def tell_enclosing(trace: Trace) -> Bools:
@@ -25,7 +25,7 @@ def tell_enclosing(trace: Trace) -> Bools:
 
 
 def end_at_ranges(start_ns: Int64s, end_ns: Int64s, frames: Rows, ranges: Rows) -> None:
-    """Let each of the ``frames`` of a thread end, in place, where the first range begins in it that outlives it.
+    """Let each of a thread's ``frames`` end, in place, where the first range that outlives it begins.
 
     ``frames`` and ``ranges`` are numbers of intervals that are sorted by start.
     """

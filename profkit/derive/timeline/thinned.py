@@ -1,8 +1,7 @@
-"""A share of the time in some intervals, taken evenly: what a recording added to all that the host did.
+"""A share of the time in some intervals, taken evenly: what a recording added to everything the host did.
 
-One that is estimated lies between any two of a trace's events. As intervals of its own that would be as many as there
-are events, and each question to them as dear as to all of the trace; as a share of the stretches in which the host was
-at work it is a few.
+An estimate adds time between any two of a trace's events. As intervals there would be as many as events, and each query
+as slow as one over the whole trace; as a share of the stretches in which the host worked, there are few.
 """
 
 from __future__ import annotations
@@ -34,12 +33,13 @@ class Thinned(Struct, frozen=True):
         return self.covered_before(end_ns) - self.covered_before(start_ns)
 
     def when_uncovered(self, amounts_ns: Int64s) -> Int64s:
-        """The inverse of ``time - covered_before(time)``: by when so much time has passed that is not taken."""
+        """The inverse of ``time - covered_before(time)``: the moment by which that much time has passed that is not
+        taken."""
         if self.share == 1 or not len(self.where.start_ns):
             return self.where.when_uncovered(amounts_ns)
         edges = np.stack([self.where.start_ns, self.where.end_ns], axis=1).ravel()
         passed = (edges - self.covered_before(edges)).astype(np.float64)
-        found = np.interp(amounts_ns, passed, edges)  # which ends at the first and the last edge
+        found = np.interp(amounts_ns, passed, edges)  # it ends at the first and the last edge
         found += np.minimum(amounts_ns - passed[0], 0) + np.maximum(amounts_ns - passed[-1], 0)
         return np.rint(found).astype(np.int64)
 
@@ -48,7 +48,7 @@ UNTOUCHED = Thinned(NOTHING, 1.0)
 
 
 class Removed(Struct, frozen=True):
-    """All of the time in ``whole``, and of the rest what is ``thinned``."""
+    """All of the time in ``whole``, and a share of the rest as in ``thinned``."""
 
     whole: Intervals
     thinned: Thinned

@@ -21,17 +21,17 @@ _HOST = (
     Category.COMPILED_CODE,
 )
 
-_MANY = 0.25
-"""The share of all events from which on those that are wanted are many."""
+_MANY_WANTED_SHARE = 0.25
+"""If more than this share of all events is wanted, they are many."""
 
 
 class Tree(Struct, frozen=True):
     """Columns over all events of the trace; events that are not on a host thread have depth and parent `NONE`.
 
-    The events stand in preorder, so the descendants of row ``i`` are the rows from ``i + 1`` up to, not with,
-    ``stop[i]``, but for those ``left_out``: events on host threads that are no part of the tree. ``end_ns`` is cut
-    where slices overlap without nesting; ``overlapping`` counts those. A Python frame that a range outlives ends where
-    the range begins (see `profkit.derive.timeline.outliving`), and is not counted.
+    The events stand in preorder, so the descendants of row ``i`` are the rows from ``i + 1`` up to ``stop[i]``,
+    exclusive, except those ``left_out``: events on host threads that are not part of the tree. ``end_ns`` is cut where
+    slices overlap without nesting; ``overlapping`` counts those. A Python frame that a range outlives ends where the
+    range begins (see `profkit.derive.timeline.outliving`), and is not counted.
     """
 
     parent: Int32s
@@ -42,7 +42,7 @@ class Tree(Struct, frozen=True):
     overlapping: int
 
     def self_ns(self, events: Events) -> Int64s:
-        """Per event of the trace its time without that of the events right below it."""
+        """For each event its time without that of the events directly below it."""
         own = self.end_ns - events.start_ns
         inside = np.flatnonzero(self.parent >= 0)
         np.subtract.at(own, self.parent[inside], self.end_ns[inside] - events.start_ns[inside])
@@ -50,7 +50,7 @@ class Tree(Struct, frozen=True):
 
     def nearest_ancestor(self, wanted: Bools, include_self: bool = False, of: Rows | Int32s | None = None) -> Rows:
         """For each event, or each of the rows ``of``, the row of its innermost ancestor in ``wanted``, or `NONE`."""
-        if np.count_nonzero(wanted) <= _MANY * len(wanted):
+        if np.count_nonzero(wanted) <= _MANY_WANTED_SHARE * len(wanted):
             found = self._search(wanted, of)
         elif of is None:
             found = self.climb(wanted).astype(np.int64)
@@ -63,10 +63,11 @@ class Tree(Struct, frozen=True):
         return found
 
     def climb(self, wanted: Bools) -> Int32s:
-        """`nearest_ancestor` of each event in half the memory, fast where many are wanted.
+        """`nearest_ancestor` of each event in half the memory, fast if many are wanted.
 
-        All of a batch climb at once: who meets an event that is not wanted goes on from where that one has come to by
-        then, so that the number of rounds is the logarithm of the depth. Ancestors stand before, so they are done.
+        All events of a batch climb at once: one that meets an event that is not wanted continues from where that one
+        has come to by then, so the number of rounds is the logarithm of the depth. Ancestors come first, so they are
+        done.
         """
         above = self.parent.copy()
         for first in range(0, len(above), BATCH):
@@ -79,7 +80,7 @@ class Tree(Struct, frozen=True):
         return above
 
     def _climb_from(self, wanted: Bools, of: Rows | Int32s) -> Rows:
-        """`nearest_ancestor` of some events, fast where many are wanted: most have one right above them."""
+        """`nearest_ancestor` of some events, fast if many are wanted: most have one directly above them."""
         above = self.parent[of].astype(np.int64)
         climbing = np.flatnonzero((above >= 0) & ~wanted[above])
         while climbing.size:
@@ -89,7 +90,7 @@ class Tree(Struct, frozen=True):
         return above
 
     def _search(self, wanted: Bools, of: Rows | Int32s | None) -> Rows:
-        """`nearest_ancestor`, fast where few are wanted."""
+        """`nearest_ancestor`, fast if few are wanted."""
         rows = self._in_tree(wanted)
         if of is None:
             return self._spread(rows)
@@ -100,7 +101,7 @@ class Tree(Struct, frozen=True):
     def _spread(self, rows: Rows) -> Rows:
         """For each event the innermost of ``rows`` above it.
 
-        It changes only behind one of them, and where one ends: there to what is above that one. Where several end, the
+        It only changes after one of them, and where one ends: there to what is above that one. If several end, the
         outermost of them decides.
         """
         places = np.concatenate([rows + 1, self.stop[rows[::-1]]])
@@ -114,8 +115,8 @@ class Tree(Struct, frozen=True):
     def _innermost(self, rows: Rows, of: Rows | Int32s) -> Rows:
         """The innermost of ``rows`` above each of some other rows.
 
-        An event below ``c`` of them has as the innermost the last one before it that is itself below ``c - 1``: found
-        for all at once by searching the sorted keys ``c * n + row``.
+        For an event below ``c`` of them, that is the last one before it that is itself below ``c - 1``. All are found
+        at once by searching the sorted keys ``c * n + row``.
         """
         n, found = len(self.parent), np.full(len(of), NONE, dtype=np.int64)
         if not rows.size:
@@ -150,7 +151,7 @@ class Tree(Struct, frozen=True):
         return found
 
     def _outermost(self, rows: Rows) -> Rows:
-        """Those of ``rows`` that no other's descendants reach."""
+        """Those of ``rows`` that are not descendants of another."""
         reach = np.maximum.accumulate(self.stop[rows])
         outer = np.ones(len(rows), dtype=bool)
         np.greater_equal(rows[1:], reach[:-1], out=outer[1:])
@@ -202,11 +203,11 @@ def build_tree(trace: Trace) -> Tree:
 
 
 def _nest_some(start: Int64s, lane: Nested, first: int, rows: Rows) -> int:
-    """Nest these events of a lane, which begins with the event ``first``; how many ends were cut."""
+    """Nest these events of a lane, which begins with the event ``first``; returns how many ends were cut."""
     some = lane.part(rows)
     overlapping = nest(start[rows], some)
     lane.end[rows], lane.depth[rows] = some.end, some.depth
     lane.parent[rows] = np.where(some.parent >= 0, first + rows[some.parent], NONE)
-    # those that are left out count as well: what begins at the end or later does not lie below
+    # left-out events count as well: what begins at the end or later does not lie below
     lane.stop[rows] = first + first_behind(start, start[rows], some.end)
     return overlapping

@@ -1,4 +1,4 @@
-"""How many elements or rows an operator takes out of a tensor: what shows a loop over a tensor's elements."""
+"""How many elements or rows an operator takes out of a tensor, which reveals a loop over a tensor's elements."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import distinct_rows
 
 ITERATING = frozenset(("unbind",))
-"""What Python's `for` calls of a tensor."""
+"""The operators that Python's `for` calls on a tensor."""
 _FEW_INDICES = 16
 """A loop that indexes by a tensor does so with a single number or a coordinate."""
 _BY_NUMBER = frozenset(("select", "slice", "narrow"))
 _BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
-"""These take an element where the tensor of indices holds a few; with many they are the vectorised way."""
+"""Element accesses if the tensor of indices holds a few; with many they are the vectorised way."""
 
 
 def count_accesses(facts: Facts, rows: Rows) -> Int64s:

@@ -1,5 +1,5 @@
-"""What the source of a loop's lines says of a state that some of them carry from round to round: whether they also take
-the next part of a sequence that is there before the loop, with the same weights each time."""
+"""What the source of a loop's lines says about a state that some of them carry from round to round: whether they also
+take the next part of a sequence that exists before the loop, with the same weights each time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profkit.evidence.loops.loop_source import OF_TENSORS, assigned_names, deriv
 from profkit.source.syntax import parse_line
 
 _CASTS = frozenset(("bool", "double", "float", "half", "int", "long", "size"))
-"""Methods of tensors, besides those that compute, as they stand around an input."""
+"""Methods of tensors, besides those that compute, that may be called on an input."""
 
 
 class CarriedState(Struct, frozen=True):
@@ -24,9 +24,9 @@ class CarriedState(Struct, frozen=True):
 
 
 def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) -> CarriedState:
-    """Follow the names from what ``state_lines``, in their order, assign through the other lines of the loop.
+    """Follow the names from what ``state_lines`` assign, in their order, through the other lines of the loop.
 
-    Where a line cannot be read, or a test reads a result, nothing is known: the loop may end by it.
+    If a line cannot be read, or a test reads a result, nothing is known: that test may end the loop.
     """
     parsed = [parse_line(line) for line in body_lines]
     cells = [parse_line(line) for line in state_lines]
@@ -57,7 +57,7 @@ def read_carried_state(state_lines: Sequence[str], body_lines: Iterable[str]) ->
 
 def has_steady_weights(lines: Iterable[str], changing: set[str]) -> bool:
     """Whether these lines call the same functions and modules each time, with at most one argument that changes, and
-    none that would be a weight: layers of a stack differ in all of that."""
+    none that could be a weight. Layers of a stack differ in all of that."""
     parsed = [line for line in map(parse_line, lines) if line is not None]
     assigned = changing.union(*(flow_of(line).to for line in parsed))
     calls = [node for line in parsed for node in ast.walk(line) if isinstance(node, ast.Call)]
@@ -82,13 +82,13 @@ def _is_steady(call: ast.Call, changing: set[str], assigned: set[str]) -> bool:
 
 
 def _is_plain(line: ast.Assign) -> bool:
-    """Whether a line gives names the result of one expression, and does not swap values on the way."""
+    """Whether a line assigns the result of one expression and does not swap values."""
     parts = [part for target in line.targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
     return all(isinstance(part, ast.Name) for part in parts) and not isinstance(line.value, ast.Tuple)
 
 
 def _written_and_read(lines: list[ast.Assign]) -> tuple[set[str], set[str]]:
-    """What lines assign, and what they read that none of them has assigned before."""
+    """What lines assign, and what they read that none of them assigned before."""
     written, read = set[str](), set[str]()
     for line in lines:
         read |= names_in(line.value) - written
@@ -97,7 +97,7 @@ def _written_and_read(lines: list[ast.Assign]) -> tuple[set[str], set[str]]:
 
 
 def _changing(lines: list[ast.stmt]) -> set[str]:
-    """What heads of loops vary, and counters."""
+    """The names that heads of loops vary, and counters."""
     names = set[str]()
     for line in lines:
         flow = flow_of(line)

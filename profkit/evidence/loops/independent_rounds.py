@@ -12,7 +12,7 @@ from profkit.run import CallSite
 from profkit.source.syntax import parse_line
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
-"""What people call the modules whose functions change nothing, as long as no name ends in `_`."""
+"""Common names of modules whose functions change nothing, unless a name ends in `_`."""
 _LOOKING = """
     all amax amin any argmax argmin bool cpu cumprod cumsum dim double float get half int item items keys log_softmax
     logsumexp long max mean median min norm numel numpy prod size softmax std sum tolist values var"""
@@ -22,15 +22,15 @@ _WITH_EFFECT = frozenset(("eval", "exec", "input", "next", "open", "print", "set
 _OF_MODELS = frozenset(
     ("buffers", "data", "grad", "named_buffers", "named_parameters", "param_groups", "parameters", "state_dict")
 )
-"""Loops over these belong to an optimizer, to clipping or to an average of weights: to stack what a model holds would
-copy it, and `torch._foreach_…` is their cure."""
+"""Loops over these belong to an optimizer, to clipping or to an average of weights. Stacking what a model holds would
+copy it; `torch._foreach_…` is their cure."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 
 class _Effect(Struct, frozen=True):
     """What a statement of a round does: the names that it gives new values, what it adds or appends to, and what it
-    reads; the last two may be attributes, as `self.losses`."""
+    reads. The last two may be attributes, such as `self.losses`."""
 
     renews: frozenset[str] = frozenset()
     gathers: frozenset[str] = frozenset()
@@ -38,11 +38,11 @@ class _Effect(Struct, frozen=True):
 
 
 def rounds_are_independent(body: Iterable[CallSite], called: Iterable[CallSite]) -> bool:
-    """Whether no round of a loop needs what an earlier one computed, other than to add to it or to append to it.
+    """Whether no round of a loop needs what an earlier one computed, except to add or append to it.
 
-    ``body`` are the loop's own lines, ``called`` those of functions that it calls. Where a line cannot be read, or may
-    change what the next round finds, the answer is no: a state in an object, an iterator that is moved on, a tensor
-    that is written to, a branch.
+    ``body`` are the loop's own lines, ``called`` those of functions that it calls. If a line cannot be read, or may
+    change what the next round finds (a state in an object, an iterator that is advanced, a tensor that is written to, a
+    branch), the answer is no.
     """
     statements = _statements(body)
     if not all(_keeps_to_itself(statement) for statement in _statements(called)):
@@ -59,15 +59,16 @@ def rounds_are_independent(body: Iterable[CallSite], called: Iterable[CallSite])
 
 
 def head_of(body: Sequence[CallSite]) -> CallSite:
-    """The line of a loop's own that makes the rounds: its `for`, else the comprehension, which is the only one."""
+    """The line that makes the rounds of a loop: its `for`, or the comprehension if that is the only line."""
     return next((site for site in body if isinstance(parse_line(site.source), ast.For)), body[0])
 
 
 def rounds_recur(body: Iterable[CallSite], computing: Container[CallSite]) -> bool:
-    """Whether a line of a loop makes a value of the one that it made in the round before, `last = x + decay * last`, in
-    another way than by adding to it, multiplying it or taking the larger: these are `cumsum`, `cumprod` and `cummax`.
+    """Whether a line of a loop computes a value from its own value in the round before, `last = x + decay * last`,
+    other than by adding to it, multiplying it or taking the larger: these are `cumsum`, `cumprod` and `cummax`.
 
-    Only of the lines that are ``computing``. Of a loop in a loop it is not: the other one's rounds may be independent.
+    Only ``computing`` lines count. In a loop within a loop the answer is no: the rounds of the other one may be
+    independent.
     """
     lines = [(site, parse_line(site.source)) for site in sorted(body, key=lambda site: site.line)]
     if sum(isinstance(statement, (ast.For, ast.While)) for _, statement in lines) != 1:
@@ -89,7 +90,7 @@ def _assigned_names(target: ast.expr) -> set[str]:
 
 
 def _is_accumulated(name: str, value: ast.expr) -> bool:
-    """Whether a value is the sum, product, larger or smaller of what a name had and something else."""
+    """Whether a value is the sum, product, larger or smaller of a name's value and something else."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub, ast.Mult)):
         parts = [value.left] if isinstance(value.op, ast.Sub) else [value.left, value.right]
         others = [value.left, value.right]
@@ -103,8 +104,8 @@ def _is_accumulated(name: str, value: ast.expr) -> bool:
 
 
 def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
-    """The lines as statements, None for what is none; the lines after an open bracket belong to its statement. A last
-    line that holds nothing but closing brackets does not run."""
+    """The lines as statements, with None for a line that is none. Lines after an open bracket belong to its statement.
+    A last line of closing brackets only does not run."""
     found: list[ast.stmt | None] = []
     text, last = "", CallSite("", 0, "")
     for site in sorted({(site.file, site.line): site for site in sites}.values(), key=lambda one: (one.file, one.line)):
@@ -128,7 +129,7 @@ def _still_open(text: str) -> str:
 
 
 def _is_comprehension_of_its_own(statement: ast.stmt | None) -> bool:
-    """Whether a line runs over and over for its comprehensions alone, each of whose elements is made by itself."""
+    """Whether a line only repeats because of its comprehensions, each of whose elements is made independently."""
     kinds = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
     loops = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, kinds)]
     for loop in loops:
@@ -144,7 +145,7 @@ def _touches_a_model(statement: ast.stmt) -> bool:
 
 
 def _keeps_to_itself(statement: ast.stmt | None) -> bool:
-    """Whether a statement of a function leaves nothing behind but what the function returns."""
+    """Whether a statement of a function has no effect beyond what the function returns."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     if isinstance(statement, (ast.Assign, ast.AnnAssign)) and not _renewed(statement):
@@ -155,7 +156,8 @@ def _keeps_to_itself(statement: ast.stmt | None) -> bool:
 
 
 def _effect_of(statement: ast.stmt | None, known: set[str]) -> _Effect | None:
-    """What a statement does; None where it may do more than what a round may. ``known`` are the names of the round."""
+    """What a statement does; None if it may do more than a round is allowed to. ``known`` are the names of the
+    round."""
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, (ast.Add, ast.Sub)):
         return _gathering(statement.target, [statement.value], known)
     if isinstance(statement, ast.Assign) and (added := _added_to(statement)) is not None:
@@ -172,7 +174,7 @@ def _effect_of(statement: ast.stmt | None, known: set[str]) -> _Effect | None:
 
 
 def _gathering(where: ast.expr, what: Sequence[ast.expr], known: set[str]) -> _Effect | None:
-    """Values are added or appended to a name or an attribute."""
+    """Adding or appending values to a name or an attribute."""
     if not isinstance(where, (ast.Name, ast.Attribute)) or not all(_is_pure(value, known) for value in what):
         return None
     return _Effect(gathers=frozenset((ast.unparse(where),)), reads=frozenset[str]().union(*map(_reads, what)))
@@ -190,8 +192,8 @@ def _added_to(statement: ast.Assign) -> ast.expr | None:
 
 
 def _is_carried(head: ast.For, effects: Sequence[_Effect]) -> bool:
-    """Whether a round reads what an earlier one made: a name before the round gives it a value, or what it adds or
-    appends to."""
+    """Whether a round reads what an earlier one made: a name before the round gives it a value, or what the round adds
+    or appends to."""
     varying = names_in(head.target)
     renewed = frozenset[str]().union(*(effect.renews for effect in effects))
     gathered = frozenset[str]().union(*(effect.gathers for effect in effects))
@@ -207,14 +209,14 @@ def _is_carried(head: ast.For, effects: Sequence[_Effect]) -> bool:
 
 
 def _goes_through_inputs(head: ast.For, effects: Sequence[_Effect]) -> bool:
-    """Whether each round has an input of its own and its result is kept: what runs over and over to be timed, or to
-    come to an end, does neither. Of a comprehension over several lines there are only the pieces."""
+    """Whether each round has its own input and its result is kept. Loops that repeat work to time it, or to converge,
+    do neither. Only pieces of a comprehension over several lines are known."""
     takes = any(effect.reads & names_in(head.target) for effect in effects)
     return takes and (any(effect.gathers for effect in effects) or not any(effect.renews for effect in effects))
 
 
 def _renewed(statement: ast.stmt | None) -> set[str]:
-    """The names that an assignment gives new values, none where it assigns to anything else."""
+    """The names that an assignment gives new values; none if it assigns to anything else."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
     parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
@@ -223,13 +225,13 @@ def _renewed(statement: ast.stmt | None) -> set[str]:
 
 
 def _reads(expression: ast.expr) -> frozenset[str]:
-    """The names and the attributes, `self.gamma`, that an expression reads."""
+    """The names and attributes (`self.gamma`) that an expression reads."""
     found = (node for node in ast.walk(expression) if isinstance(node, (ast.Name, ast.Attribute)))
     return frozenset(ast.unparse(node) for node in found)
 
 
 def _is_pure(expression: ast.expr, known: set[str]) -> bool:
-    """Whether to compute an expression changes nothing, as far as the names of what it calls tell."""
+    """Whether computing an expression changes nothing, as far as the names of what it calls show."""
     doing_more = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom)
     nodes = list(ast.walk(expression))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
@@ -238,7 +240,7 @@ def _is_pure(expression: ast.expr, known: set[str]) -> bool:
 
 def _is_harmless(call: ast.Call, known: set[str]) -> bool:
     """Calls of functions and losses by their own name or as an attribute of `self`, of methods that change nothing, and
-    of any method of what the round itself has; what ends in `_` writes to a tensor."""
+    of any method of what the round itself made. Anything that ends in `_` writes to a tensor."""
     function = call.func
     if any(keyword.arg in {"out", "inplace"} for keyword in call.keywords):
         return False

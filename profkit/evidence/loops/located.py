@@ -1,4 +1,4 @@
-"""The located step: the one whose lines are marked, so that whole chains of calls can be read off it."""
+"""The located step: its lines are marked, so that whole chains of calls can be read off it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CALLED_BY_MODULES = ("forward", "__call__")
 
 
 def in_located_step(facts: Facts, rows: Rows) -> Rows:
-    """Those of the rows that start in the first located step; none where no step is located."""
+    """Those of the rows that start in the first located step; none if no step is located."""
     located = np.flatnonzero(facts.steps.located)
     if not located.size:
         return rows[:0]
@@ -37,8 +37,8 @@ def lines_between(facts: Facts, first: int, last: int) -> list[str]:
 
 
 def sites_between(facts: Facts, first: int, last: int) -> list[CallSite]:
-    """The distinct lines that ran from one mark to another of the same level, their own included: of a loop's first and
-    last round, its lines."""
+    """The distinct lines that ran from one mark to another of the same level, both included. From a loop's first round
+    to its last, these are its lines."""
     events = facts.trace.events
     marks = events.category == Category.LINE_MARK
     level = marks_around(facts)
@@ -58,7 +58,7 @@ def _marks_around(facts: Facts) -> Rows:
 
 def model_call(facts: Facts, row: int) -> int:
     """The call site at which the program called the model that an event runs in: the line just outside the outermost
-    `forward`. The event's own line where there is no `forward` around it, `NONE` where no line is known."""
+    `forward`. Without a `forward` around it the event's own line, `NONE` if no line is known."""
     events, tree = facts.trace.events, facts.tree
     own = chosen = NONE
     above = int(tree.parent[row])

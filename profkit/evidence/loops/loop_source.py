@@ -1,7 +1,7 @@
 """What the source text of a loop's lines says: whether it calls a different module each time, on the same input, and
 whether a recurrent cell's input needs the loop.
 
-The lines are those that a located step ran, each by itself; a statement over several lines is read piece by piece.
+The lines are those that ran in a located step, one by one; a statement over several lines is read piece by piece.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from profkit.source.syntax import parse_line
 def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
     """Whether ``call_line`` calls what the loop varies, on an input that neither the loop nor an earlier call makes.
 
-    ``body_lines`` are all lines of the loop, its head among them; those of a comprehension are its own line alone.
+    ``body_lines`` are all lines of the loop including its head; for a comprehension, its own line alone.
     """
     body_lines = list(body_lines)
     statement = parse_line(call_line)
@@ -44,8 +44,8 @@ def is_named_lambda(line: str) -> bool:
 
 
 class CellCall(Struct, frozen=True):
-    """What the source shows of a call of a recurrent cell, `h = cell(x, h)`, in a loop: whether its input is made of
-    what it gave in an earlier round (None: it does not say), and whether nothing but the call assigns the state."""
+    """What the source shows about a call of a recurrent cell, `h = cell(x, h)`, in a loop: whether its input is made
+    from its result in an earlier round (None: unknown), and whether only the call assigns the state."""
 
     feeds_back: bool | None = None
     keeps_state: bool = False
@@ -64,8 +64,8 @@ class Flow(Struct, frozen=True):
 def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
     """Follow the names of a loop's lines from the result of ``call_line`` to its input.
 
-    Where one line cannot be read, nothing is known. A branch hides the lines that did not run: what any line of such a
-    loop assigns may be assigned elsewhere too.
+    If one line cannot be read, nothing is known. A branch hides the lines that did not run: anything assigned in such a
+    loop may be assigned elsewhere too.
     """
     statement = parse_line(call_line)
     parsed = [parse_line(line) for line in body_lines]
@@ -86,7 +86,7 @@ def read_cell_call(call_line: str, body_lines: Iterable[str]) -> CellCall:
 
 
 def _surely_derived(given: set[str], results: set[str], flows: list[Flow]) -> bool:
-    """Whether one of the given names has no value but what is computed from the results."""
+    """Whether one of the given names only has values computed from the results."""
     derived = derived_names(results, [flow for flow in flows if flow.renews])
     return any(all(flow.renews and flow.read & derived for flow in flows if name in flow.to)
                for name in given & derived)  # fmt: skip
@@ -113,7 +113,7 @@ def assigned_names(*targets: ast.expr) -> set[str]:
 
 
 def _written(line: ast.stmt) -> list[ast.expr]:
-    """What a statement changes: what it assigns to, and the object whose method it calls for no result."""
+    """What a statement changes: what it assigns to, and the object whose method it calls without using the result."""
     if isinstance(line, ast.Assign):
         return line.targets
     if isinstance(line, (ast.AugAssign, ast.AnnAssign, ast.For)):
@@ -125,14 +125,14 @@ def _written(line: ast.stmt) -> list[ast.expr]:
 
 
 def _read_names(line: ast.stmt) -> set[str]:
-    """The names that what a line changes may come from."""
+    """The names that a line's new values may come from."""
     if isinstance(line, ast.For):
         return names_in(line.iter)
     return names_in(line.value) if isinstance(line, (ast.Assign, ast.AugAssign, ast.Expr)) else _reads(line)
 
 
 def derived_names(names: set[str], flows: list[Flow]) -> set[str]:
-    """``names`` and all that is computed from them, directly or through one another."""
+    """``names`` and everything computed from them, directly or indirectly."""
     derived = set(names)
     for _ in flows:
         grown = derived | _union(flow.to for flow in flows if flow.read & derived)
@@ -147,8 +147,8 @@ def _union(sets: Iterable[set[str]]) -> set[str]:
 
 
 def _comprehensions(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
-    """The names that each comprehension varies, and its element. A lambda is one where it is mapped, and where it has a
-    name: the line that runs over and over is then the lambda's."""
+    """The names that each comprehension varies, and its element. A mapped lambda counts as one, and so does a lambda
+    with a name: the line that repeats is then the lambda's."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
         yield {argument.arg for argument in node.value.args.args}, node.value.body
     for inner in ast.walk(node):
@@ -169,8 +169,8 @@ def _is_map(call: ast.Call) -> bool:
 
 
 def _calls(node: ast.AST) -> list[ast.Call]:
-    """The calls that may be a module's: not those of a tensor's methods, as `unsqueeze` of `row.unsqueeze(0)`, nor of
-    methods that take nothing by name."""
+    """The calls that may be a module's: not those of a tensor's methods, such as `unsqueeze` of `row.unsqueeze(0)`, and
+    not those of methods that take nothing by name."""
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     return [call for call in calls if not isinstance(call.func, ast.Attribute) or
             (call.func.attr not in OF_TENSORS and _argument_names(call))]  # fmt: skip
@@ -181,7 +181,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def _callee_names(call: ast.Call) -> set[str]:
-    """The names in what is called: `models`, `i` of `models[i](x)`; none where it is a method of another call's result,
+    """The names in what is called: `models` and `i` of `models[i](x)`; none for a method of another call's result, such
     as `mean` of `model(x).mean()`."""
     callee = call.func
     while isinstance(callee, ast.Attribute):
@@ -194,7 +194,7 @@ def _argument_names(call: ast.Call) -> set[str]:
 
 
 def _targets(statement: ast.stmt) -> set[str]:
-    """The names that a statement assigns, or the container that it puts its result into."""
+    """The names that a statement assigns, or the container in which it puts its result."""
     if isinstance(statement, ast.Assign):
         return set[str]().union(*map(names_in, statement.targets))
     if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
@@ -206,12 +206,12 @@ def _targets(statement: ast.stmt) -> set[str]:
 
 
 OF_TENSORS = ELEMENTWISE | VIEW | {"bmm", "dot", "matmul", "mm", "mv"}
-"""Not the other products: `linear` and `gru` are names of modules."""
+"""Without the other products: `linear` and `gru` are names of modules."""
 COLLECTING = ("append", "extend", "add", "insert", "update")
 
 
 def _derived_from(names: set[str], lines: list[ast.stmt]) -> set[str]:
-    """``names`` and all that the lines compute from them, directly or through one another."""
+    """``names`` and everything that the lines compute from them, directly or indirectly."""
     return derived_names(names, [Flow("", _targets(line), _reads(line), True, False) for line in lines])
 
 

@@ -1,4 +1,4 @@
-"""The loop over parameters in an optimizer of the program's own: its lines, and whether its updates resemble Adam's.
+"""The loop over parameters in a program's own optimizer: its lines, and whether its updates resemble Adam's.
 
 A located step shows the lines inside the optimizer's step and how often each runs.
 """
@@ -31,9 +31,9 @@ def rounds_of_lines(facts: Facts, steps: Rows) -> Float64s:
 
 
 def in_own_loop(facts: Facts, operators: Rows, site: int, rounds: Float64s, parameters: float) -> Bools:
-    """Which operators of steps called at the line ``site`` stand on a line of the program's that goes round with the
-    parameters. Of a library's optimizer its lines show the call alone; a line that calls the step of another optimizer,
-    or of the class that it derives from, runs once and has all operators."""
+    """Which operators of steps called at the line ``site`` are on a line of the program that runs once per parameter.
+    Of a library's optimizer only the call has a line; a line that calls the step of another optimizer, or of its base
+    class, runs once and has all operators."""
     found = facts.lines.site[operators]
     inside: Bools = (found >= 0) & (found != site)
     if inside.any():
@@ -42,7 +42,7 @@ def in_own_loop(facts: Facts, operators: Rows, site: int, rounds: Float64s, para
 
 
 def loop_head(facts: Facts, rounds: Float64s, parameters: float) -> CallSite | None:
-    """The line that goes round with the parameters, once for each, and once more to end, if one reads like that."""
+    """The line that runs once per parameter, and once more to end the loop, if it reads like one."""
     heads = [i for i, site in enumerate(facts.callsites) if site.source.startswith(_HEADS) and rounds[i] >= parameters]
     nearest = min(heads, key=lambda i: float(rounds[i]), default=None)
     return None if nearest is None or rounds[nearest] > 2 * parameters else facts.callsites[nearest]

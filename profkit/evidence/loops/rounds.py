@@ -1,4 +1,4 @@
-"""Rounds of Python loops, as the located step's marks show them: one line of a loop marks each, whatever it calls."""
+"""Rounds of Python loops in the located step: one line of a loop marks each round, whatever it calls."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from profkit.derive.facts import Facts
 from profkit.evidence.loops.located import marks_around
 from profkit.trace.events import NONE, Int64s, Rows
 
-_DEEPEST = 64
-"""Levels of marks that are looked at, from the program's outermost line on."""
+_DEEPEST_LEVEL = 64
+"""Levels of marks that are considered, from the program's outermost line on."""
 
 
 class Rounds(Struct, frozen=True):
-    """A loop in which one line led to each of some events: the marks of that line, one a round, and which level of
-    marks they are."""
+    """A loop in which one line led to each of some events: the marks of that line, one a round, and their level."""
 
     events: Rows
     marks: Rows
@@ -25,8 +24,8 @@ class Rounds(Struct, frozen=True):
 
 
 def find_rounds(facts: Facts, rows: Rows) -> Iterator[Rounds]:
-    """Loops over these events, in the order of time: between one and the next the chain of the lines that led to it
-    changes at one and the same level, below the same mark, and there the line is the same."""
+    """Loops over these events, in time order: between one event and the next, the chain of lines that led to it changes
+    at the same level, below the same mark, and at the same line."""
     chains = mark_chains(facts, rows)
     if len(rows) < 2 or not chains.size:
         return
@@ -44,15 +43,15 @@ def find_rounds(facts: Facts, rows: Rows) -> Iterator[Rounds]:
 
 
 def mark_chains(facts: Facts, rows: Rows) -> Int64s:
-    """The marks around each of the events, a row each, the outermost first; `NONE` behind the innermost."""
+    """The marks around each of the events, a row each, outermost first, padded with `NONE`."""
     around = marks_around(facts)
     levels: list[Int64s] = []
     above = around[rows].astype(np.int64)
-    while (above >= 0).any() and len(levels) < _DEEPEST:
+    while (above >= 0).any() and len(levels) < _DEEPEST_LEVEL:
         levels.append(above)
         above = np.where(above >= 0, around[above], NONE)
     chains = np.array(levels, dtype=np.int64).reshape(len(levels), len(rows))[::-1].T
-    first = (chains < 0).sum(axis=1)  # what is not that deep stands behind
+    first = (chains < 0).sum(axis=1)  # the rest of a less deep row
     columns = (np.arange(chains.shape[1]) + first[:, None]) % max(chains.shape[1], 1)
     ordered: Int64s = np.take_along_axis(chains, columns, axis=1)
     return ordered

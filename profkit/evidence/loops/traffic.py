@@ -17,14 +17,14 @@ from profkit.trace.values import distinct_rows
 
 _PREDICATES = frozenset(("eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not",
                          "logical_or", "logical_xor", "lt", "ne"))  # fmt: skip
-"""Their result is a tensor of bool: one byte an element."""
+"""Operators whose result is a tensor of bool: one byte an element."""
 _CONDITIONAL = frozenset(("dropout", "feature_dropout", "to", "type_as"))
 _COPYING = frozenset(("_to_copy", "clone", "copy"))
 
 
 class Traffic(Struct, frozen=True):
-    """Columns over the rows asked for. ``elements`` is the size of the result, by broadcasting the inputs; the bytes
-    count every input tensor once for each time it is named, and the result with the widest type of the inputs."""
+    """Columns over the rows asked for. ``elements`` is the size of the result, from broadcasting the inputs. The bytes
+    count every input tensor as often as it is named, and the result with the widest type of the inputs."""
 
     elements: Int64s
     read_bytes: Int64s
@@ -55,7 +55,7 @@ def _traffic_of(name: str, dims: str, types: str) -> tuple[int, int, int]:
 
 
 def _broadcast(shapes: list[Sequence[int]]) -> int:
-    """Elements of the shapes broadcast together; 0 where there are none or they do not fit."""
+    """Elements of the shapes broadcast together; 0 if there are none or they do not fit."""
     if shapes and all(shape == shapes[0] for shape in shapes[1:]):
         return math.prod(shapes[0])
     try:
@@ -68,7 +68,7 @@ def _broadcast(shapes: list[Sequence[int]]) -> int:
 def tell_elementwise(facts: Facts, rows: Rows) -> tuple[Bools, Bools]:
     """Which of the operators work element by element, and which of the others move no data at all.
 
-    ``to`` and ``dropout`` may have nothing to do, ``reshape`` may copy: what runs inside tells. A copy between devices
+    ``to`` and ``dropout`` may do nothing and ``reshape`` may copy: what runs inside shows which. A copy between devices
     is neither.
     """
     trace, tree, launches = facts.trace, facts.tree, facts.launches

@@ -1,9 +1,9 @@
-"""Recurrent cells that a program writes itself: operators that compute in a row what `nn.RNNCell` or `nn.LSTMCell` do.
+"""Recurrent cells that a program writes itself: operators that together compute what `nn.RNNCell` or `nn.LSTMCell` do.
 
 A form is an order of operators, one letter each, with only views in between, and their shapes: either one product over
-a concatenation of the input and the state, or two products that are added, and after them only results of the state's
-shape. Which result goes into which operator is not recorded. So a form has exactly as many of each operator as the
-formula, in an order of it; what else computes with something of the state's shape is for others to look for.
+a concatenation of input and state, or two products that are added, and after that only results of the state's shape.
+The recording does not show which result goes into which operator. So a form has exactly the formula's operators in a
+possible order; other work on something of the state's shape is for others to look for.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _Shapes = Sequence[Sequence[int]]
 
 
 class Form(Struct, frozen=True):
-    """One way to write a cell: which cell it is, its operators' letters with how many there are of each, and the order
-    of these letters. ``gates`` come out of each product side by side."""
+    """One way to write a cell: which cell it is, its operators' letters with their counts, and the order of these
+    letters. ``gates`` come out of each product side by side."""
 
     cell: str
     letters: str
@@ -49,13 +49,13 @@ FORMS = (
     Form("tanh", "LLAT", "LLAT"),
     Form("relu", "LLAR", "LLAR"),
 )
-"""The longer ones first: what they take is no part of a shorter one."""
+"""Longer forms first: what they match is not part of a shorter one."""
 
 
 class WrittenCells(Struct, frozen=True):
-    """Cells among some operators. ``owner`` tells of each operator the number of its cell, `NONE` where it has none;
-    ``form`` and ``batch`` and ``hidden``, the sizes of its state, are of each cell. ``of_input`` are products that take
-    no state, and so could be one for the whole sequence."""
+    """Cells among some operators. ``owner`` is the number of each operator's cell, or `NONE`. ``form``, ``batch`` and
+    ``hidden`` (the sizes of its state) are per cell. ``of_input`` are products that take no state, and so could be one
+    for the whole sequence."""
 
     owner: Int64s
     form: Int64s
@@ -65,7 +65,7 @@ class WrittenCells(Struct, frozen=True):
 
 
 def find_written_cells(facts: Facts, rows: Rows) -> WrittenCells:
-    """Look through operators that the program called, in the order of time."""
+    """Search operators that the program called, in time order."""
     owner, of_input = np.full(len(rows), NONE, dtype=np.int64), np.zeros(len(rows), dtype=bool)
     places = np.flatnonzero(~operators_of(facts.trace, PASSING)[rows])
     letters = _letters(facts, rows[places])
@@ -86,7 +86,7 @@ def find_written_cells(facts: Facts, rows: Rows) -> WrittenCells:
 
 
 def _letters(facts: Facts, rows: Rows) -> str:
-    """One letter for each operator, `-` where no form has it."""
+    """One letter for each operator, `-` if no form has it."""
     names = facts.trace.events.name_code[rows]
     known, inverse = np.unique(names, return_inverse=True)
     letters = np.array([LETTERS.get(base_name(facts.trace.names[code]), "-") for code in known], dtype="U1")
@@ -96,7 +96,7 @@ def _letters(facts: Facts, rows: Rows) -> str:
 def _fitting(
     facts: Facts, rows: Rows, letters: str, form: Form
 ) -> Iterator[tuple[Rows, tuple[int, int, tuple[int, ...]]]]:
-    """Where operators begin that have this form, those of the same shapes together."""
+    """Where operators of this form begin, grouped by their shapes."""
     length, counts, order = len(form.letters), Counter(form.letters), re.compile(form.order)
     alphabet = "".join(counts)
     windows = re.finditer(f"(?=({form.letters[0]}[{alphabet}]{{{length - 1}}}))", letters)
@@ -114,7 +114,7 @@ def _fitting(
 
 
 def _fit(form: Form, letters: str, shapes: list[_Shapes]) -> tuple[int, int, tuple[int, ...]] | None:
-    """Batch and hidden size, and which operators are products of the input alone; None where shapes do not agree."""
+    """Batch and hidden size, and which operators are products of the input alone; None if shapes do not agree."""
     tensors = [[tuple(shape) for shape in of_one if shape] for of_one in shapes]
     state = tensors[-1][0] if tensors[-1] else ()
     if len(state) != 2:
@@ -141,14 +141,14 @@ def _fit(form: Form, letters: str, shapes: list[_Shapes]) -> tuple[int, int, tup
 
 
 def _is_product(tensors: list[tuple[int, ...]], batch: int, width: int) -> bool:
-    """`linear` of rows, with a weight and at most a bias, that gives this many columns."""
+    """A `linear` of rows, with a weight and at most a bias, that gives this many columns."""
     if len(tensors) not in {2, 3} or len(tensors[0]) != 2 or len(tensors[1]) != 2:
         return False
     return tensors[0][0] == batch and tensors[1] == (width, tensors[0][1])
 
 
 def _is_joined(parts: list[tuple[int, ...]], state: tuple[int, ...], widths: set[int]) -> bool:
-    """Whether an input and a state lie side by side, as wide as each product's input."""
+    """Whether an input and a state lie side by side, as wide together as each product's input."""
     if len(parts) != 2 or state not in parts or any(len(part) != 2 or part[0] != state[0] for part in parts):
         return False
     return widths == {parts[0][1] + parts[1][1]}

@@ -1,4 +1,4 @@
-"""Names from which more of the autograd graph is reached at each step's end, and whether anybody may want it."""
+"""Names that reach more of the autograd graph at each step's end, and whether anybody may want it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from profkit.run import CallSite
 from profkit.trace.values import median
 
 LEAST_PASS = 10
-"""Backward nodes: fewer are a metric or an output that the loss happens not to use, and no pass of a model."""
+"""Backward nodes: fewer are a metric or an output that the loss happens not to use, not a pass of a model."""
 _NODE_BYTES = 500
-"""The least that a backward node takes of the host's memory besides what it saves: the members of ``Node`` in
-``torch/csrc/autograd/function.h``, of which the hooks, the mutex and the metadata of one input are most."""
+"""The least host memory that a backward node takes besides what it saves: the members of ``Node`` in
+``torch/csrc/autograd/function.h``, mostly the hooks, the mutex and the metadata of one input."""
 
 
 class GrowingGraph(Struct, frozen=True):
-    """A name from which more of the autograd graph is reached at each step's end; ``more_*`` are medians per step.
+    """A name that reaches more of the autograd graph at each step's end; ``more_*`` are medians per step.
 
     ``tensors`` and ``nodes`` are what it reached at the last one.
     """
@@ -38,8 +38,8 @@ class GrowingGraph(Struct, frozen=True):
 def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     """The names whose backward nodes, or tensors with a graph, grow steadily over all sampled steps.
 
-    Steady: every step adds something, and none more than three times what another adds, so that the lengths of a few
-    sequences that happen to rise do not count.
+    Steadily means that every step adds something, and none more than three times what another adds: the lengths of a
+    few sequences that happen to rise do not count.
     """
     return facts.once(_growing_graphs)
 
@@ -57,8 +57,8 @@ def _growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
 
 
 def carried_graph(facts: Facts) -> GrowingGraph | None:
-    """The graph that a name which is bound anew carries from step to step, where nothing is trained: a sampler that
-    starts each step from its own last result. A container or a running sum may be meant for a later backward pass."""
+    """The graph that a rebound name carries from step to step although nothing is trained: a sampler that starts each
+    step from its own last result. A container or a running sum may be meant for a later backward pass."""
     graphs = growing_graphs(facts)
     trains = facts.lines.backward.any() or facts.optimizing.any() or facts.run.step_signal == "optimizer"
     if trains or facts.run.was_outdone or any(graph.more_tensors or adds_to_itself(graph) for graph in graphs):
@@ -75,7 +75,7 @@ def adds_to_itself(graph: GrowingGraph) -> bool:
 
 
 def growth_bytes(facts: Facts, graph: GrowingGraph) -> int:
-    """By how much memory grows from step to step: the allocator's word, else the name's own tensors, and no less than
+    """How much memory grows from step to step: by the allocator, or else by the name's own tensors, and no less than
     the nodes take, which the allocator does not see."""
     measured = np.flatnonzero(facts.steps.measured)
     growth = graph.more_bytes

@@ -1,7 +1,7 @@
-"""What the program's names hold more of at the end of each step, and by how much memory grows meanwhile.
+"""What the program's names hold more of at the end of each step, and how much memory grows meanwhile.
 
-Two signals that miss different things: a census of names does not see what is held outside Python, the allocator's
-events do not tell who holds it. Where they agree, the growth is real and its owner known.
+Two signals miss different things: a census of names does not see what is held outside Python, and the allocator's
+events do not show who holds it. If they agree, the growth is real and its owner known.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from profkit.trace.events import NONE, Float64s, Int64s
 from profkit.trace.values import median
 
 MIN_SAMPLES = 4
-"""Fewer steps show three changes or less: growth cannot be told from fluctuation."""
-_AGREES = 0.5
-"""The allocator sees at least so much of the growth that the census sees. It rounds sizes up, never down; what it does
-not see was there before, or came from elsewhere (NumPy, a worker's shared memory)."""
+"""Fewer steps show three changes or less, which does not distinguish growth from fluctuation."""
+_LEAST_AGREEING_SHARE = 0.5
+"""The share of the census's growth that the allocator must see. It rounds sizes up, never down; what it does not see
+was there before or came from elsewhere (NumPy, a worker's shared memory)."""
 
 _USED = "used_bytes"
 _NOTABLE_BYTES = 100_000
-"""Less a step makes no more than 10 GB of 100,000 steps, an ordinary training (ImageNet's 90 epochs at batch size 256
-are 450,000): losses and scores, kept on purpose."""
+"""Less per step adds up to no more than 10 GB in 100,000 steps, an ordinary training (ImageNet's 90 epochs at batch
+size 256 are 450,000): losses and scores, kept on purpose."""
 _NOTABLE_SHARE = 1e-3
-"""Less than this share of the peak takes a thousand steps, most epochs, to double it."""
+"""Anything below this share of the peak takes a thousand steps, more than most epochs, to double it."""
 
 
 class GrowingName(Struct, frozen=True):
     """A name that holds more tensors without a graph at each step's end; ``more_*`` are medians per step.
 
-    ``more_used_bytes`` are those that some name uses of the storages held, ``wasted_bytes`` what the name holds in
-    vain in the last sample; a census that did not look for it says that all is used.
+    ``more_used_bytes`` are those of the held storages that some name uses, ``wasted_bytes`` what the name holds in vain
+    in the last sample; a census that did not look for it says that all is used.
     """
 
     path: str
@@ -48,7 +48,7 @@ class GrowingName(Struct, frozen=True):
 
     @property
     def is_mostly_wasted(self) -> bool:
-        """Whether less than half of what is kept is used: a copy of that would be the smaller one."""
+        """Whether less than half of what is kept is used, so that a copy of that would be smaller."""
         return self.more_bytes > 2 * self.more_used_bytes
 
 
@@ -62,11 +62,11 @@ def growing_names(facts: Facts) -> tuple[GrowingName, ...]:
     if len(facts.live) < MIN_SAMPLES or not live_growth:
         return ()
     found = (_growth_of(facts, path, held) for path, held in held_by_name(facts))
-    return tuple(name for name in found if name is not None and live_growth >= _AGREES * name.more_bytes)
+    return tuple(name for name in found if name is not None and live_growth >= _LEAST_AGREEING_SHARE * name.more_bytes)
 
 
 def held_by_name(facts: Facts) -> Iterable[tuple[str, list[LiveHolder | None]]]:
-    """What each name held at the end of each sampled step, None where it held nothing."""
+    """What each name held at the end of each sampled step, None if nothing."""
     series: dict[str, list[LiveHolder | None]] = {}
     for at, sample in enumerate(facts.live):
         for holder in sample.holders:
@@ -75,8 +75,8 @@ def held_by_name(facts: Facts) -> Iterable[tuple[str, list[LiveHolder | None]]]:
 
 
 def growth_per_step(facts: Facts, held: list[LiveHolder | None], column: str) -> Float64s:
-    """By how much what the name held, of ``column``, grew from each sample to the next, for each step between them;
-    ``held`` is that of the last samples, or of all."""
+    """How much of ``column`` the name gained from each sample to the next, per step between them; ``held`` is that of
+    the last samples, or of all."""
     steps = np.array([sample.step for sample in facts.live[len(facts.live) - len(held) :]], dtype=np.int64)
     growth: Float64s = np.diff(_values(held, column)) / np.diff(steps).clip(min=1)
     return growth
@@ -88,13 +88,13 @@ def is_steady(growth: Float64s) -> bool:
 
 
 def notable_growth_bytes(facts: Facts) -> float:
-    """From where on growth per step matters beside the peak."""
+    """The growth per step from which it matters compared to the peak."""
     return max(_NOTABLE_BYTES, _NOTABLE_SHARE * facts.memory.peak_bytes)
 
 
 def live_growth_per_step(facts: Facts) -> int:
-    """By how many bytes memory grows from the end of one measured step to the end of the next: the median, 0 where it
-    does not grow every time."""
+    """How many bytes memory grows from the end of one measured step to the end of the next: the median, 0 if it does
+    not grow every time."""
     ends = facts.memory.live_at_step_end_bytes[facts.steps.measured] if facts.memory.present else np.zeros(0, np.int64)
     growth = np.diff(ends)
     return int(median(growth)) if len(growth) and growth.min() > 0 else 0
@@ -121,7 +121,7 @@ def _growth_of(facts: Facts, path: str, held: list[LiveHolder | None]) -> Growin
 
 
 def since_growing(held: list[LiveHolder | None], column: str) -> list[LiveHolder | None]:
-    """The samples from the last one on before the name begins to hold more: it may do so after some steps only."""
+    """The last samples, from the one before the name begins to hold more: that may be after some steps."""
     begun = np.flatnonzero(np.diff(_values(held, column)))
     return held[int(begun[0]) :] if begun.size else held[-1:]
 
@@ -137,8 +137,8 @@ def _used_bytes(holder: LiveHolder | None) -> int:
 
 
 def outliving_sites(facts: Facts) -> list[int]:
-    """The call sites that allocate what outlives its step, made in a measured step before the last and never freed;
-    the largest first."""
+    """The call sites that allocate what outlives its step, made in a measured step before the last and never freed, the
+    largest first."""
     memory, steps = facts.memory, facts.steps
     if not memory.present:
         return []

@@ -1,7 +1,7 @@
 """From the text of some events to columns: names and lists become codes, times become integer nanoseconds.
 
-A decoder numbers kinds of events and texts in the order in which it met them. Several can share the chunks of one file
-between them (see `decoding`); what one made is then read with another's numbers (`Translation`).
+A decoder numbers kinds of events and texts in the order in which it meets them. Several can share the chunks of one
+file (see `decoding`); `Translation` then turns one's numbers into another's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from profkit.trace.kineto.schema import MISSING, Arguments, Event
 from profkit.trace.times import durations_of, nanoseconds_of, numbers_of, too_coarse
 
 TEXTS = ("dims_code", "types_code", "concrete_code")
-"""Columns of codes of texts."""
+"""Columns of text codes."""
 KINDS = ("kind",)
 _NO_ARGUMENTS = Arguments()
 _NAMES_OF_LANES = ("thread_name", "process_name")
@@ -38,9 +38,9 @@ _as_text = msgspec.json.Decoder(list[Event], float_hook=str)
 class Chunk(Struct):
     """What a stretch of a file says.
 
-    Of its ``rows`` ``held`` have a time before the horizon, and ``parts`` are their columns, none where there are none;
-    ``timeless`` have no time, by their category; ``passed`` were behind the horizon, and ``marks_passed`` are the
-    profiler's steps among these, by thread. The decoder had not met the new kinds and texts before.
+    Of its ``rows``, ``held`` have a time before the cutoff, and ``parts`` are their columns, if there are any.
+    ``timeless`` have no time, by category. ``dropped`` begin after the cutoff, and ``marks_dropped`` are the profiler's
+    steps among these, by thread. The new kinds and texts are those that the decoder had not met before.
     """
 
     rows: int = 0
@@ -48,8 +48,8 @@ class Chunk(Struct):
     parts: dict[str, Part] = field(default_factory=dict)
     timeless: Counter[str] = field(default_factory=Counter)
     impossible_durations: int = 0
-    passed: int = 0
-    marks_passed: Counter[tuple[Any, Any]] = field(default_factory=Counter)
+    dropped: int = 0
+    marks_dropped: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     lane_names: dict[tuple[Any, Any], str] = field(default_factory=dict)
     new_kinds: list[Any] = field(default_factory=list)
     new_texts: list[bytes] = field(default_factory=list)
@@ -63,11 +63,11 @@ class ChunkDecoder:
         self.texts = TextCodes()
         self._decoder = _as_floats
 
-    def decode(self, text: bytes | memoryview, horizon_ns: int | None = None) -> Chunk:
-        """What the events of a JSON array say; of those from the horizon on, only how many there are.
+    def decode(self, text: bytes | memoryview, cutoff_ns: int | None = None) -> Chunk:
+        """What the events of a JSON array say; for those after the cutoff, only how many there are.
 
         Raises `msgspec.DecodeError`, `ValueError` or `RecursionError`, with nothing remembered, for anything that
-        strict JSON forbids or that is no list of events.
+        strict JSON forbids or that is not a list of events.
         """
         events = self._decoder.decode(text)
         kept = _kept(events)
@@ -77,25 +77,25 @@ class ChunkDecoder:
             self._decoder = _as_text
             kept = _kept(self._decoder.decode(text))
             times_us, numbers = [e.ts for e in kept], None
-        return self._convert(events, kept, nanoseconds_of(times_us, numbers), horizon_ns)
+        return self._convert(events, kept, nanoseconds_of(times_us, numbers), cutoff_ns)
 
-    def convert(self, events: Sequence[Event], horizon_ns: int | None = None) -> Chunk:
+    def convert(self, events: Sequence[Event], cutoff_ns: int | None = None) -> Chunk:
         """What decoded events say."""
         kept = _kept(events)
-        return self._convert(events, kept, nanoseconds_of([e.ts for e in kept]), horizon_ns)
+        return self._convert(events, kept, nanoseconds_of([e.ts for e in kept]), cutoff_ns)
 
     def _convert(
-        self, events: Sequence[Event], kept: list[Event], times: tuple[Int64s, Bools], horizon_ns: int | None
+        self, events: Sequence[Event], kept: list[Event], times: tuple[Int64s, Bools], cutoff_ns: int | None
     ) -> Chunk:
         chunk = Chunk(rows=len(kept))
         if len(kept) < len(events):
             chunk.lane_names = _lane_names(events)
         if kept:
             start_ns, known = times
-            near = known if horizon_ns is None else known & (start_ns < horizon_ns)
+            near = known if cutoff_ns is None else known & (start_ns < cutoff_ns)
             if not near.all():
                 chunk.timeless = Counter(event.cat for event in compress(kept, (~known).tolist()))
-                _pass_by(chunk, compress(kept, (known & ~near).tolist()))
+                _note_dropped(chunk, compress(kept, (known & ~near).tolist()))
                 kept, start_ns = list(compress(kept, near.tolist())), start_ns[near]
         if kept:
             known_before = len(self.kinds), len(self.texts)
@@ -134,10 +134,10 @@ class Translation:
 
     def __init__(self, own: ChunkDecoder) -> None:
         self._own = own
-        self._kinds, self._texts = array("i"), array("i", [NONE])  # the first text is none, which has the code -1
+        self._kinds, self._texts = array("i"), array("i", [NONE])  # the first text is none and has the code -1
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """A chunk of the other decoder in the own codes. All of its chunks must come, in their order."""
+        """A chunk of the other decoder in one's own codes. All of its chunks must come, in order."""
         self._kinds.extend(map(self._own.kinds.__getitem__, chunk.new_kinds))
         self._texts.extend(map(self._own.texts.__getitem__, chunk.new_texts))
         for keys, codes, first in ((KINDS, self._kinds, 0), (TEXTS, self._texts, NONE)):
@@ -174,15 +174,15 @@ def is_step_mark(category: str, name: str) -> bool:
     return name.startswith(STEP_MARK) and category not in ON_DEVICE
 
 
-def _pass_by(chunk: Chunk, events: Iterable[Event]) -> None:
-    """Remember that these events begin behind the horizon."""
+def _note_dropped(chunk: Chunk, events: Iterable[Event]) -> None:
+    """Count these events, which begin after the cutoff."""
     for event in events:
-        chunk.passed += 1
+        chunk.dropped += 1
         if event.name.startswith(STEP_MARK) and is_step_mark(event.cat, event.name):
-            chunk.marks_passed[event.pid, event.tid] += 1
+            chunk.marks_dropped[event.pid, event.tid] += 1
 
 
 def _without_missing(sizes: Part) -> Part:
-    """Nothing allocated or moved where the event does not say."""
+    """Nothing allocated or moved if the event does not say."""
     return None if sizes is None else np.where(sizes == MISSING, 0, sizes)
 

@@ -1,4 +1,4 @@
-"""Text as numbers: each distinct one has a code."""
+"""Text as numbers: each distinct text has a code."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def codes_of(codes: dict[Any, int], keys: Sequence[Any]) -> Int32s:
 
 
 def text_codes(codes: TextCodes, raws: Sequence[msgspec.Raw]) -> Part:
-    """The codes of undecoded text. To make bytes of all at once is several times faster than one by one."""
+    """The codes of undecoded text. Turning everything into bytes at once is several times faster than one by one."""
     joined = b"\0".join(raws)
     if len(joined) == len(raws) - 1:
         return None
@@ -73,7 +73,7 @@ def text_codes(codes: TextCodes, raws: Sequence[msgspec.Raw]) -> Part:
 
 
 def recode(table: Table, parts: Sequence[dict[str, Part]], columns: Sequence[str]) -> Table:
-    """A table of those texts alone that the columns still use, whose codes become those of the new table."""
+    """A table of only the texts that the columns still use; the columns get its codes."""
     used = np.zeros(len(table) + 1, dtype=bool)
     held = [(part, key, part[key]) for part in parts for key in columns]
     for _, _, codes in held:

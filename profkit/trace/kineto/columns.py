@@ -1,4 +1,4 @@
-"""From chunks to the columns of a whole trace, within a limit of memory."""
+"""From chunks to the columns of a whole trace, within a memory limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from profkit.trace.kineto.chunks import KINDS, TEXTS, Chunk, ChunkDecoder, is_st
 from profkit.trace.kineto.codes import Codes, recode
 from profkit.trace.kineto.convert import Part, by_kind, join
 from profkit.trace.kineto.schema import Event
-from profkit.trace.kineto.time_cutoff import Horizon
+from profkit.trace.kineto.time_cutoff import TimeCutoff
 from profkit.trace.left_out import describe_left_out, find_clockless
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, EVENT_BYTES
 from profkit.trace.times import plausible_starts
@@ -45,10 +45,10 @@ _COLUMNS: dict[str, tuple[type[Any], int]] = {
     "address": (np.int64, NONE),
     "device_type": (np.int8, NONE),
 }
-"""Of what stands in the arguments of events: the type, and what a missing value reads as."""
+"""Arguments of events: the type, and what stands for a missing value."""
 _IDS = ("correlation", "external", "sequence")
 _MERGED = 256
-"""So many parts become one: half a million events."""
+"""Parts that are merged into one: half a million events."""
 
 
 class TooMuch(Exception):
@@ -56,9 +56,9 @@ class TooMuch(Exception):
 
 
 class ColumnBuilder:
-    """Collects events and builds a `Trace` of them. Until then they take about 40 bytes each.
+    """Collects events and builds a `Trace` from them. Until then they take about 40 bytes each.
 
-    Where all events would need more memory than the limit, only those before a moment are kept (see `horizon`).
+    If all events would need more memory than the limit, only those before a cutoff are kept (see `time_cutoff`).
     """
 
     def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
@@ -69,7 +69,7 @@ class ColumnBuilder:
         self._limit_bytes = limit_bytes
         self._held = 0
         self._unmerged = 0
-        self._horizon = Horizon()
+        self._cutoff = TimeCutoff()
         self._unreadable = 0
         self._timeless: Counter[str] = Counter()
         self._impossible_durations = 0
@@ -79,25 +79,25 @@ class ColumnBuilder:
         self._lengths: list[int] = []
 
     def note_lost(self, events: int) -> None:
-        """Remember that this many events could not be read."""
+        """Count events that could not be read."""
         self._unreadable += events
 
     def decode(self, text: bytes) -> None:
         """Append the events of a JSON array.
 
         Raises `msgspec.DecodeError`, `ValueError` or `RecursionError`, with nothing appended, for anything that strict
-        JSON forbids or that is no list of events.
+        JSON forbids or that is not a list of events.
         """
-        self.append(self.decoder.decode(text, self.horizon_ns))
+        self.append(self.decoder.decode(text, self.cutoff_ns))
 
     def add(self, events: Sequence[Event]) -> None:
         """Append decoded events."""
-        self.append(self.decoder.convert(events, self.horizon_ns))
+        self.append(self.decoder.convert(events, self.cutoff_ns))
 
     @property
-    def horizon_ns(self) -> int | None:
-        """The moment from which on nothing is kept; None as long as all is."""
-        return self._horizon.at_ns
+    def cutoff_ns(self) -> int | None:
+        """The moment from which on nothing is kept; None as long as everything is."""
+        return self._cutoff.at_ns
 
     def append(self, chunk: Chunk) -> None:
         """Append what a chunk says, in codes of ``decoder``. Raises `TooMuch`."""
@@ -105,7 +105,7 @@ class ColumnBuilder:
         self._timeless += chunk.timeless
         self._impossible_durations += chunk.impossible_durations
         self._thread_names |= chunk.lane_names
-        self._horizon.pass_by(chunk)
+        self._cutoff.note_dropped(chunk)
         if chunk.held:
             self._held += chunk.held
             self._parts.append(chunk.parts)
@@ -116,19 +116,19 @@ class ColumnBuilder:
                 self._give_up_the_last()
 
     def _needed_bytes(self) -> int:
-        """What the diagnosis of what is held will take at its peak."""
+        """What the diagnosis of the held events will take at its peak."""
         tables = self.decoder.texts.size_bytes + self.decoder.kinds.size_bytes
         return EMPTY_BYTES + self._held * EVENT_BYTES + self.tables * tables
 
     def _give_up_the_last(self) -> None:
         """Keep less of the recorded time, and no text that only the rest needs.
 
-        Raises `TooMuch` where that does not help.
+        Raises `TooMuch` if that does not help.
         """
         while (needed := self._needed_bytes()) > self._limit_bytes:
             held = self._held
             share = (self._limit_bytes - EMPTY_BYTES) / (needed - EMPTY_BYTES)
-            self._horizon.draw_nearer(share, self._parts, list(self.decoder.kinds))
+            self._cutoff.move_earlier(share, self._parts, list(self.decoder.kinds))
             self._held = sum(len(part["kind"]) for part in self._parts if part["kind"] is not None)
             self.decoder.kinds = recode(self.decoder.kinds, self._parts, KINDS)
             self.decoder.texts = recode(self.decoder.texts, self._parts, TEXTS)
@@ -146,7 +146,7 @@ class ColumnBuilder:
         of_kind, names = self._split_kinds()
         kind = self._join("kind", np.int32, 0)
         lane, category = of_kind["lane"][kind], of_kind["category"][kind]
-        duration_ns, cut = self._horizon.cut(start_ns, duration_ns, kind, list(self.decoder.kinds))
+        duration_ns, cut = self._cutoff.cut(start_ns, duration_ns, kind, list(self.decoder.kinds))
         never_ran = self._never_ran(start_ns, duration_ns, lane, category)
         usable = ~(cut | never_ran)
         usable[usable] = plausible_starts(start_ns if usable.all() else start_ns[usable])
@@ -167,8 +167,8 @@ class ColumnBuilder:
         foreign = sorted(each for each in self._categories_of(kind).items() if is_foreign(each[0]) and each[1])
         columns |= {key: by_kind(column, kind) for key, column in of_kind.items()}
         columns |= {key: self._join(key, *how, order) for key, how in _COLUMNS.items()}
-        length_ns = self._horizon.at_ns - base_ns if self._horizon.at_ns is not None else 0
-        partial = self._horizon.describe(self._limit_bytes, len(order), length_ns, whole_steps)
+        length_ns = self._cutoff.at_ns - base_ns if self._cutoff.at_ns is not None else 0
+        partial = self._cutoff.describe(self._limit_bytes, len(order), length_ns, whole_steps)
         return Trace(
             events=Events(**columns),
             names=tuple(names),
@@ -189,9 +189,9 @@ class ColumnBuilder:
         return steps
 
     def _join(self, key: str, kind: type[Any], missing: int, order: Rows | None = None) -> np.ndarray[Any, Any]:
-        """A whole column of its parts, which are given up, so that only one column at a time is held twice.
+        """A whole column from its parts, which are freed, so that only one column at a time is held twice.
 
-        One that no event has takes no memory; ids take 32 bits where they fit.
+        A column without values takes no memory; ids take 32 bits if they fit.
         """
         joined = join([part.pop(key) for part in self._parts], self._lengths, missing, None if key in _IDS else kind)
         if joined is None:
@@ -199,8 +199,8 @@ class ColumnBuilder:
         return joined if order is None else joined[order]
 
     def _merge(self) -> None:
-        """Join the last parts: the space of many small arrays cannot be used again for whole columns, that of large
-        ones can."""
+        """Join the last parts: memory of many small arrays cannot be reused for whole columns, that of large ones
+        can."""
         last = self._parts[-_MERGED:]
         lengths = [len(part["kind"]) for part in last if part["kind"] is not None]
         missing = {key: value for key, (_, value) in _COLUMNS.items()}
@@ -210,7 +210,7 @@ class ColumnBuilder:
         self._unmerged = 0
 
     def _split_kinds(self) -> tuple[dict[str, np.ndarray[Any, Any]], Codes]:
-        """What each distinct kind of event says of its name, lane, category and call site; and the names."""
+        """The name, lane, category and call site of each distinct kind of event, and the names."""
         names = Codes()
         categories, sites = classify([(category, name) for category, name, _, _ in self.decoder.kinds])
         name_codes = [names[name] for _, name, _, _ in self.decoder.kinds]
@@ -225,11 +225,11 @@ class ColumnBuilder:
     def _never_ran(
         self, start_ns: Int64s, duration_ns: Int64s, lane: Int32s, category: np.ndarray[Any, Any]
     ) -> Bools:
-        """Device work and runtime calls at time zero of no length: what CUPTI leaves of records that it could not
+        """Device work and runtime calls at time zero without length: what CUPTI leaves of records that it could not
         complete, and Kineto of those whose clock it lost."""
         on_device = np.array([device for _, _, device in self._lanes], dtype=bool)
         nothing: Bools = start_ns == 0
-        rows = np.flatnonzero(nothing)  # of nearly all traces none
+        rows = np.flatnonzero(nothing)  # none in nearly all traces
         nothing[rows] = (duration_ns[rows] == 0) & (on_device[lane[rows]] | (category[rows] == Category.RUNTIME))
         return nothing
 

@@ -1,4 +1,4 @@
-"""From one field of many decoded events to one column, narrow where its values are."""
+"""From one field of many decoded events to one column, as narrow as its values allow."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from profkit.trace.kineto.schema import MISSING
 from profkit.trace.values import constant
 
 Part = np.ndarray[Any, Any] | None
-"""A stretch of a column; None where no event has the field."""
+"""A stretch of a column; None if no event has the field."""
 
 
 def integers(values: Sequence[Any]) -> Part:
-    """Integers, `NONE` for what is missing or does not fit 64 bits."""
+    """Integers, with `NONE` for what is missing or does not fit 64 bits."""
     if values.count(MISSING) == len(values):
         return None
     try:
@@ -27,15 +27,15 @@ def integers(values: Sequence[Any]) -> Part:
 
 
 def narrow(column: Part) -> Part:
-    """The same numbers in 32 bits where they fit."""
+    """The same numbers in 32 bits if they fit."""
     if column is None or column.dtype != np.int64 or column.min() < -(2**31) or column.max() >= 2**31:
         return column
     return column.astype(np.int32)
 
 
 def join(parts: Sequence[Part], lengths: Sequence[int], missing: int, kind: type[Any] | None = None) -> Part:
-    """One stretch of several that follow each other; those without the field hold the missing value. Of the type
-    ``kind``, or of the narrowest that all fit."""
+    """Several consecutive stretches as one; those without the field hold the missing value. Of the type ``kind``, or of
+    the narrowest that fits all."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
@@ -49,7 +49,7 @@ def join(parts: Sequence[Part], lengths: Sequence[int], missing: int, kind: type
 
 
 def by_kind(column: np.ndarray[Any, Any], kind: Int32s) -> np.ndarray[Any, Any]:
-    """For each event what the column says of its kind."""
+    """For each event what the column says about its kind."""
     if len(kind) and column.dtype == np.int32 and (column == NONE).all():
         return constant(NONE, np.int32, len(kind))
     found: np.ndarray[Any, Any] = column[kind]
@@ -57,7 +57,7 @@ def by_kind(column: np.ndarray[Any, Any], kind: Int32s) -> np.ndarray[Any, Any]:
 
 
 def either(first: Part, second: Part) -> Part:
-    """What one era of traces calls so and another otherwise."""
+    """A field with different names in different versions."""
     if first is None or second is None:
         return second if first is None else first
     return np.where(first == MISSING, second, first)

@@ -1,12 +1,12 @@
 """Decoding on several processors: other processes make chunks of what the reader finds.
 
-To decode text and to make columns of it takes most of the time of a diagnosis, and Python does it on one processor per
+Decoding text and making columns of it takes most of the time of a diagnosis, and Python does it on one processor per
 process. The others are forks: they begin within milliseconds, share the reader's memory, and find the text in memory
 that both map. Their chunks are taken in the order of the file, so that the trace is the same, code for code, whoever
-decoded what. The reader decodes as well whenever all others have enough to do.
+decoded what. The reader decodes as well when all others are busy.
 
 A chunk that does not decode, or a process that is gone, ends this: the text from there on is given back, and the reader
-goes on alone, in its loose way.
+goes on alone, with its tolerant parser.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from profkit.trace.containers import PIECE_BYTES
 from profkit.trace.kineto.chunks import Chunk, ChunkDecoder, Translation
 
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
-"""What decoding raises for text that is no list of events."""
+"""What decoding raises for text that is not a list of events."""
 _PLACES = 3
-"""Chunks that a process has at a time: one that it works on, the next, and one that waits to come out."""
+"""Chunks that a process has at a time: one that it works on, the next, and one that is done."""
 _PLACE_BYTES = 2 * PIECE_BYTES
 _MOST_WAITING = 16
 """Chunks that wait for one before them in the file."""
@@ -44,7 +44,7 @@ class Undecoded(Exception):
 
 
 class _Task(Struct):
-    """A chunk to be made of the text at ``offset``, which stands in ``text``, brackets included."""
+    """A chunk to be made of the text at ``offset``; ``text`` includes the brackets."""
 
     offset: int
     text: memoryview
@@ -59,9 +59,9 @@ class _Task(Struct):
 
 
 class Decoders:
-    """Decode between them what they are given. The codes of the chunks are those of ``own``.
+    """Share the decoding between them. The codes of the chunks are those of ``own``.
 
-    A context manager that ends the ``others``; there are fewer of them where the system gives no more.
+    A context manager that ends the ``others``; there are fewer of them if the system does not grant more.
     """
 
     def __init__(self, own: ChunkDecoder, others: int) -> None:
@@ -82,8 +82,8 @@ class Decoders:
         self._others.clear()
 
     def decode(self, text: Text, offset: int) -> Iterator[Chunk]:
-        """Have whole events decoded, whose text, in several parts, stands at ``offset``. What is done by now comes out,
-        in the order of the file. Raises `Undecoded`."""
+        """Have whole events decoded. Their text, in several parts, is at ``offset``. Returns what is done by now, in
+        the order of the file. Raises `Undecoded`."""
         idle = min(self._others, key=lambda other: other.places_taken, default=None)
         if idle is not None and idle.has_room_for(text):
             self._tasks.append(idle.ask(text, offset))
@@ -98,7 +98,7 @@ class Decoders:
         yield from self._take(0)
 
     def give_back(self) -> Undecoded | None:
-        """The text of all that did not come out yet; None where everything did."""
+        """The text of everything that was not returned yet; None if everything was."""
         texts = [bytes(task.text[1:-1]) for task in self._tasks]
         return Undecoded(self._tasks[0].offset, texts) if texts else None
 
@@ -128,7 +128,7 @@ class Decoders:
 
 
 class _Other:
-    """A process that decodes. Each text that it was given has a place in memory until its chunk came out."""
+    """A process that decodes. Each text that it was given stays in memory until its chunk was returned."""
 
     def __init__(self, translation: Translation) -> None:
         self.places_taken = 0
@@ -155,7 +155,7 @@ class _Other:
         return task
 
     def answer(self, wait: bool) -> None:
-        """Take the chunks that are made by now; at least one with ``wait``."""
+        """Take the chunks that are done; at least one with ``wait``."""
         while self._asked:
             try:
                 if not (wait or self._fork.channel.has_more()):
@@ -171,7 +171,7 @@ class _Other:
 
 
 def _serve(channel: Channel, memory: mmap.mmap) -> None:
-    """Decode what stands in the memory as long as somebody asks; the answer is None for what does not decode."""
+    """Decode what is in the shared memory as long as somebody asks; the answer is None if it does not decode."""
     decoder, content = ChunkDecoder(), memoryview(memory)
     with suppress(OSError, EOFError):
         while True:

@@ -1,9 +1,9 @@
 """Finds the events in the text of a trace and hands them on in chunks of whole ones.
 
-A chunk is cut where the bytes that separate the first two events occur. The decode proves the cut: inside a string or
-an inner list, what stands before it is no list of whole events. Where a chunk does not decode, its events are read one
-by one in Python's loose way, for control characters in names, huge integers and the like; what cannot be read even so
-is left out and remembered, and reading goes on at the next separator.
+A chunk is cut where the bytes that separate the first two events occur. Decoding proves the cut: inside a string or an
+inner list, the text before it is not a list of whole events. If a chunk does not decode, its events are read one by one
+with Python's tolerant parser, for control characters in names, huge integers and the like. What cannot be read even so
+is left out and noted, and reading goes on at the next separator.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _document_decoder = msgspec.json.Decoder(Document, float_hook=str)
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATOR = re.compile(r"\}\s*,\s*\{")
 _ALONE_BYTES = 2 << 20
-"""So much one process reads by itself: less than that is read sooner than others have begun."""
+"""One process reads this much by itself: less is read sooner than others have begun."""
 _MOST_ARRAYS = 16
-"""Lists of that name that are tried as the list of the events."""
-_LONGEST_GAP = 1 << 10
+"""Lists named ``traceEvents`` that are tried as the list of events."""
+_LONGEST_GAP_BYTES = 1 << 10
 _OPEN, _LIST = b'{"traceEvents":[', b"["
 
 
 class NoEvents(Exception):
-    """The text is no trace; the message says why."""
+    """The text is not a trace; the message says why."""
 
 
 class EventText:
-    """Reads the events of one text into a `ColumnBuilder`, and what stands around them.
+    """Reads the events of one text into a `ColumnBuilder`, and what is around them.
 
-    Of a text known to be large, other processes read a part from the beginning.
+    If the text is known to be large, other processes read parts of it from the beginning.
     """
 
     def __init__(self, window: Window, builder: ColumnBuilder, is_large: bool = False) -> None:
@@ -62,7 +62,7 @@ class EventText:
         self.losses = Losses()
 
     def read(self) -> Document:
-        """What stands around the events. Raises `NoEvents` where there is no list of events."""
+        """What is around the events. Raises `NoEvents` if there is no list of events."""
         head = self._enter()
         self._learn_separator()
         with ExitStack() as at_the_end:
@@ -74,25 +74,25 @@ class EventText:
         return head.joined_with(tail)
 
     def _share(self, at_the_end: ExitStack) -> None:
-        """From here on have other processes decode as well, where that is possible."""
+        """From here on, have other processes decode as well, if possible."""
         self._may_share = False
         others = processes_at_hand() - 1
-        if others and self._builder.horizon_ns is None:
+        if others and self._builder.cutoff_ns is None:
             self._decoders = at_the_end.enter_context(Decoders(self._builder.decoder, others))
             self._builder.tables += others
 
     def _is_given_back(self) -> bool:
-        """Append what was handed over; True if some of it must be read again, as it does not decode."""
+        """Append what was handed over; True if some of it does not decode and must be read again."""
         return self._decoders is not None and not self._append(self._decoders.finish())
 
     def _append(self, chunks: Iterator[Chunk]) -> bool:
-        """Append what others decoded. False, and the window back where their last chunk ended, if that is over."""
+        """Append what others decoded. If they are done, False, with the window back where their last chunk ended."""
         assert self._decoders is not None
         rest = None
         try:
             for chunk in chunks:
                 self._builder.append(chunk)
-                if self._builder.horizon_ns is not None:  # codes were given anew, and the others have the old ones
+                if self._builder.cutoff_ns is not None:  # codes were given anew, and the others have the old ones
                     break
             else:
                 return True
@@ -108,7 +108,7 @@ class EventText:
     def _read_piece(self) -> bool:
         """Read what is held and the next piece up to its last separator: the common case, with the least copying.
 
-        False where that is not possible; the piece is then held.
+        False if that is not possible; the piece is then held.
         """
         window = self._window
         piece = b"" if window.ended or self._separator in window.text else window.next_piece()
@@ -131,7 +131,7 @@ class EventText:
         return False
 
     def _enter(self) -> Document:
-        """Move the window to behind the bracket that opens the list of events; what stood before that."""
+        """Move the window past the bracket that opens the list of events; returns what was before that."""
         window, searched, tried = self._window, 0, 0
         if window.text.startswith(_LIST):
             window.forget(1)
@@ -144,7 +144,7 @@ class EventText:
                     window.forget(found.end())
                     return head
                 tried += 1
-            searched = max(0, len(window.text) - _LONGEST_GAP)
+            searched = max(0, len(window.text) - _LONGEST_GAP_BYTES)
             if tried >= _MOST_ARRAYS or len(window.text) > MOST_HELD_BYTES or not window.extend():
                 return self._enter_damaged()
 
@@ -157,7 +157,7 @@ class EventText:
             parse_loosely(window.text)
         except Unparsable as cause:
             self.losses.add(window.offset, window.offset + found.start(), str(cause))
-        else:  # a list of that name deep inside another thing
+        else:  # a list of that name deep inside another value
             raise NoEvents(_why_no_trace(window.text))
         window.forget(found.end())
         return Document(events=[])
@@ -173,13 +173,13 @@ class EventText:
                 unfinished = error.unfinished
             else:
                 found = _SEPARATOR.match(text, end - 1)
-                unfinished = end > len(text) - _LONGEST_GAP
+                unfinished = end > len(text) - _LONGEST_GAP_BYTES
             more = unfinished and len(text) < MOST_HELD_BYTES and self._window.extend(2 * len(text))
         found = found or _SEPARATOR.search(text)
         self._separator = found[0].encode("latin-1") if found else b"},{"
 
     def _read_chunk(self) -> Document | None:
-        """Read up to the last separator in the window, or to the end; what stands behind the events at the end."""
+        """Read up to the last separator in the window, or to the end; returns what is after the events at the end."""
         window = self._window
         cut = window.text.rfind(self._separator) + 1
         if cut > 0:
@@ -191,14 +191,14 @@ class EventText:
         if window.ended:
             return self._read_last()
         if cut > 0:
-            return None  # the next piece is read by `_read_piece`
+            return None  # `_read_piece` reads the next piece
         window.extend(min(2 * len(window.text), MOST_HELD_BYTES))
         if len(window.text) >= MOST_HELD_BYTES:
             return self._read_singly(len(window.text))
         return None
 
     def _read_last(self) -> Document | None:
-        """The text from an event on to the end of the file, at once; singly where that fails."""
+        """Read the text from an event to the end of the file at once, or event by event if that fails."""
         text = self._window.text
         try:
             last = _document_decoder.decode(_OPEN + text + (b"}" if self._is_list else b""))
@@ -208,9 +208,9 @@ class EventText:
         return last
 
     def _read_singly(self, least: int) -> Document | None:
-        """Read at least so much of the window event by event; what stands behind the events once they end."""
+        """Read at least this much of the window event by event; returns what is after the events once they end."""
         window = self._window
-        text = window.text.decode("latin-1")  # one character a byte, so that places are bytes
+        text = window.text.decode("latin-1")  # one character per byte, so that places are bytes
         events: list[Any] = []
         at = skip_between(text, 0)
         while at < min(least, len(text)) and text[at] != "]":
@@ -251,7 +251,7 @@ class EventText:
         self._builder.note_lost(len(values) - len(events))
 
     def _leave(self) -> Document | None:
-        """What stands behind the bracket that ends the events; None where that was damage and there are more."""
+        """What is after the bracket that ends the events; None if that was damage and there are more."""
         window = self._window
         while len(window.text) < MOST_HELD_BYTES and window.extend(MOST_HELD_BYTES):
             pass
@@ -271,7 +271,7 @@ class EventText:
 
 
 def _document(text: bytes) -> Document | None:
-    """The top level of a trace, read as loosely as needed; None if it is not whole."""
+    """The top level of a trace, read as tolerantly as needed; None if it is not whole."""
     try:
         return _document_decoder.decode(text)
     except UNDECODABLE:

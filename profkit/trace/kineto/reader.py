@@ -1,8 +1,8 @@
-"""Reader of Kineto traces: the Chrome trace JSON that ``torch.profiler`` exports, plain, gzip or zstd, of any era.
+"""Reader of Kineto traces: the Chrome trace JSON that ``torch.profiler`` exports, plain, gzip or zstd, of any version.
 
-The file is read as a stream: its content is unpacked piece by piece (`containers`), cut into chunks of whole events
+The file is read as a stream: its content is unpacked piece by piece (`containers`) and cut into chunks of whole events
 (`event_text`), which are decoded into typed structs and become columns at once (`columns`). No dict is built per event,
-and what is held at a time is the columns and one chunk, never the text.
+and only the columns and one chunk are held at a time, never the text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from profkit.trace.limits import memory_limit
 from profkit.units import format_count
 
 _LARGE_BYTES = 1 << 20
-"""A file of that size, compressed or not, takes longer to read than another process takes to begin."""
+"""A file of this size, compressed or not, takes longer to read than another process takes to begin."""
 _RELEASE_OF_BASE_TIME = (2, 3)
 """``baseTimeNanoseconds`` came after the nanoseconds of 2.3, whose traces still count from 1970."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -60,8 +60,8 @@ def read_kineto(path: Path, limit_bytes: int | None = None, on_progress: OnProgr
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Hundreds of thousands of events come and go without a cycle among them: to search for one would take longer than
-    to decode them."""
+    """Hundreds of thousands of events come and go without a cycle among them: searching for one would take longer than
+    decoding them."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -72,7 +72,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _open(content: Content) -> Window:
-    """A window on the first thing that is not blank."""
+    """A window on the first text that is not blank."""
     window = Window(iter(content))
     while len(window.text) < len(_BYTE_ORDER_MARK) and window.extend():
         pass
@@ -91,7 +91,7 @@ def _why_nothing(losses: Losses) -> str:
 
 
 def _describe_losses(content: Content, losses: Losses, rows: int) -> Iterator[str]:
-    """What of a damaged file is missing, and where."""
+    """What is missing from a damaged file, and where."""
     kept = f"{format_count(rows, 'event')} could be read"
     size, end = content.size_bytes, losses.nothing_after
     if content.damage:
@@ -102,7 +102,7 @@ def _describe_losses(content: Content, losses: Losses, rows: int) -> Iterator[st
         places = format_count(losses.places, "place")
         yield (
             f"the file is damaged in {places}, first at byte {losses.first_byte:,} of its content ({losses.cause}), "
-            f"where {losses.size_bytes:,} bytes were left out: {kept}"
+            f"leaving out {format_count(losses.size_bytes, 'byte')}: {kept}"
         )
 
 

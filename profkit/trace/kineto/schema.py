@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 Number = int | float | str | None
 MISSING = -1
-"""Of an argument that is not there: a number, so that whole columns convert at once."""
+"""Stands for an argument that is not there: a number, so that whole columns convert at once."""
 NO_TEXT = msgspec.Raw()
 
 
@@ -47,7 +47,7 @@ class Event(Struct, gc=False):
 
     @classmethod
     def from_object(cls, value: object) -> Event | None:
-        """An event from loosely typed JSON, with the arguments that do not fit left out; None if it is no event."""
+        """An event from loosely typed JSON, without the arguments that do not fit; None if it is not an event."""
         if not isinstance(value, dict):
             return None
         arguments = value.get("args")
@@ -65,7 +65,7 @@ class Event(Struct, gc=False):
 
 
 class Document(Struct):
-    """The top level of a trace file, besides its events."""
+    """The top level of a trace file, without its events."""
 
     events: list[Event] | UnsetType = field(name="traceEvents", default=UNSET)
     devices: Any = field(name="deviceProperties", default=None)
@@ -86,7 +86,7 @@ class Document(Struct):
 
 
 def encodable(text: str) -> str:
-    """Without the lone surrogates that loose JSON can carry: no report could be written with them."""
+    """The text without lone surrogates, which tolerant JSON can hold: no report could be written with them."""
     return text.encode("utf-8", "replace").decode()
 
 

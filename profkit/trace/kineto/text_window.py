@@ -1,4 +1,4 @@
-"""A window on the content of a file that only moves forwards: what lies behind it is forgotten."""
+"""A window on the content of a file that only moves forwards: text before it is forgotten."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from itertools import chain
 from typing import Any
 
 MOST_HELD_BYTES = 64 << 20
-"""What is before or behind the events, or one event, is at most this long: more is held to be damage."""
+"""The text before or after the events, or one event, is at most this long: more is damage."""
 
 
 class Window:
-    """``text`` is what is held of the content, and ``offset`` where in the content that begins."""
+    """``text`` is the part of the content that is held, and ``offset`` where in the content it begins."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -23,7 +23,7 @@ class Window:
         self.ended = False
 
     def extend(self, until_bytes: int = 0) -> bool:
-        """Hold one more piece, or as many as it takes to hold so many bytes. False where no more is to come."""
+        """Hold one more piece, or as many as it takes to hold that many bytes. False if there is no more."""
         parts, size = [self.text], len(self.text)
         for piece in self._pieces:
             parts.append(piece)
@@ -36,7 +36,7 @@ class Window:
         return len(parts) > 1
 
     def next_piece(self) -> bytes:
-        """The next piece, not yet held; empty where no more is to come. It is for the caller to hold what is needed."""
+        """The next piece, not yet held; empty if there is no more. The caller holds what is needed."""
         piece = next(self._pieces, b"")
         self.ended = not piece
         return piece
@@ -45,12 +45,12 @@ class Window:
         self.text += piece
 
     def replace(self, piece: bytes, start: int) -> None:
-        """Forget all that is held, and hold this piece from a place on in its stead."""
+        """Forget everything that is held, and hold this piece from a place on instead."""
         self.offset += len(self.text) + start
         self.text = piece[start:]
 
     def give_back(self, offset: int, texts: Sequence[bytes]) -> None:
-        """Stand again at a place before: these texts come first, one by one, and then what is held."""
+        """Go back to an earlier place: these texts come first, one by one, and then what is held."""
         first, *others = [*texts, self.text]
         self._pieces = chain([text for text in others if text], self._pieces)
         self.text, self.offset, self.ended = first, offset, False
@@ -60,7 +60,7 @@ class Window:
         self.offset += count
 
     def strip(self) -> None:
-        """Forget the blanks that come first, and hold something after them if there is anything."""
+        """Forget leading blanks, and hold something after them if there is anything."""
         while True:
             blank = len(self.text) - len(self.text.lstrip())
             if blank:
@@ -71,7 +71,7 @@ class Window:
 
 @dataclass
 class Losses:
-    """What of the content could not be read."""
+    """The parts of the content that could not be read."""
 
     places: int = 0
     size_bytes: int = 0
@@ -80,21 +80,21 @@ class Losses:
     nothing_after: int | None = None
 
     def add(self, start: int, end: int, cause: str) -> None:
-        """Remember the range that cannot be read."""
+        """Note a range that cannot be read."""
         if not self.places:
             self.first_byte, self.cause = start, cause
         self.places += 1
         self.size_bytes += end - start
 
     def add_end(self, start: int, cause: str) -> None:
-        """Remember that nothing from there to the end can be read."""
+        """Note that nothing from there to the end can be read."""
         if not self.cause:
             self.first_byte, self.cause = start, cause
         self.nothing_after = start
 
 
 def _bounded_integer(digits: str) -> int | str:
-    """Numbers of thousands of digits are refused by `int`; as text they count as missing wherever they stand."""
+    """`int` refuses numbers of thousands of digits; as text they count as missing anywhere."""
     return int(digits) if len(digits) < 40 else digits
 
 
@@ -103,7 +103,7 @@ _between = re.compile(r"[\s,]*")
 
 
 class Unparsable(Exception):
-    """No JSON value begins here; ``unfinished`` where one may, that ends after the text does."""
+    """No JSON value begins here; ``unfinished`` if one may begin here that ends after the text does."""
 
     def __init__(self, cause: str, unfinished: bool) -> None:
         super().__init__(cause)
@@ -111,13 +111,13 @@ class Unparsable(Exception):
 
 
 def skip_between(text: str, at: int) -> int:
-    """Where after blanks and commas the next value begins."""
+    """Where the next value begins, after blanks and commas."""
     match = _between.match(text, at)
     return match.end() if match else at
 
 
 def scan_value(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value that begins at a place, read as loosely as can be, and where it ends."""
+    """The JSON value that begins at a place, read as tolerantly as possible, and where it ends."""
     try:
         return _scanner.raw_decode(text, at)
     except json.JSONDecodeError as error:

@@ -1,9 +1,8 @@
-"""How much of the recorded time is kept of a trace that is larger than memory allows.
+"""How much of the recorded time is kept of a trace that memory cannot hold.
 
-The threads and the device's streams stand one after another in a file, so its first events are no window of time. What
-is kept are therefore the events that begin before a moment, the horizon. At first there is none, and an earlier one is
-set each time that what is held outgrows its bound, so that in the end all events before the last horizon are held,
-whatever order the file has.
+Threads and streams stand one after another in a file, so its first events are not a window of time. So the events that
+begin before a moment are kept: the cutoff. At first there is none. Whenever the events held outgrow their bound it
+moves to an earlier moment, so that in the end all events before the last cutoff are held, whatever order the file has.
 """
 
 from __future__ import annotations
@@ -20,31 +19,33 @@ from profkit.trace.kineto.convert import Part
 from profkit.trace.limits import MEMORY_LIMIT
 from profkit.units import format_bytes, format_count, format_time
 
-_KEPT = 0.85
-"""Of what fits, so much stays when too much is held: less would waste memory, more would cut more often."""
+_KEPT_SHARE = 0.85
+"""Share of the events that fit that is kept when there are too many: less would waste memory, more would cut more
+often."""
 _BOUNDARIES = (STEP_MARK, "Optimizer.step#")
-"""Marks whose end is the end of a step: cut short they would end a step that is not whole."""
+"""Marks whose end is the end of a step: cut short, they would end a step that is not whole."""
 Kind = tuple[str, str, Any, Any]
 """Category, name, process and thread."""
 
 
-class Horizon:
-    """``at_ns`` is the moment, on the file's own clock, from which on nothing is kept; None as long as all is."""
+class TimeCutoff:
+    """``at_ns`` is the moment, on the file's own clock, from which on nothing is kept; None as long as everything
+    is."""
 
     def __init__(self) -> None:
         self.at_ns: int | None = None
         self.dropped = 0
         self._marks_dropped: Counter[tuple[Any, Any]] = Counter()
 
-    def pass_by(self, chunk: Chunk) -> None:
-        """Remember what of a chunk begins behind the horizon."""
-        self.dropped += chunk.passed
-        self._marks_dropped += chunk.marks_passed
+    def note_dropped(self, chunk: Chunk) -> None:
+        """Count the events of a chunk that begin after the cutoff."""
+        self.dropped += chunk.dropped
+        self._marks_dropped += chunk.marks_dropped
 
-    def draw_nearer(self, share: float, parts: list[dict[str, Part]], kinds: list[Kind]) -> None:
-        """Set the horizon so that somewhat less than this share of the events remains, and take the others out."""
+    def move_earlier(self, share: float, parts: list[dict[str, Part]], kinds: list[Kind]) -> None:
+        """Set the cutoff so that slightly less than this share of the events remains, and remove the others."""
         starts: Int64s = np.concatenate([_known(part["start_ns"]) for part in parts])
-        nth = int(_KEPT * share * len(starts))
+        nth = int(_KEPT_SHARE * share * len(starts))
         self.at_ns = max(int(np.partition(starts, nth)[nth]), int(starts.min()) + 1)
         del starts
         marks = np.array([is_step_mark(category, name) for category, name, _, _ in kinds], dtype=bool)
@@ -61,7 +62,7 @@ class Horizon:
         parts[:] = [part for part in parts if len(_known(part["start_ns"]))]
 
     def cut(self, start_ns: Int64s, duration_ns: Int64s, kind: Int64s, kinds: list[Kind]) -> tuple[Int64s, Bools]:
-        """The lengths of what is held, cut off at the horizon; and which marks are not to be used as it cuts them."""
+        """The durations of the held events, ended at the cutoff, and which marks that makes unusable."""
         if self.at_ns is None:
             return duration_ns, np.zeros(len(start_ns), dtype=bool)
         boundary = np.array([name.startswith(_BOUNDARIES) for _, name, _, _ in kinds], dtype=bool)
@@ -74,8 +75,8 @@ class Horizon:
         return np.minimum(duration_ns, left_ns), unusable
 
     def describe(self, limit_bytes: int, held: int, length_ns: int, marks: Counter[tuple[Any, Any]]) -> list[str]:
-        """What is missing in the trace, in one sentence; nothing where nothing is. ``marks`` are the whole steps that
-        are kept, by thread."""
+        """What is missing from the trace, in one sentence if anything is. ``marks`` are the whole steps that are kept,
+        by thread."""
         if self.at_ns is None:
             return []
         events = f"{held:,} of {format_count(held + self.dropped, 'event')}"
@@ -86,7 +87,7 @@ class Horizon:
         else:
             kept = f"the first {format_time(length_ns)} ({events})"
         cause = f"the trace needs more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
-        return [f"only {kept} were kept, and all figures are of these alone: {cause}"]
+        return [f"the trace is cut to {kept}, and all figures are of that part alone: {cause}"]
 
 
 def _known(column: Part) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""What the tables of an Nsight Systems export say, as stretches of events with the names of PyTorch's own profiler."""
+"""The tables of an Nsight Systems export as stretches of events, under the names of PyTorch's own profiler."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _DIRECTIONS = ("Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA"
                "HtoD", "DtoH", "DtoD")  # fmt: skip
 """By ``copyKind``, as CUPTI numbers it; the last three are those of unified memory."""
 _MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
-"""By ``srcKind`` and ``dstKind``, where the export does not enumerate them itself."""
+"""By ``srcKind`` and ``dstKind``, if the export does not enumerate them itself."""
 _OVERHEADS = {3: "Buffer Flush", 4: "Instrumentation", 5: "Resource", 6: "Runtime Triggered Module Loading",
               7: "Lazy Function Loading", 8: "Command Buffer Full"}  # fmt: skip
 """By ``overheadType``, as PyTorch's profiler names them."""
 _NESTING, _CROSSING = (59, 70), (60, 71)
 """Event types of NVTX ranges: push and pop, start and end, each also as imported from text."""
 _VERSION = re.compile(r"_v\d+$")
-"""Of the interface, behind the name of a CUDA call."""
+"""The version of the interface, at the end of a CUDA call's name."""
 _OPERATOR = re.compile(r"[\w:]+::|\w+Backward\d*$")
 _PYTORCHS = re.compile(r"(aten|prim|quantized|c10d|torchvision|autograd::engine)::")
 _THREAD_BITS = (1 << 24) - 1
-"""A global thread id is the process's with the thread's in the lowest bits."""
+"""A global thread id is the process's, with the thread's in the lowest bits."""
 
 
 class Part(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Part(Struct, frozen=True):
 
 
 def read_parts(tables: Tables) -> Iterator[Part]:
-    """The events of all tables that there are."""
+    """The events of all tables in the export."""
     yield _read_kernels(tables)
     yield _read_graphs(tables)
     yield _read_copies(tables)
@@ -79,7 +79,7 @@ def _read_kernels(tables: Tables) -> Part:
 
 
 def _read_graphs(tables: Tables) -> Part:
-    """Launches of whole CUDA graphs, which are recorded so unless every node of theirs was asked for."""
+    """Launches of whole CUDA graphs, which are recorded like this unless their nodes were asked for."""
     columns = tables.read(_GRAPH, (*_ON_DEVICE, "graphId"))
     graphs = {int(graph): f"CUDA graph {graph}" for graph in distinct(columns["graphId"]) if graph != MISSING}
     kinds, kind = _named("kernel", graphs, columns["graphId"], "CUDA graph")
@@ -112,7 +112,7 @@ def _read_calls(tables: Tables) -> Part:
 
 
 def _read_ranges(tables: Tables) -> Part:
-    """NVTX ranges; those of PyTorch's operators carry what they are behind their name: ``aten::mul, seq = 3``."""
+    """NVTX ranges. Those of PyTorch's operators have details after their name: ``aten::mul, seq = 3``."""
     names = Names()
     there = [column for column in ("start", "end", "globalTid", "eventType") if tables.has(_NVTX, column)]
     columns = [f'"{column}"' for column in there]
@@ -135,11 +135,11 @@ _AFTER_NAME = tuple(f"instr(full, ', {field} = ')" for field in ("seq", "op_id",
 _MARKED = f"ifnull({' + '.join(_AFTER_NAME)} > 0, 0)"
 _SEQUENCE = f"CASE WHEN {_AFTER_NAME[0]} THEN CAST(substr(full, {_AFTER_NAME[0]} + 8, 18) AS INTEGER) ELSE {NONE} END"
 _NAME = f"CASE {' '.join(f'WHEN {place} THEN substr(full, 1, {place} - 1)' for place in _AFTER_NAME)} ELSE full END"
-"""In SQL, of a range's text: whether PyTorch wrote it, and its parts."""
+"""In SQL, for a range's text: whether PyTorch wrote it, and its parts."""
 
 
 def _range_text(tables: Tables) -> str:
-    """In SQL, the text of a range, which stands beside it or among all strings; NULL without one."""
+    """In SQL, the text of a range, which is in its row or among all strings; NULL without one."""
     places = []
     if tables.has(_NVTX, "text"):
         places.append("CASE typeof(text) WHEN 'text' THEN text END")
@@ -154,7 +154,7 @@ def _kind_of_range(name: str, marked: bool) -> tuple[str, str]:
 
 
 def _read_overhead(tables: Tables) -> Part:
-    """What the profiler and the driver did, in a lane of its own: it may overlap what stands on the thread."""
+    """What the profiler and the driver did, in a lane of its own: it may overlap the thread's events."""
     columns = tables.read(_OVERHEAD, ("start", "end", "globalTid", "correlationId", "overheadType"))
     kinds, kind = _named("overhead", _OVERHEADS, columns["overheadType"], "Unknown")
     return _host_part(columns, kinds, kind, np.full(len(kind), 2, dtype=np.int64))
@@ -163,7 +163,7 @@ def _read_overhead(tables: Tables) -> Part:
 def _named(
     category: str, texts: Mapping[int, str], ids: Int64s, otherwise: str = "(nameless)"
 ) -> tuple[list[tuple[str, str]], Int32s]:
-    """The kinds of events that an id gives their names, and which each is."""
+    """The kinds of events whose names are given by an id, and the kind of each."""
     known = distinct(ids)
     kinds = [(category, texts.get(number) or otherwise) for number in known.tolist()]
     return kinds, np.searchsorted(known, ids).astype(np.int32)
@@ -191,7 +191,7 @@ def _host_part(
     layer: Int64s | None = None,
     sequence: Int64s | None = None,
 ) -> Part:
-    """Events of threads. Those of another ``layer`` need not nest with the thread's and stand in another lane."""
+    """Events of threads. Those of another ``layer`` need not nest with the thread's and are in another lane."""
     thread, missing = columns["globalTid"], np.full(len(kind), MISSING, dtype=np.int64)
     number = np.where(thread == MISSING, MISSING, thread & _THREAD_BITS)
     return Part(

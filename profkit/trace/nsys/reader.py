@@ -1,9 +1,9 @@
 """Reader of Nsight Systems exports (``nsys export --type sqlite``).
 
-Kernels, copies, fills, CUDA calls and NVTX ranges become the events that a Kineto trace has, under the same names, so
-that everything after the reader works on both. NVTX ranges that PyTorch itself opened (``emit_nvtx``,
-``nsys profile --pytorch=autograd-nvtx``) are operators; the sizes of their inputs are left out, because the types do
-not stand beside them. Nothing is read of the tables that describe the machine and the program's environment.
+Kernels, copies, fills, CUDA calls and NVTX ranges become events as in a Kineto trace, under the same names, so that
+everything after the reader works on both. NVTX ranges that PyTorch itself opened (``emit_nvtx``, ``nsys profile
+--pytorch=autograd-nvtx``) are operators; the sizes of their inputs are left out, because the export does not give the
+types. The tables that describe the machine and the program's environment are not read.
 
 An export holds all processes of a job, a Kineto trace one: the process with most work on the devices is read.
 """
@@ -29,7 +29,7 @@ from profkit.units import format_count
 KIND = "an Nsight Systems export"
 _LAYERS = ("", ", ranges that need not nest", ", profiler and driver")
 _MOST_NS = 2**61
-"""Beyond this, some 73 years, no difference of times could be trusted to fit 64 bits."""
+"""Beyond this, some 73 years, differences of times might not fit 64 bits."""
 
 
 def read_nsys(path: Path) -> Trace:
@@ -90,7 +90,7 @@ def _assemble(parts: Sequence[Part]) -> Trace:
 
 
 def _times(start_ns: Int64s, end_ns: Int64s) -> tuple[Bools, Int64s, Bools]:
-    """Which events have usable times, how long each takes, and whose length is impossible and reads 0."""
+    """Which events have usable times, how long each takes, and which durations are impossible and become 0."""
     usable: Bools = (np.abs(start_ns.clip(min=-_MOST_NS - 1)) <= _MOST_NS) & (end_ns != MISSING)
     usable[usable] = plausible_starts(start_ns[usable])
     length_ns = np.where(usable, end_ns.clip(-_MOST_NS, _MOST_NS) - np.where(usable, start_ns, 0), 0)
@@ -99,9 +99,10 @@ def _times(start_ns: Int64s, end_ns: Int64s) -> tuple[Bools, Int64s, Bools]:
 
 
 def _of_one_process(process: Int64s, works: Bools, duration_ns: Int64s) -> tuple[Bools, int]:
-    """The events of the process with most work on the devices, and of how many others events are left out.
+    """The events of the process with most work on the devices, and the number of other processes, whose events are left
+    out.
 
-    Exports that do not tell processes apart are taken to hold one.
+    Exports that do not tell processes apart are assumed to hold one.
     """
     known = (process != MISSING) & (process != 0)
     candidates = distinct(process[known & works] if (known & works).any() else process[known])
@@ -131,7 +132,7 @@ def _lanes(parts: Sequence[Part], process: Int64s, on_device: Bools) -> tuple[In
 
 
 def _kinds(parts: Sequence[Part]) -> tuple[dict[str, np.ndarray[Any, Any]], tuple[str, ...]]:
-    """What each kind of event says of its name, category and call site; and the names."""
+    """The name, category and call site of each kind of event, and the names."""
     pairs = [pair for part in parts for pair in part.kinds]
     codes = {name: code for code, name in enumerate(dict.fromkeys(name for _, name in pairs))}
     categories, sites = classify(pairs)

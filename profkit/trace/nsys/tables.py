@@ -1,8 +1,8 @@
-"""Tables of an SQLite file that nobody vouches for, as columns.
+"""Tables of an untrusted SQLite file, as columns.
 
 The file is opened read-only and never locked or written beside. Only real tables and stored columns are read: a view or
-a generated column could compute without end. What a file can cost is bounded: rows, characters of names, and the steps
-of SQLite's machine, by the file's size.
+a generated column could compute without end. The cost of a file is bounded: rows, characters of names, and the steps of
+SQLite's machine, by the file's size.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from profkit.trace.events import NONE, Int32s, Int64s
 from profkit.units import format_count
 
 MISSING = -(2**63)
-"""Stands for an integer that is not there, or is none."""
+"""Stands for an integer that is missing, or is not one."""
 MOST_ROWS = 20_000_000
-"""Of one table; a trace takes some 85 bytes each."""
+"""Rows of one table; a trace takes some 85 bytes for each."""
 MOST_NAME_CHARACTERS = 4096
-"""Of one name; those of kernels reach 2000."""
+"""Characters of one name; those of kernels reach 2000."""
 MOST_TEXT_CHARACTERS = 64 << 20
-"""Of all names together."""
+"""Characters of all names together."""
 
 _CHUNK_ROWS = 16_384
 _MOST_VALUE_BYTES = 16 << 20
 _STEPS_PER_BYTE, _FREE_STEPS, _STEPS_AT_A_TIME = 50, 20_000_000, 1_000_000
 """A row of eight numbers takes some 30 bytes of a file and 100 steps to read."""
 _DAMAGE = (sqlite3.Error, UnicodeDecodeError)
-"""The second, where SQLite's message quotes what it found instead of a schema."""
+"""`UnicodeDecodeError` if SQLite's message quotes what it found instead of a schema."""
 
 
 class Names:
-    """Gives each new name the next code, as long as all of them fit."""
+    """Gives each new name the next code, as long as they all fit."""
 
     def __init__(self) -> None:
         self.codes: dict[str, int] = {}
@@ -56,10 +56,10 @@ class Names:
 
 
 class Tables:
-    """The tables of one file. ``notes`` says what of them could not be read."""
+    """The tables of one file. ``notes`` says what could not be read."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `UnreadableInput` where the file is no database."""
+        """Raises `UnreadableInput` if the file is not a database."""
         self.path = path
         self.notes: list[str] = []
         self._steps_left = 0
@@ -88,7 +88,7 @@ class Tables:
         return column in self._columns.get(table, ())
 
     def read(self, table: str, integers: Sequence[str]) -> dict[str, Int64s]:
-        """These columns of a table, `MISSING` for what is not there or is no number."""
+        """These columns of a table, with `MISSING` for what is not there or not a number."""
         there = {column: f'"{column}"' for column in integers if self.has(table, column)}
         columns, _ = self.select(table, f'"{table}"', there or {integers[0]: str(MISSING)})
         rows = len(next(iter(columns.values())))
@@ -97,7 +97,7 @@ class Tables:
     def select(
         self, table: str, source: str, numbers: Mapping[str, str], text: str = "NULL", names: Names | None = None
     ) -> tuple[dict[str, Int64s], Int32s]:
-        """Columns of numbers and the codes of a text, each an expression in SQL on the rows of a source in SQL. Empty
+        """Columns of numbers and the codes of a text; each is an SQL expression on the rows of an SQL source. Empty
         without the table."""
         parts: list[list[Int64s]] = [[np.zeros(0, dtype=np.int64)] for _ in numbers]
         codes = [np.zeros(0, dtype=np.int32)]
@@ -111,8 +111,8 @@ class Tables:
         return columns, np.concatenate(codes)
 
     def texts(self, table: str, column: str) -> dict[int, str]:
-        """The names that a column of a table refers to. No others are read: beside them stand the environment and the
-        output of the program."""
+        """The names that a column of a table refers to. No others are read: the environment and the output of the
+        program are among them."""
         if not (self.has("StringIds", "id") and self.has("StringIds", "value") and self.has(table, column)):
             return {}
         query = (
@@ -122,14 +122,14 @@ class Tables:
         return {number: text for rows in self._chunks("StringIds", query) for number, text in rows}
 
     def labels(self, table: str) -> dict[int, str]:
-        """What the numbers of an enumeration mean, where the file says."""
+        """What the numbers of an enumeration mean, if the file says so."""
         if not (self.has(table, "id") and self.has(table, "label")):
             return {}
         query = f"SELECT id, substr(label, 1, 99) FROM \"{table}\" WHERE typeof(label) = 'text' LIMIT 99"  # noqa: S608  # see above
         return {number: text for rows in self._chunks(table, query) for number, text in rows}
 
     def _chunks(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a query; of a damaged table those that come before the damage."""
+        """The rows of a query; of a damaged table, those before the damage."""
         count = 0
         rows: list[tuple[Any, ...]] = []
         try:
@@ -179,12 +179,12 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _cause(error: Exception) -> str:
-    """What SQLite says, on one line without what it quotes of the file."""
+    """SQLite's message, on one line and without what it quotes from the file."""
     return "its schema cannot be read" if isinstance(error, UnicodeDecodeError) else str(error).partition("\n")[0][:200]
 
 
 def _integers(values: Sequence[Any]) -> Int64s:
-    """Integers, `MISSING` for what is none: SQLite lets any row hold anything."""
+    """Integers, with `MISSING` for anything else: SQLite lets any row hold anything."""
     try:
         return np.array(values, dtype=np.int64)
     except (TypeError, ValueError, OverflowError):
@@ -200,5 +200,5 @@ def _integer(value: Any) -> int:
 
 
 def _codes(names: Names, texts: Sequence[str | None]) -> Int32s:
-    """The code of each text, `NONE` where there is none."""
+    """The code of each text, `NONE` if there is none."""
     return np.array([NONE if text is None else names.code(text) for text in texts], dtype=np.int32)

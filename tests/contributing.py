@@ -1,0 +1,70 @@
+"""The parts of CONTRIBUTING.md that are made from the code: the tree of rooms and the order of the layers.
+
+    python -m tests.contributing
+
+writes them anew, each between the two comments that bear its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import fill
+
+from tests.test_imports import LAYERS, PACKAGE, SIDE_DOORS
+
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+_WIDTH = 118
+_NAMES = 24
+
+
+def draw_tree() -> str:
+    """Every folder of profkit, and every file outside its folders, with the first sentence of its docstring."""
+    rooms = (_row(folder, f"{folder.name}/", _summary(folder / "__init__.py")) for folder in _folders(PACKAGE))
+    files = (_row(path, path.name, _summary(path)) for path in sorted(PACKAGE.glob("[!_]*.py")))
+    return "\n".join(["```", *rooms, *files, "```"])
+
+
+def list_layers() -> str:
+    """The layers, lowest first, and what stands beside them."""
+    sides = [f"`{name}` stands aside and may import {', '.join(sorted(allowed, key=LAYERS.index))} alone."
+             for name, allowed in SIDE_DOORS.items()]  # fmt: skip
+    return "\n".join(["```", fill(" → ".join(LAYERS), _WIDTH), "```", "", *sides])
+
+
+PARTS = {"tree": draw_tree, "layers": list_layers}
+
+
+def with_parts(page: str) -> str:
+    """The page with each part as the code has it now."""
+    for name, make in PARTS.items():
+        begin, end = f"<!-- {name}: python -m tests.contributing -->", f"\n<!-- end of {name} -->"
+        assert page.count(begin) == page.count(end) == 1, f"{PAGE.name} has no place for {name}"
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}\n{make()}{end}{rest.partition(end)[2]}"
+    return page
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    yield folder
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and path.name != "__pycache__":
+            yield from _folders(path)
+
+
+def _row(path: Path, name: str, sentence: str) -> str:
+    indented = "  " * len(path.relative_to(PACKAGE).parts) + name
+    text = re.sub(r"``?", "", sentence)
+    return fill(indented.ljust(_NAMES) + text, _WIDTH, subsequent_indent=" " * _NAMES)
+
+
+def _summary(path: Path) -> str:
+    """The first paragraph of a file's docstring."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_parts(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
