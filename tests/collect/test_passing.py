@@ -60,7 +60,7 @@ def test_of_steps_that_are_skipped_nobody_is_told(listener: Listener) -> None:
 
 def test_far_from_the_window_most_steps_are_skipped_and_all_are_counted() -> None:
     """Thirty at a time, until as many are left, each of which is told, and the one before."""
-    schedule = Schedule(Plan(at_step=100, opening=False))
+    schedule = Schedule(Plan(at_step=100, prologue=False))
     schedule.begin(0)
     told, now_ns, skipped = 0, 0, [0]
     while schedule.phase is Phase.REFERENCE:

@@ -27,7 +27,7 @@ from tests.end_to_end.running import diagnose_forked
 from tests.forks import Forks
 
 WHOLE = 50
-"""Steps until nothing of profkit's is left: one opening, 3 timed, 5 recorded, 30 more timed, and some."""
+"""Steps until nothing of profkit's is left: one prologue, 3 timed, 5 recorded, 30 more timed, and some."""
 
 
 @pytest.fixture(autouse=True)
@@ -251,7 +251,7 @@ def test_a_directory_that_is_there_already_is_not_taken(tmp_path: Path) -> None:
 
 def test_the_plan_of_a_window_begins_at_once_and_keeps_to_the_signal() -> None:
     plan = Plan(wait=5, at_step=900).for_window(3, "step()")
-    assert (plan.opening, plan.chosen_signal, plan.at_step, plan.window, plan.wait) == (False, "step()", 0, 3, 5)
+    assert (plan.prologue, plan.chosen_signal, plan.at_step, plan.window, plan.wait) == (False, "step()", 0, 3, 5)
 
 
 PROGRAM = """\

@@ -1,8 +1,8 @@
 """Which thread of the program is recorded: the one that began, until it turns out that the work is done on another.
 
 A profiler hears the thread that starts it. Where a program trains, or runs its model, on a thread of its own while the
-main thread waits, the opening hears nothing. Then the opening is ended, on the main thread, and the thread on which the
-next step ends is recorded in its place.
+main thread waits, the prologue hears nothing. Then the prologue is ended, on the main thread, and the thread on which
+the next step ends is recorded in its place.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ::
 
-    OPENING → REFERENCE → warmup LOCATED → REFERENCE → active ACTIVE → after AFTER → DONE
+    PROLOGUE → REFERENCE → warmup LOCATED → REFERENCE → active ACTIVE → after AFTER → DONE
 
 Of the ``wait`` steps one passes between the located steps and the measured ones: what the first leave behind (memory
 that has yet to be reused, batches that workers loaded meanwhile) is gone by then.
@@ -43,10 +43,10 @@ _UNTOLD: Lap = (None, None)
 
 
 class Phase(str, Enum):
-    """``OPENING`` is what comes before the first end of a step; ``REFERENCE`` and ``AFTER`` pass unprofiled;
+    """``PROLOGUE`` is what comes before the first end of a step; ``REFERENCE`` and ``AFTER`` pass unprofiled;
     ``LOCATED`` steps are recorded with line marks and shapes, ``ACTIVE`` ones without: those are measured."""
 
-    OPENING = "opening"
+    PROLOGUE = "opening"
     REFERENCE = "reference"
     LOCATED = "located"
     ACTIVE = "active"
@@ -76,8 +76,8 @@ class Schedule:
         self.measured_step_ns: list[int] = []
         self._counted_ns = self._skipped = 0
         self.restart()
-        if plan.opening:
-            self.phase = Phase.OPENING
+        if plan.prologue:
+            self.phase = Phase.PROLOGUE
 
     @property
     def recorded(self) -> int:

@@ -17,7 +17,7 @@ from profkit.collect.machine.tensor_passing import measure_handing_over
 from profkit.collect.recorder.side_files import SideFiles
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
-from profkit.collect.sessions.recordings import Tape
+from profkit.collect.sessions.recordings import Recordings
 from profkit.source.remarks import review_sources, user_sources
 from profkit.units import format_count
 
@@ -31,7 +31,7 @@ class Archive:
         files: SideFiles,
         schedule: Schedule,
         signals: StepSignals,
-        tape: Tape,
+        recordings: Recordings,
         tracer: LineTracer,
         census: Census,
         sampler: Sampler,
@@ -39,16 +39,16 @@ class Archive:
         self.notes: list[str] = []
         self.replaces: Path | None = None
         self._files = files
-        self._schedule, self._signals, self._tape = schedule, signals, tape
+        self._schedule, self._signals, self._recordings = schedule, signals, recordings
         self._tracer, self._census, self._sampler = tracer, census, sampler
 
     def keep(self, unfinished_step: int | None = None, more_notes: Iterable[str] = ()) -> None:
         """Export the recording; from here on the files hold a whole run, whatever happens to the program."""
         if self._stands_back:
-            self._tape.drop()
+            self._recordings.drop()
             return
-        is_opening = self._tape.opening is not None
-        trace = self._tape.export(unfinished_step)
+        is_prologue = self._recordings.prologue is not None
+        trace = self._recordings.export(unfinished_step)
         if self._schedule.was_cut_short:
             self.notes.append("fewer steps were recorded than planned, because they are long")
         if cuda_is_used() and stays_attached():
@@ -60,7 +60,7 @@ class Archive:
             flags=self._files.run.flags or environment.read_flags(),
             loaders=self._signals.loaders,
             optimizers=self._signals.optimizers,
-            step_signal=None if is_opening else self._signals.name,
+            step_signal=None if is_prologue else self._signals.name,
             page_fault_ns=measure_fault_ns(),
             handing_over=measure_handing_over() if self._signals.loaders else None,
         )
@@ -68,18 +68,18 @@ class Archive:
         if self.replaces is not None:
             self.replaces.unlink(missing_ok=True)
 
-    def note_what_is_missing(self, opening_was_full: bool | None, was_renewed: bool = False) -> None:
-        """The program ended, or its recording, before a step was recorded. ``opening_was_full`` says how the opening
+    def note_what_is_missing(self, prologue_was_full: bool | None, was_renewed: bool = False) -> None:
+        """The program ended, or its recording, before a step was recorded. ``prologue_was_full`` says how the prologue
         ended, in which the program still was, and ``was_renewed`` that it was recorded later; None: it was past that.
         """
         if self._signals.is_missing:
             self.notes.append(f"no step ended by the signal that was asked for: {self._signals.chosen}")
-        if opening_was_full is None:
+        if prologue_was_full is None:
             passed = f"only {format_count(self._schedule.step, 'whole step')} passed, none of them recorded"
-            rest = "a part of one" if self._tape.running or self._tape.located else "nothing"
-            part = "the program's beginning" if self._tape.opening else rest
+            rest = "a part of one" if self._recordings.running or self._recordings.located else "nothing"
+            part = "the program's beginning" if self._recordings.prologue else rest
             self.notes.append(f"{passed}: {part} is all there is")
-        elif opening_was_full:
+        elif prologue_was_full:
             part = "a stretch of the program, and not its beginning," if was_renewed else "the beginning of the program"
             self.notes.append(f"no step ended for so long that only {part} was recorded")
 

@@ -16,7 +16,7 @@ from profkit.collect.program.guard import Guard, describe, say, uncompiled
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.forking import Forking, follow_forks
 from profkit.collect.recorder.recorder import Progress, Recorder
-from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, SecondRecording
+from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, Replacement
 from profkit.collect.recorder.subject import Subject
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
@@ -92,7 +92,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._recorder: Recorder | None = None
         self._allowance = Allowance()
         self._requests = WindowRequests(self._guard, lambda: not self.is_over, self._begin_window)
-        self._second = SecondRecording(self._guard, lambda: not self.is_over, self._begin_anew)
+        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_anew)
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -164,19 +164,19 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         elif between is not None:
             between()
         else:
-            self._guard(lambda: self._second.announce(recorder, self._requests.give))
+            self._guard(lambda: self._replacement.announce(recorder, self._requests.give))
 
     @uncompiled
     def pause(self) -> None:
         """Say that what follows, up to `resume`, belongs to no step: an evaluation between two steps of a training."""
         if (recorder := self._outermost._recorder) is not None and recorder.hears():
-            self._guard(recorder.aside.begin)
+            self._guard(recorder.pause.begin)
 
     @uncompiled
     def resume(self) -> None:
         """Say that the next step begins here."""
         if (recorder := self._outermost._recorder) is not None:
-            self._guard(recorder.aside.end)
+            self._guard(recorder.pause.end)
 
     def finish(self, exit_status: int, note: str | None = None, was_stopped: bool = False) -> None:
         """Leave the context of a program that ran as a process of its own and ended with ``exit_status``; it
@@ -224,7 +224,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             if (cycle := recorder.cycles.found) is not None:
                 self._record_anew(cycle.plan(recorder.cycles.plan), cycle.note)
             elif recorder.signals.may_be_outdone:
-                self._second.wait()
+                self._replacement.wait()
             self._requests.look()
 
     def _stop(self, recorder: Recorder | None) -> None:
@@ -232,7 +232,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         are, or as soon as nobody would wait for these any more."""
         may_go_on = recorder is not None and recorder.signals.awaits_optimizer
         if may_go_on:
-            self._second.wait()
+            self._replacement.wait()
         self._stopper.request(PATIENCE_S if may_go_on else 0.0)
 
     def _begin_window(self, signal: str) -> None:
@@ -279,7 +279,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if profile._current is self:
             profile._current = None
         atexit.unregister(self._end_at_exit)
-        for part in (self._requests, self._second, self._termination):
+        for part in (self._requests, self._replacement, self._termination):
             part.remove()
 
     def _give_up(self, error: BaseException) -> None:

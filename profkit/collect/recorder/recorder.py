@@ -32,10 +32,10 @@ from profkit.collect.program.children import ProcessorTime
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.archive import Archive
-from profkit.collect.recorder.census_times import Looks
+from profkit.collect.recorder.census_times import CensusTimes
 from profkit.collect.recorder.forking import Forking
-from profkit.collect.recorder.pause import Interlude
-from profkit.collect.recorder.prologue import MANY_EVENTS, Opening
+from profkit.collect.recorder.pause import Pause
+from profkit.collect.recorder.prologue import MANY_EVENTS, Prologue
 from profkit.collect.recorder.side_files import SideFiles
 from profkit.collect.recorder.subject import Subject
 from profkit.collect.recorder.watchdog import Watchdog
@@ -45,8 +45,8 @@ from profkit.collect.sessions.device_moments import read_clocks, take_moment
 from profkit.collect.sessions.graph_size import is_larger
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.marks import free_cycles
-from profkit.collect.sessions.recordings import Tape
-from profkit.collect.sessions.session import Recording, is_capturing, pause_marked, when_cuda_starts
+from profkit.collect.sessions.recordings import Recordings
+from profkit.collect.sessions.session import ProfilerSession, is_capturing, pause_marked, when_cuda_starts
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.source.growth import GrowthLines
@@ -86,45 +86,47 @@ class Recorder:
         self._is_user = is_user = UserFiles(subject.roots)
         self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
         self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
-        self._looks = Looks(self._census, self._schedule, self._files, plan)
+        self._census_times = CensusTimes(self._census, self._schedule, self._files, plan)
         self._allowance = allowance = allowance or Allowance()
-        self._tape = Tape(directory, lambda: guard(self._yield_to_program), allowance)
+        self._recordings = Recordings(directory, lambda: guard(self._yield_to_program), allowance)
         workers, sites = WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard)
-        self.signals = StepSignals(self, guard, workers, sites, FeedingWatch(lambda: self._tape.running is None))
-        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.opening)
-        self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes, allowance)
-        self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
-        parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
+        self.signals = StepSignals(self, guard, workers, sites, FeedingWatch(lambda: self._recordings.running is None))
+        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.prologue)
+        limits = plan.limit_s, self._sampler.measure_rss_bytes
+        self._prologue = Prologue(self._recordings, self._tracer, *limits, allowance)
+        self._bounds = Bounds(*limits)
+        parts = (self._schedule, self.signals, self._recordings, self._tracer, self._census, self._sampler)
         self._archive = Archive(self._files, *parts)
         self._archive.replaces, self.notes = replaces, self._archive.notes
         self._gradients, self._calls = GradientWatch(), CallWatch()
-        self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, self._events_left)
-        self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
-        self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape, self._calls)
-        self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self._leave_thread))
+        self.cycles = CycleWatch(plan, self._schedule, lambda: self._recordings.located_events, self._events_left)
+        self.pause = Pause(self._schedule, self._recordings, self._bounds, self._stop_tracing, self._keep, self._enter)
+        self.forking = Forking(self._sampler, self._prologue, self._tracer, self.signals, self._recordings, self._calls)
+        self.thread = RecordedThread(lambda: self._schedule.phase is Phase.PROLOGUE, lambda: guard(self._leave_thread))
         act = self.hears, lambda: self._work(self._cut_off), self.thread.is_idle, self._move_on
-        self._sampler.on_tick = self.thread.tell = Watchdog(self._opening, self._bounds, self._tracer, guard, *act).look
+        watchdog = Watchdog(self._prologue, self._bounds, self._tracer, guard, *act)
+        self._sampler.on_tick = self.thread.tell = watchdog.look
         self._tracer.on_backward = lambda roots: guard(lambda: self._before_backward(roots))
-        self._on_cuda = lambda: guard(self._opening.record_cuda)
+        self._on_cuda = lambda: guard(self._prologue.record_cuda)
         self.misses = self.thread.misses
         self._between: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Begin the opening or, where the program ends its steps itself, the first step."""
-        if not self._tape.install():
+        """Begin the prologue or, where the program ends its steps itself, the first step."""
+        if not self._recordings.install():
             self.notes.append("the program runs a profiler of its own: nothing was recorded")
             self.over = True
             return
         plan = self._plan
-        self.signals.install(not plan.opening, plan.chosen_signal, plan.every, plan.is_second)
-        if plan.opening:
+        self.signals.install(not plan.prologue, plan.chosen_signal, plan.every, plan.is_second)
+        if plan.prologue:
             if current_thread() is main_thread():  # elsewhere nothing could end it
-                self._opening.begin()
+                self._prologue.begin()
             when_cuda_starts(self._on_cuda)
         else:
             self._enter(self._schedule.phase)
         self._sampler.start()
-        self._schedule.begin(*read_clocks(self._tape.running is not None))
+        self._schedule.begin(*read_clocks(self._recordings.running is not None))
 
     def step(self, between: Callable[[], None] | None = None) -> None:
         """The program says that a step ended. ``between`` is called before the next one begins."""
@@ -153,22 +155,22 @@ class Recorder:
     def abandon(self) -> None:
         """Remove everything from the program after an error, whatever state it left behind."""
         self.over = True
-        parts = (self.signals.remove, self._stop_tracing, self._calls.stop, self._tape.remove, self._sampler.stop)
+        parts = (self.signals.remove, self._stop_tracing, self._calls.stop, self._recordings.remove, self._sampler.stop)
         for remove in parts:
             with suppress(Exception):
                 remove()
 
     def write(self) -> None:
         """Write the side files as of now."""
-        self._archive.write(self.aside.notes)
+        self._archive.write(self.pause.notes)
 
     def hears(self) -> bool:
-        """A boundary is one on the thread that is recorded, and none inside profkit's own work or an interlude."""
-        return not (self.over or self._busy or self.aside.is_on or not self.thread.is_current or is_capturing())
+        """A boundary is one on the thread that is recorded, and none inside profkit's own work or a pause."""
+        return not (self.over or self._busy or self.pause.is_on or not self.thread.is_current or is_capturing())
 
     def passes_by(self) -> bool:
         """All that there is to the end of a step that nobody records, which no step may feel; else False."""
-        is_unheard = self.over or self._busy or self.aside.is_on or not self.thread.is_current
+        is_unheard = self.over or self._busy or self.pause.is_on or not self.thread.is_current
         if is_unheard or self._between or self._on_progress or in_backward_pass():
             return False
         at = time.perf_counter_ns(), count_faults
@@ -184,7 +186,7 @@ class Recorder:
 
     def _leave_thread(self) -> None:
         """The recorded thread ended: where nothing of it was recorded yet, the next that ends a step is recorded."""
-        if self._tape.running is None and not self._schedule.recorded:
+        if self._recordings.running is None and not self._schedule.recorded:
             self.signals.begin_anew()
             self.thread.release()
         else:
@@ -211,12 +213,12 @@ class Recorder:
         """From the end of one step to the beginning of the next."""
         ended = self._schedule.phase
         self._tracer.pause()
-        if self._tape.running is not None:
-            self._tape.running.end_step()
+        if self._recordings.running is not None:
+            self._recordings.running.end_step()
         moment = take_moment()
-        is_due = self._looks.are_due(ended)
-        with pause_marked() if self._tape.running is not None and (is_due or self._between) else nullcontext():
-            self._looks.after(ended, is_due, sys._getframe())
+        is_due = self._census_times.are_due(ended)
+        with pause_marked() if self._recordings.running is not None and (is_due or self._between) else nullcontext():
+            self._census_times.after(ended, is_due, sys._getframe())
             self._call_between()
         if self._calls.is_installed:
             self._calls.end_step()
@@ -228,7 +230,7 @@ class Recorder:
         if ended is not Phase.LOCATED:
             self._end_watch()
         schedule = self._schedule
-        following = schedule.restart(self._tape.cut_operators_off) if is_first else schedule.advance(*at, moment)
+        following = schedule.restart(self._recordings.cut_operators_off) if is_first else schedule.advance(*at, moment)
         if ended is Phase.LOCATED and following is not Phase.LOCATED:
             following = self._end_located()
         if ended is Phase.AFTER:
@@ -236,32 +238,33 @@ class Recorder:
         if self._on_progress is not None:
             self._on_progress(ended.value, *self._schedule.progress)
         self._enter(following)
-        self._schedule.begin(*read_clocks(self._tape.running is not None))
+        self._schedule.begin(*read_clocks(self._recordings.running is not None))
 
     def _drop_false_start(self, ended: Phase) -> None:
-        """A better signal came: steps by a weaker one were none. The opening holds the first step, and more."""
-        if ended is Phase.OPENING:
-            self._opening.close()
+        """A better signal came: steps by a weaker one were none. The prologue holds the first step, and more."""
+        if ended is Phase.PROLOGUE:
+            self._prologue.close()
             self._tracer.notes.clear()
-            self._schedule.limit_recorded(self._events_left() // max(self._opening.events, 1))
+            self._schedule.limit_recorded(self._events_left() // max(self._prologue.events, 1))
         else:
-            self._tape.drop()
+            self._recordings.drop()
             self._calls.stop()
             self._census.forget()
 
     def _enter(self, phase: Phase) -> None:
         """Do what the step that begins needs."""
         if self._schedule.measured or (self._schedule.recorded and not self.signals.is_weak):
-            self._tape.drop_opening()
-        if phase.recorded and self._tape.running is None and not (self._schedule.recorded or self._is_affordable()):
+            self._recordings.drop_prologue()
+        is_begun = self._schedule.recorded > 0 or self._recordings.running is not None
+        if phase.recorded and not (is_begun or self._is_affordable()):
             self.notes += [] if _POSTPONED in self.notes else [_POSTPONED]
             phase = self._schedule.postpone()
         if phase.recorded:
-            (self._tape.running or self._begin_recording()).begin_step(self._schedule.step)
+            (self._recordings.running or self._begin_recording()).begin_step(self._schedule.step)
             if phase is Phase.LOCATED:
                 self._tracer.max_lines = self._plan.max_lines
                 self._tracer.start(sys._getframe())
-        elif self._tape.running is not None:
+        elif self._recordings.running is not None:
             free_cycles()
             self._keep()
         if phase is Phase.DONE:
@@ -270,14 +273,14 @@ class Recorder:
     def _end_located(self) -> Phase:
         """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
         self._bounds.end()
-        self._tape.keep_located(self._gradients.read)
-        more = self._events_left() // max(self._tape.located_events, 1)
+        self._recordings.keep_located(self._gradients.read)
+        more = self._events_left() // max(self._recordings.located_events, 1)
         self._schedule.limit_recorded(self._schedule.recorded + more)
-        following = self._schedule.let_settle(max(int(self._tape.cut_operators_off), self.signals.batches_ahead))
+        following = self._schedule.let_settle(max(int(self._recordings.cut_operators_off), self.signals.batches_ahead))
         if not self._schedule.is_settling:
             self._end_watch()
             if not following.recorded:  # no measured step can be afforded
-                self._tape.drop_opening()
+                self._recordings.drop_prologue()
                 self._keep()
         return following
 
@@ -288,17 +291,17 @@ class Recorder:
             self.signals.watch_optimizers(None)
             self._files.set(gradients=self._gradients.use)
 
-    def _begin_recording(self) -> Recording:
-        is_first = self._tape.located is None
+    def _begin_recording(self) -> ProfilerSession:
+        is_first = self._recordings.located is None
         if is_first:
             self.signals.forget_uses()
             self._gradients.begin()
             self.signals.watch_optimizers(self._look_at_gradients)
-        allowance, are_large = self._allowance, is_first and self._opening.was_filled_by_events
+        allowance, are_large = self._allowance, is_first and self._prologue.was_filled_by_events
         per_s = allowance.events_per_s if are_large or (is_first and self._archive.replaces is not None) else 0.0
         events = self._events_left() // (2 if are_large else 1)  # half for what it may hold more before it is cut
         self._bounds.begin(events, are_large, per_s, is_first, allowance.event_bytes)
-        recording = self._tape.start()
+        recording = self._recordings.start()
         if is_first and self._schedule.phase is Phase.LOCATED:
             self._calls.begin()
         if recording.cuda:
@@ -313,10 +316,10 @@ class Recorder:
         return min(MAX_EVENTS, self._allowance.events_left)
 
     def _is_affordable(self) -> bool:
-        """Whether a recording that begins now may hold a step or, where none did fit into the opening, enough of one.
+        """Whether a recording that begins now may hold a step or, where none did fit into the prologue, enough of one.
         A part of one takes no earlier recording's place. Who asked for the program's end does not wait."""
         is_second = self._archive.replaces is not None
-        if self._plan.stops or not (is_second or self._opening.was_filled_by_events):
+        if self._plan.stops or not (is_second or self._prologue.was_filled_by_events):
             return True
         passed_ns, left = self._schedule.reference_step_ns, self._events_left()
         foreseen = self._allowance.events_per_s * median(passed_ns) / 1e9 if passed_ns else inf
@@ -324,28 +327,28 @@ class Recorder:
 
     def _keep(self, unfinished_step: int | None = None) -> None:
         self._bounds.end()
-        self._archive.keep(unfinished_step, self.aside.notes)
+        self._archive.keep(unfinished_step, self.pause.notes)
 
     def _end(self) -> None:
         """The recording ends here."""
-        if self._tape.running is None or self.thread.is_current:
+        if self._recordings.running is None or self.thread.is_current:
             self._conclude()
         else:
             self.notes.append(CUT_OFF)
-            self._tape.lose()
+            self._recordings.lose()
         self._leave()
 
     def _conclude(self) -> None:
-        """Keep the complete steps, else the opening, else the part of a step there is."""
+        """Keep the complete steps, else the prologue, else the part of a step there is."""
         phase, complete = self._schedule.phase, self._schedule.recorded
         self._stop_tracing()
         if phase in (Phase.AFTER, Phase.DONE):
             return
-        if phase is Phase.OPENING:
+        if phase is Phase.PROLOGUE:
             self.notes += [MISSED] if self.thread.others_step else []
-            self._archive.note_what_is_missing(self._opening.was_full, self._opening.was_renewed)
+            self._archive.note_what_is_missing(self._prologue.was_full, self._prologue.was_renewed)
             free_cycles()
-            self._opening.close()
+            self._prologue.close()
         elif not complete:
             self._archive.note_what_is_missing(None)
         self._keep(unfinished_step=self._schedule.step if complete else None)
@@ -359,40 +362,40 @@ class Recorder:
     def _move_on(self) -> None:
         """The recorded thread only waits: where the next step ends the recording begins."""
         if self.thread.is_waiting():
-            self._work(self._opening.close)
+            self._work(self._prologue.close)
             self.thread.release()
             if not self.thread.others_step:
                 self.signals.listen_to_forwards()
 
     def _cut_off(self) -> None:
-        if self._schedule.phase is Phase.OPENING:
-            if self._opening.look_at():
+        if self._schedule.phase is Phase.PROLOGUE:
+            if self._prologue.look_at():
                 self.signals.listen_to_forwards()
         elif self._bounds.are_exceeded(self._tracer.has_ended):
             self._cut_step_off()
 
     def _before_backward(self, roots: object) -> None:
         """A pass that leaves more events than may be recorded is not entered: nothing could end it."""
-        if self._tape.running is None or in_backward_pass() or not self.hears():
+        if self._recordings.running is None or in_backward_pass() or not self.hears():
             return
         with self._allowance.spending(), pause_marked():
             most = self._events_left() // 2  # half is for what went before it
             is_too_large = is_larger(roots, max(most, _FEW_EVENTS))
         if not is_too_large:
             return
-        if self._schedule.phase is not Phase.OPENING:
+        if self._schedule.phase is not Phase.PROLOGUE:
             self._work(self._cut_step_off)
         else:
-            self._work(self._opening.end)
+            self._work(self._prologue.end)
             self.signals.listen_to_forwards()
 
     def _cut_step_off(self) -> None:
         self.notes.append("a step was so long that the recording was ended in the middle of it")
         self._stop_tracing()
         if self._schedule.recorded:
-            self._tape.drop_opening()
+            self._recordings.drop_prologue()
         else:
-            self._files.set(is_part=self._tape.keep_part())
+            self._files.set(is_part=self._recordings.keep_part())
         self._end()
 
     def _call_between(self) -> None:
@@ -408,5 +411,5 @@ class Recorder:
         self.over = True
         self.signals.remove()
         self._calls.stop()
-        self._tape.remove()
+        self._recordings.remove()
         self._sampler.stop()

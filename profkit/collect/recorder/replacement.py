@@ -30,7 +30,7 @@ ANEW = {
 """What a second recording says of itself, by the signal that its steps end by."""
 
 
-class SecondRecording:
+class Replacement:
     """``begin`` is called with the signal that the steps of the second recording end by, at the end of such a step; of
     the optimizer at most once, and never while ``is_busy``."""
 

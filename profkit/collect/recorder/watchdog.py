@@ -8,7 +8,7 @@ from collections.abc import Callable
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.program.interrupts import MainThreadCall
-from profkit.collect.recorder.prologue import Opening
+from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.lines import LineTracer, is_at_work
 
@@ -22,7 +22,7 @@ class Watchdog:
 
     def __init__(
         self,
-        opening: Opening,
+        prologue: Prologue,
         bounds: Bounds,
         tracer: LineTracer,
         guard: Guard,
@@ -31,7 +31,7 @@ class Watchdog:
         is_idle: Callable[[], bool],
         move_on: Callable[[], None],
     ) -> None:
-        self._opening, self._bounds, self._tracer, self._cut_off = opening, bounds, tracer, cut_off
+        self._prologue, self._bounds, self._tracer, self._cut_off = prologue, bounds, tracer, cut_off
         self._hears, self._is_idle, self._move_on = hears, is_idle, move_on
         self._moves_on = False
         self._interrupt = MainThreadCall(lambda: guard(self._intervene))
@@ -46,7 +46,7 @@ class Watchdog:
         if self._is_idle():
             self._moves_on = True
             self._interrupt.request()
-        elif self._bounds.are_exceeded(self._tracer.has_ended) or self._opening.is_due():
+        elif self._bounds.are_exceeded(self._tracer.has_ended) or self._prologue.is_due():
             if self._tracer.active:
                 self._tracer.expire()
             else:

@@ -25,7 +25,7 @@ from torch.optim.optimizer import Optimizer
 
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
-from profkit.collect.sessions.session import Recording
+from profkit.collect.sessions.session import ProfilerSession
 from profkit.run import GradientUse
 
 _MOST_PARAMETERS = 20_000
@@ -67,7 +67,7 @@ class GradientWatch:
         for one in self._followed:
             one.look(self._looks, held)
 
-    def read(self, recording: Recording, operators: int) -> None:
+    def read(self, recording: ProfilerSession, operators: int) -> None:
         """The located step is over: which of its operators added to the gradients, and which read them."""
         if not self.is_on:
             return
