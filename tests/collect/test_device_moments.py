@@ -142,13 +142,15 @@ def test_far_from_the_window_no_event_is_taken(gpu: Gpu) -> None:
     """Those of the last thirty steps before it are, and of the one whose end is the first one's beginning."""
     schedule = Schedule(Plan(at_step=1000, prologue=False), device_moments.take_moment)
     schedule.begin(0)
-    now_ns, skipped = 0, [0]
+    now_ns, skipped = 0, 0
     while schedule.phase is Phase.REFERENCE:
         now_ns += 10**6
         gpu.launch()
-        if skipped[-1]:
-            skipped[-1] -= 1
-        elif not schedule.pass_by(now_ns, lambda: 0, skipped.append):
+        if skipped:
+            skipped -= 1
+        elif passed := schedule.pass_by(now_ns, lambda: 0):
+            skipped = passed - 1
+        else:
             schedule.advance(now_ns, 0, device_moments.take_moment())
     assert schedule.counted["reference_step_device_ns"] == (62_000_000,) * 30
     assert gpu.events <= 32

@@ -67,8 +67,7 @@ def test_the_pass_goes_on_as_if_nobody_had_looked(tmp_path: Path, monkeypatch: p
 
 def test_the_tracer_tells_where_a_backward_pass_begins() -> None:
     told: list[object] = []
-    tracer = LineTracer(UserFiles((Path(__file__).parent,)))
-    tracer.on_backward = told.append
+    tracer = LineTracer(UserFiles((Path(__file__).parent,)), on_backward=told.append)
     leaf = torch.ones(2, requires_grad=True)
     loss, other = leaf.sum(), leaf.prod()
     tracer.start(sys._getframe())

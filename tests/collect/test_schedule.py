@@ -122,16 +122,18 @@ def test_more_steps_pass_after_the_located_ones_where_something_must_settle() ->
 @pytest.mark.parametrize("at_step", [0, 1, 2, 59, 60, 61, 200])
 def test_steps_that_are_passed_by_leave_what_others_leave(at_step: int) -> None:
     plan = Plan(wait=3, warmup=1, active=2, after=2, prologue=False, at_step=at_step)
-    passed, advanced, skipped = Schedule(plan), Schedule(plan), [0]
+    passed, advanced, skipped = Schedule(plan), Schedule(plan), 0
     for now in range(_COUNT_NS, 500 * _COUNT_NS, _COUNT_NS):
         advanced.advance(now, now // 2)
         advanced.begin(now, now // 2)
-        if skipped[-1]:
-            skipped[-1] -= 1
-        elif not passed.pass_by(now, lambda: now // 2, skipped.append):  # noqa: B023  # called at once
+        if skipped:
+            skipped -= 1
+        elif done := passed.pass_by(now, lambda: now // 2):  # noqa: B023  # called at once
+            skipped = done - 1
+        else:
             passed.advance(now, now // 2)
             passed.begin(now, now // 2)
-        assert (passed.phase, passed.step - skipped[-1]) == (advanced.phase, advanced.step)
+        assert (passed.phase, passed.step - skipped) == (advanced.phase, advanced.step)
         if passed.phase is not Phase.REFERENCE:
             assert passed.counted == advanced.counted
 
@@ -143,7 +145,7 @@ def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> 
     counts = []
     for step in range(1, 13):
         now = _COUNT_NS + step * _COUNT_NS // 5
-        assert schedule.pass_by(now, lambda: counts.append(step) or 1030 + 3 * step, lambda _: None)  # type: ignore[func-returns-value]  # noqa: B023  # called at once
+        assert schedule.pass_by(now, lambda: counts.append(step) or 1030 + 3 * step)  # type: ignore[func-returns-value]  # noqa: B023  # called at once
     assert counts == [1, 6, 11]
     assert schedule.advance(_COUNT_NS + 13 * _COUNT_NS // 5, 1030 + 3 * 13) is Phase.ACTIVE
     assert schedule.reference_step_ns == [_COUNT_NS // 5] * 13

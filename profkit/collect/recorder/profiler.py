@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
+from profkit.collect.boundaries.next_boundary import NextBoundary
+from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.program.guard import Guard, describe, say, uncompiled
 from profkit.collect.recorder.early_end import Stopper
@@ -91,7 +93,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
         self._allowance = Allowance()
-        self._requests = WindowRequests(self._guard, lambda: not self.is_over, self._begin_window)
+        self._next = NextBoundary(self._guard, lambda: not self.is_over, self._begin_window)
+        self._requests = WindowRequests(self._next)
         self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_anew)
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
@@ -158,13 +161,18 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if self._outer is not None:
             self._outer.step_with(between)
             return
-        recorder = self._recorder
+        recorder, boundary = self._recorder, StepBoundary.here(EXPLICIT, between)
         if recorder is not None and not recorder.over:
-            self._guard(lambda: recorder.step(between))
+            self._guard(lambda: recorder.step(boundary))
         elif between is not None:
             between()
         else:
-            self._guard(lambda: self._replacement.announce(recorder, self._requests.give))
+            self._guard(lambda: self._announce_late(boundary))
+
+    def _announce_late(self, boundary: StepBoundary) -> None:
+        """A step ends, and nothing is recorded any more: it may be what should have been, or a window is wanted."""
+        if not self._replacement.announce(boundary, self._recorder):
+            self._next.take(boundary)
 
     @uncompiled
     def pause(self) -> None:
@@ -202,35 +210,46 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._requests.install()
         recorder.start()
 
-    def _make_recorder(self, directory: Path, plan: Plan, replaces: Path | None = None) -> Recorder:
+    def _make_recorder(
+        self, directory: Path, plan: Plan, replaces: Path | None = None, notes: Iterable[str] = ()
+    ) -> Recorder:
         if directory not in self._directories:
             create_directory(directory)
             self._directories.append(directory)
-        for_it = directory, plan, self._subject, self._guard, self._on_progress, self._when_over, replaces
-        self._recorder = recorder = Recorder(*for_it, self._allowance)
-        recorder.cycles.is_awaited, recorder.thread.wake = lambda: self._requests.is_wanted, self._requests.wake
+        self._recorder = recorder = Recorder(
+            directory,
+            plan,
+            self._subject,
+            self._guard,
+            self._allowance,
+            on_progress=self._on_progress,
+            on_over=self._when_over,
+            is_awaited=lambda: self._next.is_wanted,
+            wake=self._requests.wake,
+            replaces=replaces,
+            notes=notes,
+        )
         self._termination.install()
         return recorder
 
     def _when_over(self) -> None:
         """Nothing of the program is recorded or timed any more."""
         self._termination.remove()
-        if (recorder := self._recorder) is not None and recorder.signals.outdone_by == EXPLICIT:
+        if (recorder := self._recorder) is not None and recorder.choice.outdone_by == EXPLICIT:
             self._begin_anew(EXPLICIT)
         elif self._plan.stops:
             self._stop(recorder)
         elif recorder is not None:
-            self._requests.signal_name, self._requests.thread = recorder.signals.name, recorder.thread.ident
             if (cycle := recorder.cycles.found) is not None:
                 self._record_anew(cycle.plan(recorder.cycles.plan), cycle.note)
-            elif recorder.signals.may_be_outdone:
+            elif recorder.choice.may_be_outdone:
                 self._replacement.wait()
-            self._requests.look()
+            self._next.go_on(recorder.choice.name, recorder.thread.ident)
 
     def _stop(self, recorder: Recorder | None) -> None:
         """End the program now; where only calls or batches were recorded and an optimizer is there, once its own steps
         are, or as soon as nobody would wait for these any more."""
-        may_go_on = recorder is not None and recorder.signals.awaits_optimizer
+        may_go_on = recorder is not None and recorder.choice.awaits_optimizer
         if may_go_on:
             self._replacement.wait()
         self._stopper.request(PATIENCE_S if may_go_on else 0.0)
@@ -258,9 +277,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if self._recorder is not None:
             self._recorder.finish()
         mark(self._directory)
-        recorder = self._make_recorder(self._directory, plan, find_trace(self._directory))
-        recorder.notes.append(note)
-        recorder.start()
+        self._make_recorder(self._directory, plan, find_trace(self._directory), (note,)).start()
 
     def _end(self, exit_status: int | None, notes: Iterable[str], was_stopped: bool = False) -> None:
         self._stopper.cancel()
@@ -279,7 +296,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if profile._current is self:
             profile._current = None
         atexit.unregister(self._end_at_exit)
-        for part in (self._requests, self._replacement, self._termination):
+        for part in (self._requests, self._next, self._replacement, self._termination):
             part.remove()
 
     def _give_up(self, error: BaseException) -> None:
@@ -313,8 +330,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._stopper.disown()
             with suppress(Exception):
                 self._let_go()
-                recorder.over = True
-                recorder.forking.disown()
+                recorder.disown()
 
 
 follow_forks(lambda: profile._current)

@@ -14,8 +14,8 @@ from profkit.collect.sessions.lines import LineTracer, is_at_work
 
 
 class Watchdog:
-    """``cut_off`` is called on the main thread when a recording must be looked at: from the tracer's own callback where
-    lines are traced, else between two bytecodes. Within a backward pass, or where the recording does not hear, it is
+    """``cut_off`` is called on the main thread when a recording must be looked at: where lines are traced as soon as
+    the `lines_ended`, else between two bytecodes. Within a backward pass, or where the recording does not hear, it is
     not, but asked for again a moment later.
     ``move_on`` is called there, in its place, once the work turns out to be done on another thread than the recorded.
     """
@@ -35,7 +35,10 @@ class Watchdog:
         self._hears, self._is_idle, self._move_on = hears, is_idle, move_on
         self._moves_on = False
         self._interrupt = MainThreadCall(lambda: guard(self._intervene))
-        tracer.on_end = lambda: guard(lambda: self._act(self._cut_off))
+
+    def lines_ended(self) -> None:
+        """Called from the tracer's own callback, for the last line that it marks."""
+        self._act(self._cut_off)
 
     def look(self) -> None:
         """Called again and again, on another thread.
