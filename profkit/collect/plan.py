@@ -19,8 +19,8 @@ SIGNALS = {
 class Plan:
     """How many steps of each kind; limits in seconds, ``max_lines`` per located step.
 
-    ``opening`` says whether to record until the first step ends, for programs that never end one; else the program
-    must end its steps itself. The opening ends after ``limit_s``, and once the recorded steps took that long no
+    ``prologue`` says whether to record until the first step ends, for programs that never end one; else the program
+    must end its steps itself. The prologue ends after ``limit_s``, and once the recorded steps took that long no
     further one is recorded, if one could be measured.
 
     ``steps_from`` is the one signal that ends steps, by its name in `SIGNALS`; None: the best that comes. No step
@@ -34,7 +34,7 @@ class Plan:
     warmup: int = 1
     active: int = 4
     after: int = 30
-    opening: bool = True
+    prologue: bool = True
     limit_s: float = 30.0
     max_lines: int = 40_000
     steps_from: str | None = None
@@ -67,7 +67,7 @@ class Plan:
     def for_window(self, window: int, signal: str) -> Plan:
         """The plan of a later window, which begins where a step ends that ``signal`` announced."""
         chosen = next(name for name, given in SIGNALS.items() if given == signal)
-        return replace(self, opening=False, steps_from=chosen, at_step=0, window=window)
+        return replace(self, prologue=False, steps_from=chosen, at_step=0, window=window)
 
     def for_better(self, signal: str) -> Plan:
         """The plan of the recording that takes the place of one whose steps ended otherwise, for want of ``signal``."""

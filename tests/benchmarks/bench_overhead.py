@@ -117,7 +117,7 @@ def by_torch(step: Step) -> list[int]:
 def by_profkit(step: Step, directory: Path, pauses: list[int]) -> list[int]:
     """The measured steps of a recording, after the others that it has; how long the pauses between them took joins
     ``pauses``."""
-    plan = Plan(wait=BEFORE, warmup=1, active=STEPS + 1, opening=False)
+    plan = Plan(wait=BEFORE, warmup=1, active=STEPS + 1, prologue=False)
     took = []
     with profile.planned(fresh(directory), plan, Subject()) as recording:
         for _ in range(BEFORE + 1):
@@ -143,13 +143,13 @@ def unprofiled(step: Step) -> list[int]:
 
 def before_the_window(step: Step, directory: Path) -> list[int]:
     """Steps that pass while profkit waits for the first one that it is to record, as with ``--at-step``."""
-    plan = Plan(at_step=10 * OUTSIDE[1], opening=False, steps_from="optimizer")
+    plan = Plan(at_step=10 * OUTSIDE[1], prologue=False, steps_from="optimizer")
     with profile.planned(fresh(directory), plan, Subject()):
         return [timed(step) for _ in outside(step)]
 
 
 def after_the_window(step: Step, directory: Path) -> list[int]:
-    plan = Plan(wait=0, warmup=0, active=1, after=0, opening=False, steps_from="optimizer")
+    plan = Plan(wait=0, warmup=0, active=1, after=0, prologue=False, steps_from="optimizer")
     with profile.planned(fresh(directory), plan, Subject()) as recording:
         step()
         assert recording.is_over

@@ -12,7 +12,7 @@ import pytest
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.sessions.session import Recording
+from profkit.collect.sessions.session import ProfilerSession
 from tests.collect.reading import Event, export_whole, read_events
 
 
@@ -21,7 +21,7 @@ def recorded(tmp_path: Path) -> Callable[[Callable[[], Any]], list[Event]]:
     """Records a call and gives its events."""
 
     def record(action: Callable[[], Any]) -> list[Event]:
-        recording = Recording(cuda=False)
+        recording = ProfilerSession(cuda=False)
         recording.start()
         try:
             action()

@@ -29,7 +29,7 @@ def train(steps):
 
 
 RECORDED = 12
-"""Steps until the recording is whole and written: the opening, 3 timed, 5 recorded and some after."""
+"""Steps until the recording is whole and written: the prologue, 3 timed, 5 recorded and some after."""
 
 
 def run(directory: Path, forks: Forks, end: str, *options: str) -> Outcome:

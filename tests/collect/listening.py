@@ -10,46 +10,47 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
+from profkit.collect.boundaries.choice import SignalChoice, Verdict
 from profkit.collect.boundaries.signals import StepSignals
+from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard
 
 
 class Listener:
-    """Counts the ends of steps; ``committed`` makes it refuse a new signal, ``deaf`` any."""
+    """Counts the ends of steps; ``committed`` makes it refuse a new signal, ``deaf`` any. ``passes`` is how many steps
+    of the optimizer pass by at the next one."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: str | None = None, has_begun: bool = False, is_replacement: bool = False) -> None:
         self.ends: list[bool] = []
         self.errors: list[BaseException] = []
-        self.committed = self.deaf = self.lets_pass = False
-        self.passed = self.outdone_times = 0
-        self.missed: list[str] = []
-        self.is_elsewhere = False
-        self.signals = StepSignals(self, Guard(self.errors.append))
+        self.committed = self.deaf = False
+        self.passes = self.passed = self.outdone_times = 0
+        self.choice = SignalChoice(chosen, has_begun, is_replacement=is_replacement)
+        self.signals = StepSignals(self.take, Guard(self.errors.append), self.choice.chosen, self.pass_by)
 
-    def hears(self) -> bool:
-        return not self.deaf
+    @property
+    def name(self) -> str | None:
+        return self.choice.name
 
-    def misses(self, name: str) -> bool:
-        self.missed.append(name)
-        return self.is_elsewhere
+    def give(self, signal: str) -> None:
+        self.take(StepBoundary.here(signal))
 
-    def passes_by(self) -> bool:
-        self.passed += self.lets_pass
-        return self.lets_pass
+    def take(self, boundary: StepBoundary) -> None:
+        if self.deaf or not self.choice.counts(boundary, self.committed):
+            return
+        verdict = self.choice.judge(boundary, self.committed)
+        self.outdone_times += verdict is Verdict.OUTDONE
+        if verdict in (Verdict.ENDS, Verdict.FIRST):
+            torch.ops.aten.neg(torch.ones(1))
+            self.ends.append(verdict is Verdict.FIRST)
 
-    def is_committed(self) -> bool:
-        return self.committed
-
-    def outdone(self) -> None:
-        self.outdone_times += 1
-
-    def end_step(self, is_first: bool) -> None:
-        torch.ops.aten.neg(torch.ones(1))
-        self.ends.append(is_first)
+    def pass_by(self) -> int:
+        self.passed += self.passes > 0
+        return self.passes
 
     @contextmanager
-    def on(self, only_explicit: bool = False) -> Iterator[StepSignals]:
-        self.signals.install(only_explicit)
+    def on(self) -> Iterator[StepSignals]:
+        self.signals.install()
         try:
             yield self.signals
         finally:

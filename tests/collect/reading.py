@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.collect.sessions.exporting import export, write_plain
-from profkit.collect.sessions.session import Recording
+from profkit.collect.sessions.session import ProfilerSession
 from profkit.marks import LINE_MARK
 
 Event = dict[str, Any]
@@ -23,7 +23,7 @@ def read_events(directory: Path) -> list[Event]:
     return sorted((event for event in events if event.get("ph") == "X"), key=lambda event: event["ts"])
 
 
-def export_whole(recordings: Sequence[Recording], directory: Path, unfinished_step: int | None = None) -> str:
+def export_whole(recordings: Sequence[ProfilerSession], directory: Path, unfinished_step: int | None = None) -> str:
     """Write stopped recordings as one trace; its name."""
     with ExitStack() as stack:
         files = [stack.enter_context(write_plain(recording, directory)) for recording in recordings]

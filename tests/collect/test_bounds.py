@@ -39,7 +39,7 @@ def test_a_recording_may_hold_so_much_beyond_the_most_that_the_program_held(monk
     assert [process.is_full_at(mb) for mb in (300, 500 + 256, 500 + 257)] == [False, False, True]
 
 
-def test_one_of_steps_that_did_not_fit_into_the_opening_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_steps_that_did_not_fit_into_the_prologue_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     process.bounds.begin(MANY, are_large=True)
     assert [process.is_full_at(mb) for mb in (300 + 48, 300 + 49)] == [False, True]
@@ -139,7 +139,7 @@ def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monk
     assert process.is_full_at(840, after_s=1.0)
 
 
-def test_of_steps_that_did_not_fit_into_the_opening_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_steps_that_did_not_fit_into_the_prologue_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     process.bounds.begin(MANY, are_large=True)
     assert process.is_full_at(300 + 60, after_s=0.1)

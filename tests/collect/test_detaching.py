@@ -12,7 +12,7 @@ import torch
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions import detaching, session
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, detachable, stays_attached
-from profkit.collect.sessions.session import Recording
+from profkit.collect.sessions.session import ProfilerSession
 from profkit.run import load_run
 from tests.collect.training import train
 
@@ -53,7 +53,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def record(cuda: bool = True) -> None:
-    recording = Recording(cuda)
+    recording = ProfilerSession(cuda)
     recording.start()
     assert VARIABLE not in os.environ or os.environ[VARIABLE] == "0"
     recording.stop()

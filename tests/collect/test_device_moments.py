@@ -85,7 +85,7 @@ def run(directory: Path, gpu: Gpu, steps: int, plan: Plan) -> None:
 
 
 def test_steps_are_told_by_the_device_beside_the_host(tmp_path: Path, gpu: Gpu) -> None:
-    run(tmp_path, gpu, 14, Plan(wait=3, warmup=1, active=4, after=5, opening=False))
+    run(tmp_path, gpu, 14, Plan(wait=3, warmup=1, active=4, after=5, prologue=False))
     told = load_run(tmp_path)
     assert told.reference_step_device_ns == (62_000_000,) * 8
     assert len(told.reference_step_ns) == 8
@@ -103,7 +103,7 @@ def test_a_program_without_a_gpu_tells_nothing_of_one(tmp_path: Path) -> None:
 def test_what_the_device_still_works_on_is_waited_for_once_at_the_end(tmp_path: Path, gpu: Gpu) -> None:
     gpu.done_ms = 0.0
     step = make_training()
-    with profile.planned(tmp_path, Plan(wait=1, warmup=1, active=1, after=2, opening=False), Subject()) as recording:
+    with profile.planned(tmp_path, Plan(wait=1, warmup=1, active=1, after=2, prologue=False), Subject()) as recording:
         for _ in range(5):
             step()
             gpu.launch()
@@ -120,7 +120,7 @@ def test_a_device_that_hangs_keeps_nobody_from_the_exit(
     gpu.done_ms = 62.0
     monkeypatch.setattr(device_moments.time, "sleep", lambda _: None)
     monkeypatch.setattr("profkit.collect.sessions.device_moments._LONGEST_WAIT_S", 0.0)
-    run(tmp_path, gpu, 6, Plan(wait=2, warmup=0, active=1, after=2, opening=False))
+    run(tmp_path, gpu, 6, Plan(wait=2, warmup=0, active=1, after=2, prologue=False))
     assert load_run(tmp_path).reference_step_device_ns == (62_000_000, 0, 0, 0)
 
 
@@ -132,7 +132,7 @@ def test_no_event_becomes_part_of_a_graph_that_is_captured(gpu: Gpu) -> None:
 
 def test_an_error_of_the_programs_kernels_is_not_told_here(tmp_path: Path, gpu: Gpu) -> None:
     gpu.is_broken = True
-    run(tmp_path, gpu, 8, Plan(wait=2, warmup=1, active=2, after=2, opening=False))
+    run(tmp_path, gpu, 8, Plan(wait=2, warmup=1, active=2, after=2, prologue=False))
     told = load_run(tmp_path)
     assert told.reference_step_device_ns == ()
     assert len(told.reference_step_ns) == 4
@@ -140,22 +140,24 @@ def test_an_error_of_the_programs_kernels_is_not_told_here(tmp_path: Path, gpu: 
 
 def test_far_from_the_window_no_event_is_taken(gpu: Gpu) -> None:
     """Those of the last thirty steps before it are, and of the one whose end is the first one's beginning."""
-    schedule = Schedule(Plan(at_step=1000, opening=False), device_moments.take_moment)
+    schedule = Schedule(Plan(at_step=1000, prologue=False), device_moments.take_moment)
     schedule.begin(0)
-    now_ns, skipped = 0, [0]
+    now_ns, skipped = 0, 0
     while schedule.phase is Phase.REFERENCE:
         now_ns += 10**6
         gpu.launch()
-        if skipped[-1]:
-            skipped[-1] -= 1
-        elif not schedule.pass_by(now_ns, lambda: 0, skipped.append):
+        if skipped:
+            skipped -= 1
+        elif passed := schedule.pass_by(now_ns, lambda: 0):
+            skipped = passed - 1
+        else:
             schedule.advance(now_ns, 0, device_moments.take_moment())
     assert schedule.counted["reference_step_device_ns"] == (62_000_000,) * 30
     assert gpu.events <= 32
 
 
 def test_of_many_steps_behind_the_window_some_are_told(gpu: Gpu) -> None:
-    plan = Plan(wait=0, warmup=0, active=1, after=1, opening=False)
+    plan = Plan(wait=0, warmup=0, active=1, after=1, prologue=False)
     schedule = Schedule(plan, device_moments.take_moment)
     for now_ns in range(2):
         schedule.begin(now_ns, 0, device_moments.take_moment())
@@ -183,7 +185,7 @@ def test_in_a_recording_the_event_is_marked_as_profkits_own(
         record(event)
 
     monkeypatch.setattr(Event, "record", record_and_show)
-    run(tmp_path, gpu, 6, Plan(wait=1, warmup=1, active=2, after=2, opening=False))
+    run(tmp_path, gpu, 6, Plan(wait=1, warmup=1, active=2, after=2, prologue=False))
     events = read_events(tmp_path)
     shown = [event for event in events if event["name"] == "aten::neg"]
     pauses = [event for event in events if event["name"] == "profkit.pause"]

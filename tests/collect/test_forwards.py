@@ -16,7 +16,7 @@ from profkit.collect.boundaries import forwards
 from profkit.collect.boundaries.forwards import ForwardCalls
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.program.guard import Guard
-from profkit.collect.recorder import prologue as opening
+from profkit.collect.recorder import prologue
 from profkit.collect.recorder.profiler import profile
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
@@ -173,7 +173,7 @@ def test_once_the_program_calls_the_compiler_nothing_is_listened_to_any_more(lis
 def test_inside_a_call_of_the_compiler_nothing_is_listened_to(
     listening: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its import makes the process grow, which ends the opening."""
+    """Its import makes the process grow, which ends the prologue."""
     monkeypatch.setattr(torch, "compile", lambda: listening())
     torch.compile()  # type: ignore[call-overload]
     assert not modules._global_forward_hooks
@@ -186,9 +186,9 @@ def test_a_function_that_the_compiler_passes_by_is_no_compiled_one(listening: In
     del passed_by
 
 
-def test_an_inference_loop_has_steps_once_the_opening_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inference_loop_has_steps_once_the_prologue_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
-    monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
+    monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording, torch.inference_mode():
         for _ in range(5_000_000):
@@ -202,9 +202,9 @@ def test_an_inference_loop_has_steps_once_the_opening_is_over(tmp_path: Path, mo
 def test_where_gradients_accumulate_the_optimizer_ends_the_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the program grew so much in its first passes that the opening was over before the first step was."""
+    """Also where the program grew so much in its first passes that the prologue was over before the first step was."""
     monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
-    monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
+    monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with profile(tmp_path, wait=1, warmup=1, active=2):

@@ -231,4 +231,3 @@ def test_nothing_of_the_program_is_kept_and_nothing_watches_on(tmp_path):
             recording.step()
         assert recording._recorder is not None
         assert not recording._recorder._gradients.is_on
-        assert recording._recorder.signals._optimizer.watch is None

@@ -10,7 +10,7 @@ import torch
 
 from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.recorder.prologue import Opening
+from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.recorder.recorder import _POSTPONED
 from profkit.collect.recorder.subject import Subject
 from profkit.collect.sessions.allowance import Allowance
@@ -67,8 +67,7 @@ def test_the_pass_goes_on_as_if_nobody_had_looked(tmp_path: Path, monkeypatch: p
 
 def test_the_tracer_tells_where_a_backward_pass_begins() -> None:
     told: list[object] = []
-    tracer = LineTracer(UserFiles((Path(__file__).parent,)))
-    tracer.on_backward = told.append
+    tracer = LineTracer(UserFiles((Path(__file__).parent,)), on_backward=told.append)
     leaf = torch.ones(2, requires_grad=True)
     loss, other = leaf.sum(), leaf.prod()
     tracer.start(sys._getframe())
@@ -81,10 +80,10 @@ def test_the_tracer_tells_where_a_backward_pass_begins() -> None:
 
 
 def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan, enough_after: int) -> None:
-    """Ten steps of which the opening held none whole; from some step on a part of one may be recorded."""
+    """Ten steps of which the prologue held none whole; from some step on a part of one may be recorded."""
     left = {"events": 0}
     monkeypatch.setattr(Allowance, "events_left", property(lambda _: left["events"]))
-    monkeypatch.setattr(Opening, "was_filled_by_events", property(lambda _: True))
+    monkeypatch.setattr(Prologue, "was_filled_by_events", property(lambda _: True))
     with profile.planned(directory, plan, Subject()) as recording:
         recording._allowance.events_per_s = 1e12
         for number in range(10):
@@ -99,7 +98,7 @@ def test_a_large_step_is_recorded_once_that_can_be_afforded(tmp_path: Path, monk
     assert min(steps_of(read_events(tmp_path))) >= 5
 
 
-def test_where_it_never_can_the_opening_stands_and_the_report_says_why(
+def test_where_it_never_can_the_prologue_stands_and_the_report_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=99)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
-from profkit.collect.plan import EXPLICIT, Plan
+from profkit.collect.boundaries.signals import StepSignals
+from profkit.collect.boundaries.step_boundary import StepBoundary
+from profkit.collect.plan import Plan
+from profkit.collect.program.guard import Guard
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.recorder.subject import Subject
 from tests.collect.listening import Listener, make_optimizer
+from tests.collect.reading import read_events, steps_of
 
 
 @pytest.fixture
@@ -21,57 +29,77 @@ def test_steps_that_pass_by_end_by_the_quick_way_alone(listener: Listener) -> No
     first, second = make_optimizer(), make_optimizer()
     with listener.on():
         first.step()
-        listener.lets_pass = True
+        listener.passes = 1
         for _ in range(3):
             first.step()
             second.step()
-        listener.lets_pass = False
+        listener.passes = 0
         first.step()
     assert (listener.passed, len(listener.ends)) == (3, 2)
 
 
-def test_an_error_on_the_quick_way_is_met_again_on_the_other(listener: Listener, monkeypatch: Any) -> None:
-    def fails() -> bool:
+def test_an_error_on_the_quick_way_is_met_again_on_the_other() -> None:
+    def fails() -> int:
         raise ValueError("broken")
 
-    monkeypatch.setattr(listener, "passes_by", fails)
-    optimizer = make_optimizer()
-    with listener.on():
+    told: list[StepBoundary] = []
+    errors: list[BaseException] = []
+    signals, optimizer = StepSignals(told.append, Guard(errors.append), pass_by=fails), make_optimizer()
+    signals.install()
+    try:
         for _ in range(3):
             optimizer.step()
-    assert (len(listener.ends), listener.errors) == (3, [])
+    finally:
+        signals.remove()
+    assert (len(told), errors) == (3, [])
 
 
 def test_of_steps_that_are_skipped_nobody_is_told(listener: Listener) -> None:
     optimizer, other = make_optimizer(), make_optimizer()
     with listener.on() as signals:
         optimizer.step()
-        listener.lets_pass = True
-        signals.skip(2)
+        listener.passes = 3
         for _ in range(3):
             optimizer.step()
             other.step()
         assert (listener.passed, len(listener.ends)) == (1, 1)
-        signals.skip(2)
-        signals.give(EXPLICIT)
         optimizer.step()
-    assert len(listener.ends) == 2
+        listener.passes = 0
+        signals.skip_none()
+        optimizer.step()
+    assert (listener.passed, len(listener.ends)) == (2, 2)
 
 
 def test_far_from_the_window_most_steps_are_skipped_and_all_are_counted() -> None:
     """Thirty at a time, until as many are left, each of which is told, and the one before."""
-    schedule = Schedule(Plan(at_step=100, opening=False))
+    schedule = Schedule(Plan(at_step=100, prologue=False))
     schedule.begin(0)
-    told, now_ns, skipped = 0, 0, [0]
+    told, now_ns, skipped = 0, 0, 0
     while schedule.phase is Phase.REFERENCE:
         now_ns += 10**6
-        if skipped[-1]:
-            skipped[-1] -= 1
+        if skipped:
+            skipped -= 1
             continue
         told += 1
-        if not schedule.pass_by(now_ns, lambda: 0, skipped.append):
+        if passed := schedule.pass_by(now_ns, lambda: 0):
+            skipped = passed - 1
+        else:
             schedule.advance(now_ns)
             schedule.begin(now_ns)
     assert (schedule.step, now_ns // 10**6) == (100, 100)
     assert told == 3 + 31
     assert schedule.reference_step_ns == [10**6] * 30
+
+
+@pytest.mark.parametrize(("chosen", "first"), [("dataloader", 100), ("step", 99)])
+def test_of_other_signals_than_the_optimizers_none_is_skipped(tmp_path: Path, chosen: str, first: int) -> None:
+    """Nobody keeps them from being told: each ends one step, however far the recorded ones are. The batch in which the
+    recording is on for the first time was asked for before, and announces the end of its step itself."""
+    is_on: list[bool] = []
+    plan = Plan(at_step=100, active=1, prologue=False, steps_from=chosen)
+    with profile.planned(tmp_path, plan, Subject()) as recording:
+        for _ in DataLoader(TensorDataset(torch.zeros(140, 1))):
+            recording.step()
+            is_on.append(torch.autograd._profiler_enabled())
+    assert is_on.index(True) == first
+    assert sorted(steps_of(read_events(tmp_path))) == [100, 102]

@@ -81,7 +81,7 @@ def test_the_run_file_says_what_was_done(tmp_path: Path) -> None:
     assert run.torch == torch.__version__
     assert run.python == sys.version.split()[0]
     assert run.notes == ()
-    assert len(run.reference_step_ns) == 3 + 1  # eight steps: opening, 3 waited, 3 recorded, 1 after
+    assert len(run.reference_step_ns) == 3 + 1  # eight steps: prologue, 3 waited, 3 recorded, 1 after
     assert all(0 < time_ns < 10**10 for time_ns in run.reference_step_ns)
     assert run.host is not None
     assert run.host.torch_threads == torch.get_num_threads()
@@ -107,7 +107,7 @@ def test_what_the_names_hold_grows_from_step_to_step(tmp_path: Path, monkeypatch
     samples = load_live(tmp_path)
     held = [next(holder for holder in sample.holders if holder.path == "losses") for sample in samples]
     assert [sample.step for sample in samples] == [0, 1, 2, 3, 4]
-    assert [holder.tensors for holder in held] == [2, 3, 4, 5, 6]  # the first step was the opening
+    assert [holder.tensors for holder in held] == [2, 3, 4, 5, 6]  # the first step was the prologue
     assert held[0].site is not None
     assert held[0].site.source == "losses.append(train_step())"
 

@@ -16,7 +16,7 @@ from torch.profiler import profile as torch_profile
 
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Recorder
-from profkit.collect.sessions.session import Recording
+from profkit.collect.sessions.session import ProfilerSession
 from profkit.run import load_run
 from tests.collect.reading import marks_of, read_events, steps_of, traces_in
 from tests.collect.training import train
@@ -117,10 +117,10 @@ def test_a_working_directory_that_is_gone_costs_the_recording_only(
 def test_a_full_disk_costs_the_recording_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_said: Callable[[], str]
 ) -> None:
-    def fail(recording: Recording, path: Path) -> None:
+    def fail(recording: ProfilerSession, path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Recording, "write", fail)
+    monkeypatch.setattr(ProfilerSession, "write", fail)
     with profile(tmp_path, wait=0, warmup=0, active=1) as recording:
         losses = train(6, recording)
     assert losses == train(6)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from profkit.collect.recorder import prologue as opening
+from profkit.collect.recorder import prologue
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions import bounds
-from profkit.collect.sessions.recordings import Tape
+from profkit.collect.sessions.recordings import Recordings
 from profkit.diagnosing import diagnose_path
 from profkit.run import load_callsites, load_run
 from tests.collect.reading import marks_around, read_events, steps_of
@@ -26,8 +26,8 @@ def spend_lines_of(recording: profile, count: int) -> None:
 
 def hold(monkeypatch: pytest.MonkeyPatch, events: int) -> None:
     """Have the located step hold so many events."""
-    told = property(lambda _: events, lambda _tape, _counted: None)
-    monkeypatch.setattr(Tape, "located_events", told, raising=False)
+    told = property(lambda _: events, lambda _recordings, _counted: None)
+    monkeypatch.setattr(Recordings, "located_events", told, raising=False)
 
 
 def is_off() -> bool:
@@ -35,7 +35,7 @@ def is_off() -> bool:
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_the_opening_ends_after_its_time_even_in_a_loop_of_operators(tmp_path: Path) -> None:
+def test_the_prologue_ends_after_its_time_even_in_a_loop_of_operators(tmp_path: Path) -> None:
     with profile(tmp_path, limit_s=0.0):
         compute_until(is_off)
     assert load_run(tmp_path).notes[0].startswith("no step ended for so long that only the beginning")
@@ -44,8 +44,8 @@ def test_the_opening_ends_after_its_time_even_in_a_loop_of_operators(tmp_path: P
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_the_opening_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "GROWTH_BYTES", 0)
+def test_the_prologue_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prologue, "GROWTH_BYTES", 0)
     with profile(tmp_path) as recording:
         spend_lines_of(recording, 1000)
         compute_until(is_off)
@@ -57,32 +57,32 @@ def test_the_opening_ends_when_enough_is_recorded(tmp_path: Path, monkeypatch: p
 def test_what_a_program_without_steps_comes_to_do_takes_the_place_of_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "GROWTH_BYTES", 0)
-    monkeypatch.setattr(opening, "_LEAST_WAIT_S", 0.3)  # the program has come to the products by then
+    monkeypatch.setattr(prologue, "GROWTH_BYTES", 0)
+    monkeypatch.setattr(prologue, "_LEAST_WAIT_S", 0.3)  # the program has come to the products by then
     with profile(tmp_path) as recording:
         spend_lines_of(recording, 1000)
         compute_until(is_off)
         product = torch.ones(8)
         for _ in range(5_000_000):
             product = product * 2
-            if recording._recorder._opening.was_renewed:  # type: ignore[union-attr]  # it is on
+            if recording._recorder._prologue.was_renewed:  # type: ignore[union-attr]  # it is on
                 break
     assert load_run(tmp_path).notes[0].startswith("no step ended for so long that only a stretch of the program")
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 
 @pytest.mark.usefixtures("watched_closely")
-def test_an_opening_without_operators_begins_anew_until_there_are_some(
+def test_an_prologue_without_operators_begins_anew_until_there_are_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts: list[int] = []
-    look_at = opening.Opening.look_at
+    look_at = prologue.Prologue.look_at
 
-    def count(self: opening.Opening) -> bool:
+    def count(self: prologue.Prologue) -> bool:
         parts.append(1)
         return look_at(self)
 
-    monkeypatch.setattr(opening.Opening, "look_at", count)
+    monkeypatch.setattr(prologue.Prologue, "look_at", count)
     with profile(tmp_path) as recording:
         spend_lines_of(recording, 100)
         for _ in range(5_000_000):
@@ -129,7 +129,7 @@ def test_a_located_step_of_too_many_lines_is_followed_by_the_measured_ones(tmp_p
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
-def test_a_full_opening_foretells_large_steps_of_which_fewer_are_recorded(
+def test_a_full_prologue_foretells_large_steps_of_which_fewer_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are, until the located one tells how large they are: of three planned there is one."""

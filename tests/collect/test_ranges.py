@@ -12,8 +12,8 @@ import torch
 from torch.profiler import record_function
 
 from profkit.collect.sessions.ranges import OpenRanges
-from profkit.collect.sessions.recordings import Tape
-from profkit.collect.sessions.session import Recording
+from profkit.collect.sessions.recordings import Recordings
+from profkit.collect.sessions.session import ProfilerSession
 from tests.collect.reading import read_events, steps_of
 
 PROGRAM = """\
@@ -74,13 +74,13 @@ def test_ranges_and_operators_around_the_ends_of_steps_do_no_harm(tmp_path: Path
         assert first in (1, 2)  # the operator ends before the recording begins
 
 
-def recorded() -> Recording:
-    recording = Recording(cuda=False)
+def recorded() -> ProfilerSession:
+    recording = ProfilerSession(cuda=False)
     recording.start()
     return recording
 
 
-def names_of(recording: Recording) -> set[str]:
+def names_of(recording: ProfilerSession) -> set[str]:
     return {event.name() for event in recording._profiler.profiler.kineto_results.events()}
 
 
@@ -125,11 +125,11 @@ def test_the_methods_are_the_programs_own_again() -> None:
 
 
 class Stops(torch.autograd.Function):
-    """Ends a tape's recording inside an operator."""
+    """Ends the recordings's recording inside an operator."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, tape: Tape) -> torch.Tensor:
-        tape.drop()
+    def forward(context: Any, x: torch.Tensor, recordings: Recordings) -> torch.Tensor:
+        recordings.drop()
         return x * 2
 
     @staticmethod
@@ -138,12 +138,12 @@ class Stops(torch.autograd.Function):
 
 
 def test_the_tape_knows_whether_its_last_stop_cut_an_operator_off(tmp_path: Path) -> None:
-    tape = Tape(tmp_path, lambda: None)
-    tape.start()
-    Stops.apply(torch.ones(2), tape)
-    assert tape.cut_operators_off
-    tape.start()
+    recordings = Recordings(tmp_path, lambda: None)
+    recordings.start()
+    Stops.apply(torch.ones(2), recordings)
+    assert recordings.cut_operators_off
+    recordings.start()
     with record_function("a range is none"):
         torch.ones(2)
-        tape.drop()
-    assert not tape.cut_operators_off
+        recordings.drop()
+    assert not recordings.cut_operators_off

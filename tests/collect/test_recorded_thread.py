@@ -11,6 +11,7 @@ import pytest
 
 from profkit.collect.boundaries import recorded_thread
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
+from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests
 from profkit.run import load_callsites, load_live, load_run
@@ -28,6 +29,10 @@ def on_another_thread(action: Callable[[], Any]) -> None:
     thread.join()
 
 
+def miss(thread: RecordedThread, signal: str) -> bool:
+    return thread.misses(StepBoundary.here(signal))
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The times that a recorded thread is judged by."""
@@ -42,29 +47,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 def test_two_steps_of_the_optimizer_on_another_thread_are_enough(
     steps: int, is_idle: bool, clock: dict[str, float]
 ) -> None:
-    thread, told = RecordedThread(lambda: True, lambda: None), list[bool]()
-    thread.tell = lambda: told.append(thread.is_idle())
-    on_another_thread(lambda: [thread.misses(OPTIMIZER) for _ in range(steps)])
-    assert (thread.is_idle(), told) == (is_idle, [True] * is_idle)
+    thread, asked = RecordedThread(lambda: True, lambda: None), list[bool]()
+    on_another_thread(lambda: asked.extend(miss(thread, OPTIMIZER) for _ in range(steps)))
+    assert (thread.is_idle(), asked[-1]) == (is_idle, is_idle)
     assert thread.others_step
 
 
 @pytest.mark.parametrize("name", ["dataloader", "forward", "epoch"])
 def test_batches_and_calls_of_a_model_may_be_a_helpers(name: str, clock: dict[str, float]) -> None:
     thread = RecordedThread(lambda: True, lambda: None)
-    on_another_thread(lambda: [thread.misses(name) for _ in range(9)])
+    on_another_thread(lambda: [miss(thread, name) for _ in range(9)])
     assert (thread.is_idle(), thread.others_step) == (False, False)
 
 
 def test_once_steps_end_on_the_recorded_thread_others_count_no_more(clock: dict[str, float]) -> None:
     thread = RecordedThread(lambda: False, lambda: None)
-    on_another_thread(lambda: [thread.misses(OPTIMIZER) for _ in range(9)])
+    on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(9)])
     assert not thread.is_idle()
 
 
 def test_the_recorded_threads_own_signals_miss_nothing() -> None:
     thread = RecordedThread(lambda: True, lambda: None)
-    assert not thread.misses(OPTIMIZER)
+    assert not miss(thread, OPTIMIZER)
+    assert not thread.others_step
 
 
 @pytest.mark.parametrize(
@@ -81,9 +86,9 @@ def test_a_thread_is_idle_that_waits_for_long_while_others_work(
 
 
 def test_a_main_thread_that_does_not_come_by_is_woken(clock: dict[str, float]) -> None:
-    thread, woken = RecordedThread(lambda: True, lambda: None), list[float]()
-    thread.wake = lambda: woken.append(clock["wall"])
-    on_another_thread(lambda: [thread.misses(OPTIMIZER) for _ in range(2)])
+    woken: list[float] = []
+    thread = RecordedThread(lambda: True, lambda: None, lambda: woken.append(clock["wall"]))
+    on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(2)])
     for clock["wall"] in (0.0, 0.01, 0.03, 0.05):
         assert thread.is_idle()
     assert woken == [0.03, 0.05]
@@ -97,7 +102,7 @@ def test_the_next_thread_on_which_a_step_ends_is_recorded_until_it_ends() -> Non
     idents: list[int] = []
 
     def work() -> None:
-        assert thread.misses("forward")
+        miss(thread, "forward")
         idents.append(threading.get_ident())
         assert thread.is_current
         assert not ended

@@ -13,8 +13,8 @@ SECOND_NS = 1_000_000_000
 def play(plan: Plan, steps: int, length_ns: int = 10) -> tuple[list[Phase], Schedule]:
     """The phases of ``steps`` steps that take ``length_ns`` each, with a long pause between them."""
     schedule = Schedule(plan)
-    if plan.opening:
-        assert schedule.phase is Phase.OPENING
+    if plan.prologue:
+        assert schedule.phase is Phase.PROLOGUE
         schedule.restart()
     phases, now = [], 0
     for _ in range(steps):
@@ -38,7 +38,7 @@ def test_unprofiled_steps_before_and_after_are_timed_without_the_pauses_between_
 
 
 def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
-    schedule = Schedule(Plan(wait=1, warmup=1, active=2, after=1, opening=False))
+    schedule = Schedule(Plan(wait=1, warmup=1, active=2, after=1, prologue=False))
     at = 100
     for faults in (1, 2, 3, 4, 5):  # located, settling, two measured, after
         schedule.begin(0, at)
@@ -61,15 +61,15 @@ def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
         (Plan(wait=0), Phase.LOCATED),
         (Plan(wait=0, warmup=0), Phase.ACTIVE),
         (Plan(wait=1, warmup=0), Phase.REFERENCE),
-        (Plan(wait=0, opening=False), Phase.LOCATED),
+        (Plan(wait=0, prologue=False), Phase.LOCATED),
     ],
 )
 def test_without_a_wait_the_first_step_is_recorded(plan: Plan, first: Phase) -> None:
     assert play(plan, 1)[0] == [first]
 
 
-def test_without_an_opening_the_first_step_begins_at_once() -> None:
-    assert Schedule(Plan(opening=False)).phase is Phase.REFERENCE
+def test_without_an_prologue_the_first_step_begins_at_once() -> None:
+    assert Schedule(Plan(prologue=False)).phase is Phase.REFERENCE
 
 
 def test_only_complete_recorded_steps_count() -> None:
@@ -110,7 +110,7 @@ def test_a_step_passes_unrecorded_where_something_must_end_first() -> None:
 
 
 def test_more_steps_pass_after_the_located_ones_where_something_must_settle() -> None:
-    schedule = Schedule(Plan(wait=0, active=1, opening=False))
+    schedule = Schedule(Plan(wait=0, active=1, prologue=False))
     assert schedule.advance(1) is Phase.ACTIVE
     assert schedule.let_settle(2) is Phase.REFERENCE
     assert schedule.is_settling
@@ -121,29 +121,31 @@ def test_more_steps_pass_after_the_located_ones_where_something_must_settle() ->
 
 @pytest.mark.parametrize("at_step", [0, 1, 2, 59, 60, 61, 200])
 def test_steps_that_are_passed_by_leave_what_others_leave(at_step: int) -> None:
-    plan = Plan(wait=3, warmup=1, active=2, after=2, opening=False, at_step=at_step)
-    passed, advanced, skipped = Schedule(plan), Schedule(plan), [0]
+    plan = Plan(wait=3, warmup=1, active=2, after=2, prologue=False, at_step=at_step)
+    passed, advanced, skipped = Schedule(plan), Schedule(plan), 0
     for now in range(_COUNT_NS, 500 * _COUNT_NS, _COUNT_NS):
         advanced.advance(now, now // 2)
         advanced.begin(now, now // 2)
-        if skipped[-1]:
-            skipped[-1] -= 1
-        elif not passed.pass_by(now, lambda: now // 2, skipped.append):  # noqa: B023  # called at once
+        if skipped:
+            skipped -= 1
+        elif done := passed.pass_by(now, lambda: now // 2):  # noqa: B023  # called at once
+            skipped = done - 1
+        else:
             passed.advance(now, now // 2)
             passed.begin(now, now // 2)
-        assert (passed.phase, passed.step - skipped[-1]) == (advanced.phase, advanced.step)
+        assert (passed.phase, passed.step - skipped) == (advanced.phase, advanced.step)
         if passed.phase is not Phase.REFERENCE:
             assert passed.counted == advanced.counted
 
 
 def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> None:
     """Steps of a fifth of the time between two counts, and three faults each; the first holds thirty more."""
-    schedule = Schedule(Plan(wait=13, warmup=0, active=1, after=1, opening=False))
+    schedule = Schedule(Plan(wait=13, warmup=0, active=1, after=1, prologue=False))
     schedule.begin(_COUNT_NS, 1000)
     counts = []
     for step in range(1, 13):
         now = _COUNT_NS + step * _COUNT_NS // 5
-        assert schedule.pass_by(now, lambda: counts.append(step) or 1030 + 3 * step, lambda _: None)  # type: ignore[func-returns-value]  # noqa: B023  # called at once
+        assert schedule.pass_by(now, lambda: counts.append(step) or 1030 + 3 * step)  # type: ignore[func-returns-value]  # noqa: B023  # called at once
     assert counts == [1, 6, 11]
     assert schedule.advance(_COUNT_NS + 13 * _COUNT_NS // 5, 1030 + 3 * 13) is Phase.ACTIVE
     assert schedule.reference_step_ns == [_COUNT_NS // 5] * 13
@@ -151,7 +153,7 @@ def test_page_faults_of_short_steps_are_counted_together_and_spread_evenly() -> 
 
 
 def test_steps_behind_the_planned_ones_pass_in_the_quick_way_if_they_are_short() -> None:
-    plan = Plan(wait=1, warmup=0, active=1, after=1, opening=False)
+    plan = Plan(wait=1, warmup=0, active=1, after=1, prologue=False)
     schedule = Schedule(plan)
     for now in (10, 20, 30):
         assert schedule.pass_behind(now, lambda: 7, 100) == 0, "planned"
@@ -180,7 +182,7 @@ def test_a_plan_without_a_measured_step_is_refused(wrong: dict[str, int]) -> Non
 
 
 def test_a_recording_that_is_postponed_begins_a_step_later() -> None:
-    schedule = Schedule(Plan(wait=1, warmup=1, active=1, after=0, opening=False))
+    schedule = Schedule(Plan(wait=1, warmup=1, active=1, after=0, prologue=False))
     phases = []
     for postponed in (True, True, False, False, False):
         if postponed:

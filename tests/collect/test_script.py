@@ -93,7 +93,7 @@ def test_a_program_says_the_same_and_ends_the_same(tmp_path: Path, plainly: Run,
     assert run.command == ("python", "train.py", "--flag", "--", "-x")
     assert (run.exit_status, run.target, run.step_signal, run.notes) == (7, "train.py", "optimizer", ())
     assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5, 6, 7]
-    assert len(run.reference_step_ns) == 14  # twenty steps: opening, 3 waited, 5 recorded, 11 after
+    assert len(run.reference_step_ns) == 14  # twenty steps: prologue, 3 waited, 5 recorded, 11 after
 
 
 FAILING = '''\

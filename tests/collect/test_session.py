@@ -20,8 +20,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from profkit.collect.sessions import session
 from profkit.collect.sessions.session import (
+    ProfilerSession,
     ProfilerWatch,
-    Recording,
     _with_synchronisations,
     another_profiler_runs,
     is_capturing,
@@ -35,8 +35,8 @@ _PLUGIN_PATTERN = re.compile(r"^(.*?)(\.\d+)?\.pt\.trace\.json(?:\.gz)?$")
 """What torch-tb-profiler 0.4.3 takes for a worker's trace (torch_tb_profiler/consts.py)."""
 
 
-def record_steps(count: int, finish_last: bool = True, shapes: bool = True) -> Recording:
-    recording = Recording(cuda=False, shapes=shapes)
+def record_steps(count: int, finish_last: bool = True, shapes: bool = True) -> ProfilerSession:
+    recording = ProfilerSession(cuda=False, shapes=shapes)
     recording.start()
     for step in range(count):
         recording.begin_step(step)
@@ -103,7 +103,7 @@ def test_recordings_that_follow_each_other_are_joined_into_one_trace(tmp_path: P
 
 
 def test_the_pause_is_marked(tmp_path: Path) -> None:
-    recording = Recording(cuda=False)
+    recording = ProfilerSession(cuda=False)
     recording.start()
     with pause_marked():
         torch.rand(1)
@@ -145,7 +145,7 @@ def test_a_trace_that_did_not_fit_is_refused_with_the_systems_reason(
 
 
 def test_a_recording_that_another_profiler_destroyed_is_an_error_and_no_crash() -> None:
-    recording = Recording(cuda=False)
+    recording = ProfilerSession(cuda=False)
     recording.start()
     with profile(activities=[ProfilerActivity.CPU]):
         pass
@@ -165,7 +165,7 @@ def test_the_log_level_is_as_the_program_left_it(monkeypatch: pytest.MonkeyPatch
 def test_memory_freed_that_is_older_than_the_recording_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         old = [torch.rand(10) for _ in range(1200)]  # PyTorch would write a line at each thousandth
-        recording = Recording(cuda=False)
+        recording = ProfilerSession(cuda=False)
         recording.start()
         old.clear()
         recording.stop()
@@ -193,7 +193,7 @@ def test_a_profiler_that_only_warms_up_is_seen() -> None:
 
 
 def test_the_program_goes_first_when_it_starts_a_profiler() -> None:
-    recording, stopped = Recording(cuda=False), []
+    recording, stopped = ProfilerSession(cuda=False), []
 
     def give_way() -> None:
         recording.stop()
@@ -280,9 +280,9 @@ def test_synchronisations_are_recorded_where_cuda_is(monkeypatch: pytest.MonkeyP
     made: list[Any] = []
     monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", lambda **options: asked.append(options) or "it")
     monkeypatch.setattr("profkit.collect.sessions.session.torch_profile", lambda **options: made.append(options))
-    Recording(cuda=False)
+    ProfilerSession(cuda=False)
     assert asked == []
-    Recording(cuda=True)
+    ProfilerSession(cuda=True)
     assert asked == [{"enable_cuda_sync_events": True}]
     assert [options["experimental_config"] for options in made] == [None, "it"]
 
@@ -303,5 +303,5 @@ def test_a_version_that_cannot_record_synchronisations_records_the_rest(
     made: list[Any] = []
     monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", refuse)
     monkeypatch.setattr("profkit.collect.sessions.session.torch_profile", lambda **options: made.append(options))
-    Recording(cuda=True)
+    ProfilerSession(cuda=True)
     assert made[0]["experimental_config"] is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +15,10 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from profkit.collect.boundaries.signals import EXPLICIT
+from profkit.collect.boundaries.signals import StepSignals
+from profkit.collect.boundaries.step_boundary import StepBoundary
+from profkit.collect.plan import EXPLICIT
+from profkit.collect.program.guard import Guard
 from profkit.run import LoaderUse, OptimizerUse
 from tests.collect.listening import Listener, make_optimizer
 from tests.collect.reading import Event
@@ -41,11 +46,11 @@ class Numbers(Dataset[int]):
 
 def test_each_step_of_the_optimizer_ends_a_step(listener: Listener) -> None:
     optimizer = make_optimizer()
-    with listener.on() as signals:
+    with listener.on():
         for _ in range(3):
             optimizer.step()
     assert listener.ends == [True, False, False]
-    assert signals.name == "optimizer"
+    assert listener.name == "optimizer"
 
 
 def test_the_step_ends_after_the_optimizers_own_range(recorded: Record, listener: Listener) -> None:
@@ -81,6 +86,38 @@ def test_a_hook_of_the_programs_before_the_step_changes_nothing(listener: Listen
         optimizer.step()
     assert listener.ends == [True, False]
     assert kept == {}
+
+
+def test_on_each_thread_the_optimizer_that_steps_first_there_gives_the_signal() -> None:
+    """A program may warm up on a thread of its own, with another optimizer."""
+    threads: list[int] = []
+    errors: list[BaseException] = []
+    signals = StepSignals(lambda boundary: threads.append(boundary.thread), Guard(errors.append))
+    here, there = make_optimizer(), make_optimizer()
+    worker = threading.Thread(target=there.step)
+    signals.install()
+    try:
+        worker.start()
+        worker.join()
+        for optimizer in (here, there, here):
+            optimizer.step()
+    finally:
+        signals.remove()
+    assert (threads, errors) == ([worker.ident, threading.get_ident(), threading.get_ident()], [])
+
+
+def test_a_signal_says_when_and_where_it_came(listener: Listener) -> None:
+    told: list[StepBoundary] = []
+    signals = StepSignals(told.append, Guard(listener.errors.append))
+    signals.install()
+    try:
+        begun = time.perf_counter_ns()
+        make_optimizer().step()
+    finally:
+        signals.remove()
+    (boundary,) = told
+    assert (boundary.signal, boundary.thread, boundary.between) == ("optimizer", threading.get_ident(), None)
+    assert begun < boundary.time_ns < time.perf_counter_ns()
 
 
 def test_with_two_optimizers_only_the_first_ends_steps(listener: Listener) -> None:
@@ -126,7 +163,7 @@ def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(
     with listener.on() as signals:
         assert [batch.tolist() for batch in DataLoader(Numbers(), batch_size=2)] == [[0, 1], [2, 3], [4, 5]]
     assert listener.ends == [True, False, False]  # three batches, and the question whether there is a fourth
-    assert signals.name == "dataloader"
+    assert listener.name == "dataloader"
     assert signals.loaders == (LoaderUse(0, 2, False, False),)
 
 
@@ -149,61 +186,57 @@ def test_only_the_loader_that_was_asked_first_ends_steps(listener: Listener, mon
 
 def test_the_programs_own_word_wins_over_the_optimizer(listener: Listener) -> None:
     optimizer = make_optimizer()
-    with listener.on() as signals:
+    with listener.on():
         for _ in range(2):
             optimizer.step()
-            signals.give(EXPLICIT)
+            listener.give(EXPLICIT)
     assert listener.ends == [True, True, False]  # the second is the first step by the better signal
-    assert signals.name == EXPLICIT
+    assert listener.name == EXPLICIT
 
 
 def test_once_steps_are_recorded_no_other_signal_counts(listener: Listener) -> None:
     optimizer = make_optimizer()
-    with listener.on() as signals:
-        signals.give(EXPLICIT)
+    with listener.on():
+        listener.give(EXPLICIT)
         listener.committed = True
         optimizer.step()
-        signals.give(EXPLICIT)
+        listener.give(EXPLICIT)
     assert listener.ends == [True, False]
-    assert (signals.name, listener.outdone_times) == (EXPLICIT, 0)
+    assert (listener.name, listener.outdone_times) == (EXPLICIT, 0)
 
 
 def test_an_announced_step_outdoes_others_that_are_recorded(listener: Listener) -> None:
     optimizer = make_optimizer()
-    with listener.on() as signals:
+    with listener.on():
         optimizer.step()
         listener.committed = True
-        signals.give(EXPLICIT)
-    assert (listener.ends, listener.outdone_times, signals.outdone_by) == ([True], 1, EXPLICIT)
+        listener.give(EXPLICIT)
+    assert (listener.ends, listener.outdone_times, listener.choice.outdone_by) == ([True], 1, EXPLICIT)
 
 
 @pytest.mark.parametrize(("is_replacement", "times"), [(True, 1), (False, 0)])
-def test_a_chosen_signal_is_outdone_only_where_nobody_chose_it(
-    listener: Listener, is_replacement: bool, times: int
-) -> None:
-    listener.signals.install(has_begun=True, chosen="optimizer", is_replacement=is_replacement)
-    try:
-        listener.signals.give(EXPLICIT)
-    finally:
-        listener.signals.remove()
+def test_a_chosen_signal_is_outdone_only_where_nobody_chose_it(is_replacement: bool, times: int) -> None:
+    listener = Listener("optimizer", has_begun=True, is_replacement=is_replacement)
+    listener.give(EXPLICIT)
     assert (listener.ends, listener.outdone_times) == ([], times)
 
 
 def test_a_signal_that_is_not_heard_leaves_no_trace(listener: Listener) -> None:
     optimizer = make_optimizer()
-    with listener.on() as signals:
+    with listener.on():
         listener.deaf = True
-        signals.give(EXPLICIT)
+        listener.give(EXPLICIT)
         listener.deaf = False
         optimizer.step()
     assert listener.ends == [True]
-    assert signals.name == "optimizer"
+    assert listener.name == "optimizer"
 
 
-def test_where_the_program_ends_its_steps_itself_optimizers_are_only_noted(listener: Listener) -> None:
-    with listener.on(only_explicit=True) as signals:
+def test_where_the_program_ends_its_steps_itself_optimizers_are_only_noted() -> None:
+    listener = Listener(has_begun=True)
+    with listener.on() as signals:
         make_optimizer().step()
-        signals.give(EXPLICIT)
+        listener.give(EXPLICIT)
     assert listener.ends == [False]
     assert signals.optimizers == (OptimizerUse("SGD", None, None, 1),)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,30 +17,29 @@ def fail(error: BaseException) -> None:
 
 
 @pytest.fixture
-def watched() -> tuple[Any, list[str]]:
-    """The tracer that a watchdog listens to, and what was cut off."""
-    tracer, done = SimpleNamespace(on_end=None), list[str]()
+def watched() -> tuple[Watchdog, list[str]]:
+    """A watchdog, and what was cut off."""
+    done, nothing = list[str](), SimpleNamespace()
     parts = lambda: True, lambda: done.append("cut off"), lambda: False, lambda: done.append("moved on")
-    Watchdog(SimpleNamespace(), SimpleNamespace(), tracer, Guard(fail), *parts)  # type: ignore[arg-type]
-    return tracer, done
+    return Watchdog(nothing, nothing, nothing, Guard(fail), *parts), done  # type: ignore[arg-type]
 
 
-def test_the_tracers_end_cuts_the_recording_off(watched: tuple[Any, list[str]]) -> None:
-    tracer, done = watched
-    tracer.on_end()
+def test_the_tracers_end_cuts_the_recording_off(watched: tuple[Watchdog, list[str]]) -> None:
+    watchdog, done = watched
+    watchdog.lines_ended()
     assert done == ["cut off"]
 
 
-def test_in_a_backward_pass_that_computes_activations_again_it_is_not(watched: tuple[Any, list[str]]) -> None:
-    tracer, done = watched
+def test_in_a_backward_pass_that_computes_activations_again_it_is_not(watched: tuple[Watchdog, list[str]]) -> None:
+    watchdog, done = watched
     came: list[int] = []
 
     def layer(x: torch.Tensor) -> torch.Tensor:
-        tracer.on_end()
+        watchdog.lines_ended()
         came.append(len(done))
         return x.sin()
 
     checkpoint(layer, torch.ones(2, requires_grad=True), use_reentrant=False).sum().backward()
     assert came == [1, 1]
-    tracer.on_end()
+    watchdog.lines_ended()
     assert len(done) == 2

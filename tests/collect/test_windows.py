@@ -17,17 +17,18 @@ from torch import nn
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, TensorDataset
 
+from profkit.collect.boundaries.next_boundary import NextBoundary, _calls_hooks
 from profkit.collect.launch.parent import _catches
 from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.recorder.windows import WindowRequests, _calls_hooks, window_directory
+from profkit.collect.recorder.windows import WindowRequests, window_directory
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked
 from tests.forks import Forks
 
 WHOLE = 50
-"""Steps until nothing of profkit's is left: one opening, 3 timed, 5 recorded, 30 more timed, and some."""
+"""Steps until nothing of profkit's is left: one prologue, 3 timed, 5 recorded, 30 more timed, and some."""
 
 
 @pytest.fixture(autouse=True)
@@ -231,9 +232,9 @@ def test_on_another_thread_no_handler_is_set(tmp_path: Path) -> None:
 
 def test_the_handler_itself_does_nothing_but_to_remember() -> None:
     begun: list[str] = []
-    requests = WindowRequests(lambda action: action(), lambda: True, begun.append)  # type: ignore[arg-type]  # no guard
-    requests._on_signal(signal.SIGUSR1, None)
-    assert (requests.is_wanted, requests._is_listening, begun) == (True, False, [])
+    following = NextBoundary(lambda action: action(), lambda: True, begun.append)  # type: ignore[arg-type]  # no guard
+    WindowRequests(following)._on_signal(signal.SIGUSR1, None)
+    assert (following.is_wanted, following._signals, begun) == (True, None, [])
 
 
 def test_a_child_process_does_with_the_signal_what_it_would_without_profkit(tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_a_directory_that_is_there_already_is_not_taken(tmp_path: Path) -> None:
 
 def test_the_plan_of_a_window_begins_at_once_and_keeps_to_the_signal() -> None:
     plan = Plan(wait=5, at_step=900).for_window(3, "step()")
-    assert (plan.opening, plan.chosen_signal, plan.at_step, plan.window, plan.wait) == (False, "step()", 0, 3, 5)
+    assert (plan.prologue, plan.chosen_signal, plan.at_step, plan.window, plan.wait) == (False, "step()", 0, 3, 5)
 
 
 PROGRAM = """\

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 from profkit.collect.program.living import living
 
 PATIENCE_S = 30.0
-"""For how long a step of an optimizer is waited for: as long as the opening may last that came before."""
+"""For how long a step of an optimizer is waited for: as long as the prologue may last that came before."""
 _MOST_LOOKS = 3
 """How often the optimizers are looked for, where there are none."""
 

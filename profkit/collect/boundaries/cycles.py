@@ -73,12 +73,16 @@ class CycleWatch:
     for longer where another recording ``is_awaited``. No more than ``most_events`` are recorded."""
 
     def __init__(
-        self, plan: Plan, schedule: Schedule, events: Callable[[], int], most_events: Callable[[], int]
+        self,
+        plan: Plan,
+        schedule: Schedule,
+        events: Callable[[], int],
+        most_events: Callable[[], int],
+        is_awaited: Callable[[], bool] = lambda: False,
     ) -> None:
         self.plan = plan
         self.found: Cycle | None = None
-        self.is_awaited: Callable[[], bool] = lambda: False
-        self._schedule, self._events = schedule, events
+        self._schedule, self._events, self._is_awaited = schedule, events, is_awaited
         self._most_events = most_events
         self._usual_ns, self._total_ns = 0.0, 0
 
@@ -133,7 +137,7 @@ class CycleWatch:
         return cycle_ns * cycles <= self.plan.limit_s * 1e9 and self._events() * every * cycles <= self._most_events()
 
     def _may_go_on(self) -> bool:
-        is_cheap = self._usual_ns >= _LEAST_STEP_NS and not self.is_awaited()
+        is_cheap = self._usual_ns >= _LEAST_STEP_NS and not self._is_awaited()
         return is_cheap and self._schedule.timed < _MOST_STEPS and self._total_ns < _PATIENCE_NS
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import _thread
+import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
@@ -18,29 +19,39 @@ _AFTERWARDS = "profkit"
 """Key under which the optimizer's wrapper carries what is to happen when it returns."""
 
 
+class UpdateWatch(Protocol):
+    """Looks, while it ``is_on``, at what an optimizer left that has just stepped."""
+
+    is_on: bool
+
+    def look(self, optimizer: Optimizer, /) -> None: ...
+
+
 class OptimizerSteps:
-    """Calls ``on_step`` after each step of the optimizer that stepped first, and describes all that step.
+    """Calls ``on_step``, if there is one, after each step of the optimizer that stepped first on its thread, and
+    describes all that step.
 
     With several optimizers (a GAN) a step of the program holds one step of each; with gradient accumulation it holds
-    several batches. ``passes_by`` is asked first, if it is set: where it answers True that was all. About so many steps
-    as are to be ``skipped`` it is not even asked. Else ``watch``, if it is set, is told of each optimizer's step.
+    several batches. ``pass_by`` is asked first, if there is one: it answers how many steps of that optimizer are done
+    with, this one and so many of the next that it is not even asked about; 0: it is a step as any other. ``watch``,
+    while it is on, looks at each step of any optimizer that did not pass by.
     """
 
-    def __init__(self, on_step: OnStep, guard: Guard) -> None:
-        self._on_step, self._guard = on_step, guard
+    def __init__(
+        self,
+        on_step: OnStep | None,
+        guard: Guard,
+        pass_by: Callable[[], int] | None = None,
+        watch: UpdateWatch | None = None,
+    ) -> None:
+        self._on_step, self._guard, self._pass_by, self._watch = on_step, guard, pass_by, watch
         self.uses: dict[OptimizerUse, None] = {}
         self._described: set[int] = set()
-        self._first: weakref.ref[Optimizer] | None = None
-        self._ends_steps = True
-        self.passes_by: Callable[[], bool] | None = None
-        self.watch: Callable[[Optimizer], None] | None = None
-        self.skipped = 0
-        self._skips = 0
+        self._local = threading.local()
+        self._skipped = self._skips = 0
         self._handle: RemovableHandle | None = None
 
-    def install(self, ends_steps: bool = True) -> None:
-        """Where they end no steps, the optimizers are described and nothing else."""
-        self._ends_steps = ends_steps
+    def install(self) -> None:
         self._handle = register_optimizer_step_post_hook(self._after_step)
 
     def remove(self) -> None:
@@ -53,41 +64,49 @@ class OptimizerSteps:
         self._described.clear()
 
     def forget_first(self) -> None:
-        """It steps on a thread whose steps do not count: another one may be the program's."""
-        self._first = None
+        """The steps so far were none of the program's: another optimizer's may be."""
+        self._local = threading.local()
+        self.skip_none()
+
+    def skip_none(self) -> None:
+        self._skipped = 0
 
     @uncompiled
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002  # torch's signature
-        if self.skipped > 0 and id(optimizer) == self._skips:
-            self.skipped -= 1
+        if self._skipped > 0 and id(optimizer) == self._skips:
+            self._skipped -= 1
             return
         try:
-            first = self._first
-            if self.passes_by is not None and first is not None and first() is optimizer and self.passes_by():
-                self._skips = id(optimizer)
+            if (ask := self._pass_by) is not None and self._first() is optimizer and (passed := ask()):
+                self._skips, self._skipped = id(optimizer), passed - 1
                 return
         except Exception:  # noqa: S110  # the other way meets it again, and tells
             pass
-        if (watch := self.watch) is not None:
-            self._guard(lambda: watch(optimizer))
-        if self._ends_steps or id(optimizer) not in self._described:
+        if (watch := self._watch) is not None and watch.is_on:
+            self._guard(lambda: watch.look(optimizer))
+        if self._on_step is not None or id(optimizer) not in self._described:
             self._guard(lambda: self._note_step(optimizer, kwargs))
+
+    def _first(self) -> Optimizer | None:
+        """The optimizer that stepped first on this thread, while it lives."""
+        first: weakref.ref[Optimizer] | None = getattr(self._local, "first", None)
+        return None if first is None else first()
 
     def _note_step(self, optimizer: Optimizer, kwargs: dict[str, Any]) -> None:
         if id(optimizer) not in self._described:  # it takes as long as all the rest
             self.uses[_describe_optimizer(optimizer)] = None
             self._described.add(id(optimizer))
-        if not self._ends_steps:
+        if (on_step := self._on_step) is None:
             return
-        first = self._first() if self._first is not None else None
+        first = self._first()
         if first is None:
-            self._first = weakref.ref(optimizer)
+            self._local.first = weakref.ref(optimizer)
         elif first is not optimizer:
             return
         if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
-            self._on_step()  # a pre-hook may have put a dict of the program's in the place of ``kwargs``
+            on_step()  # a pre-hook may have put a dict of the program's in the place of ``kwargs``
         else:
-            kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(self._on_step))
+            kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(on_step))
 
 
 class _WhenDropped:

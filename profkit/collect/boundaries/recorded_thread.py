@@ -1,8 +1,8 @@
 """Which thread of the program is recorded: the one that began, until it turns out that the work is done on another.
 
 A profiler hears the thread that starts it. Where a program trains, or runs its model, on a thread of its own while the
-main thread waits, the opening hears nothing. Then the opening is ended, on the main thread, and the thread on which the
-next step ends is recorded in its place.
+main thread waits, the prologue hears nothing. Then the prologue is ended, on the main thread, and the thread on which
+the next step ends is recorded in its place.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from threading import current_thread, get_ident, main_thread
 
+from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.plan import EXPLICIT, SIGNALS
 
 _TELLING = (EXPLICIT, SIGNALS["optimizer"])
@@ -34,14 +35,13 @@ CUT_OFF = "the program ended while a thread of its own was recorded: of the reco
 
 class RecordedThread:
     """``is_waiting`` says that no step ended on the recorded thread yet; ``wake`` interrupts a main thread that waits;
-    ``tell`` is called where it is time to ask whether it `is_idle`, and ``on_end`` on an adopted thread when that ends.
-    """
+    ``on_end`` is called on an adopted thread when that ends."""
 
-    def __init__(self, is_waiting: Callable[[], bool], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, is_waiting: Callable[[], bool], on_end: Callable[[], None], wake: Callable[[], None] = lambda: None
+    ) -> None:
         self.ident: int | None = get_ident()
-        self.wake: Callable[[], None] = lambda: None
-        self.tell: Callable[[], None] = lambda: None
-        self.is_waiting, self._on_end = is_waiting, on_end
+        self.is_waiting, self._on_end, self._wake = is_waiting, on_end, wake
         self._ends: Counter[int] = Counter()
         self._asked_at: float | None = None
         self._idle_since: tuple[float, float, float] | None = None
@@ -56,20 +56,19 @@ class RecordedThread:
         """Whether steps of the optimizer, or announced ones, ended on another thread."""
         return bool(self._ends)
 
-    def misses(self, name: str) -> bool:
-        """The signal ``name`` came on this thread, and is not heard; whether because of the thread."""
-        here = get_ident()
+    def misses(self, boundary: StepBoundary) -> bool:
+        """It came on this thread, and is not heard; whether it is time to ask if the recorded thread `is_idle`."""
+        here = boundary.thread
         if here == self.ident:
             return False
         if self.ident is None:
             self.ident = here
             if current_thread() is not main_thread():
                 self._local.end = _AtTheEnd(self._ended)
-        elif name in _TELLING and self.is_waiting():
+        elif boundary.signal in _TELLING and self.is_waiting():
             self._ends[here] += 1
-            if self._ends[here] >= _ENOUGH:
-                self.tell()
-        return True
+            return self._ends[here] >= _ENOUGH
+        return False
 
     def is_idle(self) -> bool:
         """Whether the work is done on another thread than the main one, which is recorded; asked again and again."""
@@ -82,7 +81,7 @@ class RecordedThread:
             self._asked_at = now
         elif now - self._asked_at > _SOON_S:  # and no more often than that
             self._asked_at = now
-            self.wake()
+            self._wake()
         return True
 
     def release(self) -> None:

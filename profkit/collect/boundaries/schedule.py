@@ -2,7 +2,7 @@
 
 ::
 
-    OPENING → REFERENCE → warmup LOCATED → REFERENCE → active ACTIVE → after AFTER → DONE
+    PROLOGUE → REFERENCE → warmup LOCATED → REFERENCE → active ACTIVE → after AFTER → DONE
 
 Of the ``wait`` steps one passes between the located steps and the measured ones: what the first leave behind (memory
 that has yet to be reused, batches that workers loaded meanwhile) is gone by then.
@@ -43,10 +43,10 @@ _UNTOLD: Lap = (None, None)
 
 
 class Phase(str, Enum):
-    """``OPENING`` is what comes before the first end of a step; ``REFERENCE`` and ``AFTER`` pass unprofiled;
+    """``PROLOGUE`` is what comes before the first end of a step; ``REFERENCE`` and ``AFTER`` pass unprofiled;
     ``LOCATED`` steps are recorded with line marks and shapes, ``ACTIVE`` ones without: those are measured."""
 
-    OPENING = "opening"
+    PROLOGUE = "opening"
     REFERENCE = "reference"
     LOCATED = "located"
     ACTIVE = "active"
@@ -74,10 +74,10 @@ class Schedule:
         self.reference_step_faults: list[int] = []
         self.measured_step_faults: list[int] = []
         self.measured_step_ns: list[int] = []
-        self._counted_ns = self._skipped = 0
+        self._counted_ns = 0
         self.restart()
-        if plan.opening:
-            self.phase = Phase.OPENING
+        if plan.prologue:
+            self.phase = Phase.PROLOGUE
 
     @property
     def recorded(self) -> int:
@@ -162,25 +162,26 @@ class Schedule:
         self.phase = self._next()
         return self.phase
 
-    def pass_by(self, now_ns: int, count_faults: Callable[[], int], skip: Callable[[int], None]) -> bool:
+    def pass_by(self, now_ns: int, count_faults: Callable[[], int], may_skip: bool = True) -> int:
         """`advance`, in half the time, where the current step and the next are among those that pass before anything is
-        recorded; else nothing, and False. ``skip`` is told how many of the next need not be told of at all."""
+        recorded; else nothing, and 0. Answers how many steps that were: where it ``may_skip`` some, this one and so
+        many of the next, which need not be told of at all."""
         if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
-            return False
+            return 0
         is_near = self._before - self.step <= self._kept + 1
         self._note_passed(now_ns, count_faults, self._take_moment() if is_near else None)
         if len(self.reference_step_ns) > 2 * self._kept:
             self._forget_early()
-        self._skip_far(skip)
-        return True
+        if may_skip:
+            self._skip_far()
+        return 1 + self._skipped
 
-    def _skip_far(self, skip: Callable[[int], None]) -> None:
-        """The next steps are counted now, but for the last before the window, whose times are kept: to be told of one
-        leads through 40 us of code that the program's own has driven out of the caches."""
+    def _skip_far(self) -> None:
+        """The next steps are counted now, but for the last before the recorded ones, whose times are kept: to be told
+        of one leads through 40 us of code that the program's own has driven out of the caches."""
         ahead = self._before - self.step - 1 - self._kept
         self._skipped = max(0, min(ahead, _MOST_TIMED))
         self.step += self._skipped
-        skip(self._skipped)
 
     def pass_behind(self, now_ns: int, count_faults: Callable[[], int], most_ns: float) -> int:
         """The same for a step of ``most_ns`` at most that is timed on behind the planned ones: how long it took, or
@@ -214,7 +215,7 @@ class Schedule:
         self.reference_step_faults[:] = self._plan.known_step_faults
         self._reference_laps[:] = [_UNTOLD] * len(self.reference_step_ns)
         self.step = self._located = self._settled = self._active = self._after = 0
-        self._recorded_ns = self._begun_ns = self._begun_faults = self._uncounted = 0
+        self._recorded_ns = self._begun_ns = self._begun_faults = self._uncounted = self._skipped = 0
         self.phase = self._next()
         return self.phase
 
@@ -278,7 +279,7 @@ class Schedule:
 
     @property
     def _kept(self) -> int:
-        """So many of the times before the window are kept."""
+        """So many of the times before the recorded steps are kept."""
         return max(self._plan.wait, _MOST_TIMED)
 
     def _next(self) -> Phase:

@@ -58,7 +58,7 @@ def run_scenario(
     if directory is None:
         count = getattr(module, "steps", _STEPS)
         return tuple(_detach(result) for _, result in zip(range(count), steps, strict=False))
-    plan = Plan(wait=wait, warmup=warmup, active=active, after=wait, opening=False)
+    plan = Plan(wait=wait, warmup=warmup, active=active, after=wait, prologue=False)
     subject = Subject(
         command=("profkit", "diagnose", path.stem.replace("_", "-"), f"--variant={variant}", f"--device={device}"),
         target=path.stem.replace("_", "-"),

@@ -26,6 +26,11 @@ _EARLY, _EARLY_TICKS, _ABOUT = 0.25, 16, 0.9
 """The interval between the first ticks, and how many there are; and how much of the interval is as good as all."""
 
 
+def rss_bytes_of(process: psutil.Process) -> int:
+    """What it holds in memory now."""
+    return int(process.memory_info().rss)
+
+
 class Sampler:
     """Samples from `start` to `stop`; `suspend` and `resume` go around a fork, where no thread may run.
 
@@ -34,10 +39,15 @@ class Sampler:
     many samples, every second one is dropped and the interval doubles.
     """
 
-    def __init__(self, cpus: int, interval_s: float = _INTERVAL_S, is_eager: bool = False) -> None:
+    def __init__(
+        self,
+        cpus: int,
+        interval_s: float = _INTERVAL_S,
+        is_eager: bool = False,
+        on_tick: Callable[[], None] = lambda: None,
+    ) -> None:
         self.samples: list[LoadSample] = []
-        self.on_tick: Callable[[], None] = lambda: None
-        self._cpus, self._interval_s, self._is_eager = cpus, interval_s, is_eager
+        self._cpus, self._interval_s, self._is_eager, self._on_tick = cpus, interval_s, is_eager, on_tick
         self._process = psutil.Process()
         self._others = _Others(cpus, self._process)
         self._gpu: _Gpu | None = None
@@ -57,10 +67,6 @@ class Sampler:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._thread = None
-
-    def measure_rss_bytes(self) -> int:
-        """What the process holds in memory now."""
-        return int(self._process.memory_info().rss)
 
     def suspend(self) -> None:
         """Stop for a moment; `resume` goes on if sampling was on."""
@@ -90,14 +96,14 @@ class Sampler:
                     return
                 taken = time.monotonic()
             if not is_over:
-                self.on_tick()
+                self._on_tick()
 
     def _take(self) -> None:
         gpu_share, gpu_memory = self._gpu.read() if self._gpu is not None else (None, None)
         self.samples.append(
             LoadSample(
                 time_ns=time.time_ns(),
-                rss_bytes=self.measure_rss_bytes(),
+                rss_bytes=rss_bytes_of(self._process),
                 cpu_share=min(self._process.cpu_percent() / 100 / self._cpus, 1.0),
                 gpu_share=gpu_share,
                 gpu_memory_bytes=gpu_memory,

@@ -27,7 +27,7 @@ _DEAR = 0.01
 """Of a step: what comes after each is to stay within the noise of most machines."""
 
 
-class Looks:
+class CensusTimes:
     """``after`` is told of each step that ended, before the schedule is."""
 
     def __init__(self, census: Census, schedule: Schedule, files: SideFiles, plan: Plan) -> None:
@@ -41,17 +41,17 @@ class Looks:
         is_behind = ended is Phase.AFTER and self._were_skipped and self._schedule.timed < self._behind
         if ended is Phase.ACTIVE:
             return self._is_wanted()
-        return ended in (Phase.LOCATED, Phase.OPENING) or self._schedule.is_settling or is_behind
+        return ended in (Phase.LOCATED, Phase.PROLOGUE) or self._schedule.is_settling or is_behind
 
     def after(self, ended: Phase, is_due: bool, frame: FrameType | None) -> None:
         """Look, if it is time to, as `are_due` said."""
         self._were_skipped |= not is_due and ended is Phase.ACTIVE
         if is_due:
-            if ended is not Phase.OPENING:
+            if ended is not Phase.PROLOGUE:
                 begun = time.perf_counter_ns()
                 self._census.take(self._schedule.step, frame)
                 self._took_ns = time.perf_counter_ns() - begun
-            if ended.recorded or ended is Phase.OPENING:
+            if ended.recorded or ended is Phase.PROLOGUE:
                 self._files.set(flags=environment.read_flags())
         if ended is not Phase.ACTIVE:
             self._before = self._census.taken

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.machine.sampler import Sampler
-from profkit.collect.recorder.prologue import Opening
+from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.lines import LineTracer
-from profkit.collect.sessions.recordings import Tape
+from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.tensors.recomputation import CallWatch
 
 
@@ -47,23 +47,23 @@ class Forking:
     def __init__(
         self,
         sampler: Sampler,
-        opening: Opening,
+        prologue: Prologue,
         tracer: LineTracer,
         signals: StepSignals,
-        tape: Tape,
+        recordings: Recordings,
         calls: CallWatch,
     ) -> None:
-        self._sampler, self._opening = sampler, opening
-        self._tracer, self._signals, self._tape, self._calls = tracer, signals, tape, calls
+        self._sampler, self._prologue = sampler, prologue
+        self._tracer, self._signals, self._recordings, self._calls = tracer, signals, recordings, calls
 
     def before(self) -> None:
-        """No thread may run, and the opening pauses: a child that inherits it would record for as long as it lives."""
+        """No thread may run, and the prologue pauses: a child that inherits it would record for as long as it lives."""
         self._sampler.suspend()
-        self._opening.break_off()
+        self._prologue.break_off()
 
     def after(self) -> None:
         """In the parent, which goes on."""
-        self._opening.go_on()
+        self._prologue.go_on()
         self._sampler.resume()
 
     def disown(self) -> None:
@@ -71,4 +71,4 @@ class Forking:
         self._tracer.pause()
         self._calls.stop()
         self._signals.remove()
-        self._tape.disown()
+        self._recordings.disown()

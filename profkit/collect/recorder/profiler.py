@@ -11,12 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
+from profkit.collect.boundaries.next_boundary import NextBoundary
+from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.program.guard import Guard, describe, say, uncompiled
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.forking import Forking, follow_forks
 from profkit.collect.recorder.recorder import Progress, Recorder
-from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, SecondRecording
+from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, Replacement
 from profkit.collect.recorder.subject import Subject
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
@@ -91,8 +93,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
         self._allowance = Allowance()
-        self._requests = WindowRequests(self._guard, lambda: not self.is_over, self._begin_window)
-        self._second = SecondRecording(self._guard, lambda: not self.is_over, self._begin_anew)
+        self._next = NextBoundary(self._guard, lambda: not self.is_over, self._begin_window)
+        self._requests = WindowRequests(self._next)
+        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_anew)
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -158,25 +161,30 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if self._outer is not None:
             self._outer.step_with(between)
             return
-        recorder = self._recorder
+        recorder, boundary = self._recorder, StepBoundary.here(EXPLICIT, between)
         if recorder is not None and not recorder.over:
-            self._guard(lambda: recorder.step(between))
+            self._guard(lambda: recorder.step(boundary))
         elif between is not None:
             between()
         else:
-            self._guard(lambda: self._second.announce(recorder, self._requests.give))
+            self._guard(lambda: self._announce_late(boundary))
+
+    def _announce_late(self, boundary: StepBoundary) -> None:
+        """A step ends, and nothing is recorded any more: it may be what should have been, or a window is wanted."""
+        if not self._replacement.announce(boundary, self._recorder):
+            self._next.take(boundary)
 
     @uncompiled
     def pause(self) -> None:
         """Say that what follows, up to `resume`, belongs to no step: an evaluation between two steps of a training."""
         if (recorder := self._outermost._recorder) is not None and recorder.hears():
-            self._guard(recorder.aside.begin)
+            self._guard(recorder.pause.begin)
 
     @uncompiled
     def resume(self) -> None:
         """Say that the next step begins here."""
         if (recorder := self._outermost._recorder) is not None:
-            self._guard(recorder.aside.end)
+            self._guard(recorder.pause.end)
 
     def finish(self, exit_status: int, note: str | None = None, was_stopped: bool = False) -> None:
         """Leave the context of a program that ran as a process of its own and ended with ``exit_status``; it
@@ -202,37 +210,48 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._requests.install()
         recorder.start()
 
-    def _make_recorder(self, directory: Path, plan: Plan, replaces: Path | None = None) -> Recorder:
+    def _make_recorder(
+        self, directory: Path, plan: Plan, replaces: Path | None = None, notes: Iterable[str] = ()
+    ) -> Recorder:
         if directory not in self._directories:
             create_directory(directory)
             self._directories.append(directory)
-        for_it = directory, plan, self._subject, self._guard, self._on_progress, self._when_over, replaces
-        self._recorder = recorder = Recorder(*for_it, self._allowance)
-        recorder.cycles.is_awaited, recorder.thread.wake = lambda: self._requests.is_wanted, self._requests.wake
+        self._recorder = recorder = Recorder(
+            directory,
+            plan,
+            self._subject,
+            self._guard,
+            self._allowance,
+            on_progress=self._on_progress,
+            on_over=self._when_over,
+            is_awaited=lambda: self._next.is_wanted,
+            wake=self._requests.wake,
+            replaces=replaces,
+            notes=notes,
+        )
         self._termination.install()
         return recorder
 
     def _when_over(self) -> None:
         """Nothing of the program is recorded or timed any more."""
         self._termination.remove()
-        if (recorder := self._recorder) is not None and recorder.signals.outdone_by == EXPLICIT:
+        if (recorder := self._recorder) is not None and recorder.choice.outdone_by == EXPLICIT:
             self._begin_anew(EXPLICIT)
         elif self._plan.stops:
             self._stop(recorder)
         elif recorder is not None:
-            self._requests.signal_name, self._requests.thread = recorder.signals.name, recorder.thread.ident
             if (cycle := recorder.cycles.found) is not None:
                 self._record_anew(cycle.plan(recorder.cycles.plan), cycle.note)
-            elif recorder.signals.may_be_outdone:
-                self._second.wait()
-            self._requests.look()
+            elif recorder.choice.may_be_outdone:
+                self._replacement.wait()
+            self._next.go_on(recorder.choice.name, recorder.thread.ident)
 
     def _stop(self, recorder: Recorder | None) -> None:
         """End the program now; where only calls or batches were recorded and an optimizer is there, once its own steps
         are, or as soon as nobody would wait for these any more."""
-        may_go_on = recorder is not None and recorder.signals.awaits_optimizer
+        may_go_on = recorder is not None and recorder.choice.awaits_optimizer
         if may_go_on:
-            self._second.wait()
+            self._replacement.wait()
         self._stopper.request(PATIENCE_S if may_go_on else 0.0)
 
     def _begin_window(self, signal: str) -> None:
@@ -258,9 +277,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if self._recorder is not None:
             self._recorder.finish()
         mark(self._directory)
-        recorder = self._make_recorder(self._directory, plan, find_trace(self._directory))
-        recorder.notes.append(note)
-        recorder.start()
+        self._make_recorder(self._directory, plan, find_trace(self._directory), (note,)).start()
 
     def _end(self, exit_status: int | None, notes: Iterable[str], was_stopped: bool = False) -> None:
         self._stopper.cancel()
@@ -279,7 +296,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if profile._current is self:
             profile._current = None
         atexit.unregister(self._end_at_exit)
-        for part in (self._requests, self._second, self._termination):
+        for part in (self._requests, self._next, self._replacement, self._termination):
             part.remove()
 
     def _give_up(self, error: BaseException) -> None:
@@ -313,8 +330,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._stopper.disown()
             with suppress(Exception):
                 self._let_go()
-                recorder.over = True
-                recorder.forking.disown()
+                recorder.disown()
 
 
 follow_forks(lambda: profile._current)

@@ -1,7 +1,7 @@
 """What is recorded before the first step ends: all there is of a program that never ends one.
 
 A recording costs memory by the operator (about 8 kB when it is stopped), and nothing counts operators while it runs.
-So the opening is looked at when the tracer's budget is spent or the process has grown: with enough recorded it is
+So the prologue is looked at when the tracer's budget is spent or the process has grown: with enough recorded it is
 over, else a new part begins; the fullest part is kept.
 
 A program that still has not ended a step goes on to something else, as a rule: the data are there, the chains burnt in.
@@ -19,7 +19,7 @@ from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.bounds import Imports, bytes_of, give_memory_back
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.marks import free_cycles
-from profkit.collect.sessions.recordings import Tape
+from profkit.collect.sessions.recordings import Recordings
 
 GROWTH_BYTES = 8 << 20
 """By which the process may grow in one part: 18,000 to 70,000 events. A program whose steps turn out later needs none
@@ -27,22 +27,22 @@ of these; twice as many took all that may be spent in the first minute."""
 _LINES = 10_000
 """Lines marked at first; a line of arithmetic leaves a dozen events, a line without PyTorch none."""
 _AGAIN = (2.0, 4.0, 8.0)
-"""Times what the program had run when its opening was over: when it is recorded again. No more often, as each time
+"""Times what the program had run when its prologue was over: when it is recorded again. No more often, as each time
 costs a second or two in which every line is marked."""
 _LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
-"""No sooner after the opening, and no longer."""
+"""No sooner after the prologue, and no longer."""
 MANY_EVENTS = 9_000
 """Half of what it takes to make the process grow so much, at 460 bytes each."""
 
 
-class Opening:
-    """The parts of the opening. ``events`` is the size of the last part, for an estimate of what a step holds;
+class Prologue:
+    """The parts of the prologue. ``events`` is the size of the last part, for an estimate of what a step holds;
     ``was_full`` says that the recording ended before the first step did, and ``was_renewed`` that what is kept is of a
     later time."""
 
     def __init__(
         self,
-        tape: Tape,
+        recordings: Recordings,
         tracer: LineTracer,
         limit_s: float,
         measure_rss_bytes: Callable[[], int],
@@ -50,7 +50,7 @@ class Opening:
     ) -> None:
         self.events = 0
         self.was_full = self.was_renewed = False
-        self._tape, self._tracer, self._limit_s, self._measure = tape, tracer, limit_s, measure_rss_bytes
+        self._recordings, self._tracer, self._limit_s, self._measure = recordings, tracer, limit_s, measure_rss_bytes
         self._allowance = allowance or Allowance()
         self._is_on = False
         self._begun = self._end = 0.0
@@ -70,10 +70,10 @@ class Opening:
         self._tracer.stop(sys._getframe())
         if self._is_on:
             self._is_on = False
-            self.events = self._tape.keep_opening()
+            self.events = self._recordings.keep_prologue()
 
     def is_due(self) -> bool:
-        """Whether the opening must be looked at; called on another thread."""
+        """Whether the prologue must be looked at; called on another thread."""
         if not self._is_on:
             return bool(self._again_at) and time.monotonic() > self._again_at[0]
         return self._is_over or self._tracer.has_ended or self._has_grown
@@ -106,20 +106,20 @@ class Opening:
         """Stop for a moment; `go_on` begins a new part."""
         if self._is_on:
             self._tracer.pause()
-            self.events = self._tape.keep_opening()
+            self.events = self._recordings.keep_prologue()
 
     def go_on(self, cuda: bool | None = None) -> None:
-        if self._is_on and self._tape.cut_operators_off:
+        if self._is_on and self._recordings.cut_operators_off:
             self._finish()
         elif self._is_on:
-            self._tape.start(cuda)
+            self._recordings.start(cuda)
             self._may_grow_from_here()
             self._tracer.resume(sys._getframe())
 
     def record_cuda(self) -> None:
         """The program is about to initialise CUDA: what was recorded so far was before any kernel."""
         self.break_off()
-        self._tape.drop_opening()
+        self._recordings.drop_prologue()
         self.go_on(cuda=True)
 
     def _finish(self) -> None:
@@ -127,22 +127,22 @@ class Opening:
         self._tracer.stop(sys._getframe())
         is_first, over = not self.was_full, time.monotonic()
         self._is_on, self.was_full = False, True
-        if self._tape.running is not None:
+        if self._recordings.running is not None:
             free_cycles()
-            before, grown_bytes = self._tape.opening, self._measure() - self._begun_bytes
-            self.events = self._tape.keep_opening()
+            before, grown_bytes = self._recordings.prologue, self._measure() - self._begun_bytes
+            self.events = self._recordings.keep_prologue()
             self._allowance.note_size(self.events, grown_bytes)
-            self.was_renewed |= before not in (None, self._tape.opening)
+            self.was_renewed |= before not in (None, self._recordings.prologue)
         if is_first:  # the time that it took to stop and to write was not the program's
             waited, kept_s = max(_LEAST_WAIT_S, over - self._begun), time.monotonic() - over
             self._again_at = [self._begun + times * waited + kept_s for times in _AGAIN]
-        if self._tape.cut_operators_off:
+        if self._recordings.cut_operators_off:
             self._again_at = []
 
     def _begin_again(self) -> None:
         """Where the program is now; what is open was open before, and nobody recorded it."""
         self._again_at.pop(0)
-        if self._tape.running is None and self._allowance.events_left >= max(MANY_EVENTS, self.events):
+        if self._recordings.running is None and self._allowance.events_left >= max(MANY_EVENTS, self.events):
             self._end = time.monotonic() + min(self._limit_s, _AGAIN_S)
             give_memory_back()  # in what the last stop left a million events found room, unseen
             self._begin_part()
@@ -151,7 +151,7 @@ class Opening:
     def _begin_part(self) -> None:
         self._tracer.notes.clear()
         self._tracer.max_lines = _LINES
-        self._tape.start()
+        self._recordings.start()
         self._may_grow_from_here()
         self._tracer.start(sys._getframe())
 

@@ -9,33 +9,37 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import median
 from threading import current_thread, main_thread
+from typing import Any
 
-from torch.optim.optimizer import Optimizer
+from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.boundaries.choice import SignalChoice, Verdict
 from profkit.collect.boundaries.cycles import CycleWatch
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import StepSignals
+from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.census.names import Census
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.loaders.worker_watch import WorkerWatch
 from profkit.collect.machine import environment
 from profkit.collect.machine.page_faults import count_faults
-from profkit.collect.machine.sampler import Sampler
-from profkit.collect.plan import EXPLICIT, Plan
+from profkit.collect.machine.sampler import Sampler, rss_bytes_of
+from profkit.collect.plan import Plan
 from profkit.collect.program.children import ProcessorTime
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
-from profkit.collect.recorder.archive import Archive
-from profkit.collect.recorder.census_times import Looks
+from profkit.collect.recorder.archive import Archive, Parts
+from profkit.collect.recorder.census_times import CensusTimes
 from profkit.collect.recorder.forking import Forking
-from profkit.collect.recorder.pause import Interlude
-from profkit.collect.recorder.prologue import MANY_EVENTS, Opening
+from profkit.collect.recorder.pause import Pause
+from profkit.collect.recorder.prologue import MANY_EVENTS, Prologue
 from profkit.collect.recorder.side_files import SideFiles
 from profkit.collect.recorder.subject import Subject
 from profkit.collect.recorder.watchdog import Watchdog
@@ -45,8 +49,8 @@ from profkit.collect.sessions.device_moments import read_clocks, take_moment
 from profkit.collect.sessions.graph_size import is_larger
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.marks import free_cycles
-from profkit.collect.sessions.recordings import Tape
-from profkit.collect.sessions.session import Recording, is_capturing, pause_marked, when_cuda_starts
+from profkit.collect.sessions.recordings import Recordings
+from profkit.collect.sessions.session import ProfilerSession, is_capturing, pause_marked, when_cuda_starts
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.source.growth import GrowthLines
@@ -60,77 +64,129 @@ _POSTPONED = "steps hold so much that their recording had to wait: it may add 5 
 
 
 class Recorder:
-    """`start`, then `step` for each step that the program ends itself, then `finish`: all on one thread.
+    """`start`, then `take` each boundary that the program announces, then `finish`: all on one thread.
+
+    Every signal of a step comes to `take` as a `StepBoundary`, and what it means is decided here: whether it is heard,
+    whether it ends a step, and what the next step is. The parts are made in the order in which they need each other;
+    what happens in one of them at a time of its own (a thread ends, lines are used up, CUDA starts) is told to a method
+    of the recorder.
 
     ``over`` says that nothing is left to do but to `finish`, and ``on_over`` is called then; ``notes`` say what went
     wrong. ``replaces`` is the trace of an earlier recording, which stands until enough of this one was measured; both
-    live on one ``allowance``.
+    live on one ``allowance``. ``is_awaited`` says whether another recording is; ``wake`` interrupts a main thread that
+    waits.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # options by name
         self,
         directory: Path,
         plan: Plan,
         subject: Subject,
         guard: Guard,
-        on_progress: Progress | None = None,
-        on_over: Callable[[], None] = lambda: None,
+        allowance: Allowance,
+        *,
+        on_progress: Progress | None,
+        on_over: Callable[[], None],
+        is_awaited: Callable[[], bool],
+        wake: Callable[[], None],
         replaces: Path | None = None,
-        allowance: Allowance | None = None,
+        notes: Iterable[str] = (),
     ) -> None:
         self.over = self._busy = False
-        self._plan, self._on_progress, self._on_over = plan, on_progress, on_over
+        self.notes = list(notes)
+        self._plan, self._on_progress, self._on_over, self._allowance = plan, on_progress, on_over, allowance
+        self._guard, self._is_second = guard, replaces is not None
+        self._on_cuda = partial(guard, self._begin_with_cuda)
         self._files, self._processor_time = SideFiles(directory, subject), ProcessorTime()
         self._files.set(window=plan.window, signals_per_step=plan.every)
-        self._schedule = Schedule(plan, take_moment)
         self._is_user = is_user = UserFiles(subject.roots)
-        self._tracer = LineTracer(self._is_user, plan.max_lines, plan.limit_s)
-        self._census = Census(self._is_user, GrowthLines(self._tracer.was_executed), subject.generators)
-        self._looks = Looks(self._census, self._schedule, self._files, plan)
-        self._allowance = allowance = allowance or Allowance()
-        self._tape = Tape(directory, lambda: guard(self._yield_to_program), allowance)
-        workers, sites = WorkerWatch(directory, is_user, guard), LoaderSites(is_user, guard)
-        self.signals = StepSignals(self, guard, workers, sites, FeedingWatch(lambda: self._tape.running is None))
-        self._sampler = Sampler(self._files.run.host.cpus if self._files.run.host else 1, is_eager=plan.opening)
-        self._opening = Opening(self._tape, self._tracer, plan.limit_s, self._sampler.measure_rss_bytes, allowance)
-        self._bounds = Bounds(plan.limit_s, self._sampler.measure_rss_bytes)
-        parts = (self._schedule, self.signals, self._tape, self._tracer, self._census, self._sampler)
-        self._archive = Archive(self._files, *parts)
-        self._archive.replaces, self.notes = replaces, self._archive.notes
-        self._gradients, self._calls = GradientWatch(), CallWatch()
-        self.cycles = CycleWatch(plan, self._schedule, lambda: self._tape.located_events, self._events_left)
-        self.aside = Interlude(self._schedule, self._tape, self._bounds, self._stop_tracing, self._keep, self._enter)
-        self.forking = Forking(self._sampler, self._opening, self._tracer, self.signals, self._tape, self._calls)
-        self.thread = RecordedThread(lambda: self._schedule.phase is Phase.OPENING, lambda: guard(self._leave_thread))
-        act = self.hears, lambda: self._work(self._cut_off), self.thread.is_idle, self._move_on
-        self._sampler.on_tick = self.thread.tell = Watchdog(self._opening, self._bounds, self._tracer, guard, *act).look
-        self._tracer.on_backward = lambda roots: guard(lambda: self._before_backward(roots))
-        self._on_cuda = lambda: guard(self._opening.record_cuda)
-        self.misses = self.thread.misses
-        self._between: Callable[[], None] | None = None
+
+        self._schedule = schedule = Schedule(plan, take_moment)
+        self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
+        self.thread = RecordedThread(
+            lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake
+        )
+        self._recordings = recordings = Recordings(directory, partial(guard, self._yield_to_program), allowance)
+        self._tracer = tracer = LineTracer(
+            is_user,
+            plan.max_lines,
+            plan.limit_s,
+            on_end=partial(guard, self._on_lines_end),
+            on_backward=self._on_backward,
+        )
+        self.cycles = CycleWatch(plan, schedule, lambda: recordings.located_events, self._events_left, is_awaited)
+        self._make_watches(subject.generators)
+        self.signals = self._make_signals(directory)
+        parts = Parts(schedule, self.choice, self.signals, recordings, tracer, self._census, self._sampler)
+        self._archive = Archive(self._files, parts, self.notes, replaces)
+        self.pause = Pause(schedule, recordings, self._bounds, self._stop_tracing, self._keep, self._enter)
+        self.forking = Forking(self._sampler, self._prologue, tracer, self.signals, recordings, self._calls)
+
+    def _make_watches(self, generators: Callable[[], Iterable[Any]]) -> None:
+        """What looks at the program while it runs, and at how much of it is recorded."""
+        plan, tracer, cpus = self._plan, self._tracer, self._files.run.host.cpus if self._files.run.host else 1
+        limits = plan.limit_s, partial(rss_bytes_of, Process())
+        self._census = Census(self._is_user, GrowthLines(tracer.was_executed), generators)
+        self._census_times = CensusTimes(self._census, self._schedule, self._files, plan)
+        self._calls = CallWatch()
+        self._gradients = GradientWatch(self._calls.aside)
+        self._prologue = Prologue(self._recordings, tracer, *limits, self._allowance)
+        self._bounds = Bounds(*limits)
+        act = self.hears, partial(self._work, self._cut_off), self.thread.is_idle, self._move_on
+        self._watchdog = Watchdog(self._prologue, self._bounds, tracer, self._guard, *act)
+        self._sampler = Sampler(cpus, is_eager=plan.prologue, on_tick=self._watchdog.look)
+
+    def _make_signals(self, directory: Path) -> StepSignals:
+        recordings, guard = self._recordings, self._guard
+        return StepSignals(
+            self.take,
+            guard,
+            self.choice.chosen,
+            self.pass_by,
+            self._gradients,
+            WorkerWatch(directory, self._is_user, guard),
+            LoaderSites(self._is_user, guard),
+            FeedingWatch(lambda: recordings.running is None),
+        )
 
     def start(self) -> None:
-        """Begin the opening or, where the program ends its steps itself, the first step."""
-        if not self._tape.install():
+        """Begin the prologue or, where the program ends its steps itself, the first step."""
+        if not self._recordings.install():
             self.notes.append("the program runs a profiler of its own: nothing was recorded")
             self.over = True
             return
-        plan = self._plan
-        self.signals.install(not plan.opening, plan.chosen_signal, plan.every, plan.is_second)
-        if plan.opening:
+        self.signals.install()
+        if self._plan.prologue:
             if current_thread() is main_thread():  # elsewhere nothing could end it
-                self._opening.begin()
+                self._prologue.begin()
             when_cuda_starts(self._on_cuda)
         else:
             self._enter(self._schedule.phase)
         self._sampler.start()
-        self._schedule.begin(*read_clocks(self._tape.running is not None))
+        self._schedule.begin(*read_clocks(self._recordings.running is not None))
 
-    def step(self, between: Callable[[], None] | None = None) -> None:
-        """The program says that a step ended. ``between`` is called before the next one begins."""
-        self._between = between
-        self.signals.give(EXPLICIT)
-        self._call_between()
+    def step(self, boundary: StepBoundary) -> None:
+        """The program says that a step ended."""
+        verdict = self.take(boundary)
+        if verdict is Verdict.FIRST:
+            self.signals.skip_none()
+        if verdict not in (Verdict.FIRST, Verdict.ENDS) and boundary.between is not None:
+            boundary.between()
+
+    def take(self, boundary: StepBoundary) -> Verdict:
+        """A signal came: decide what it means, and do it."""
+        verdict = self._judge(boundary)
+        if verdict is Verdict.OUTDONE:
+            self._outdo()
+        elif verdict is Verdict.FIRST or (verdict is Verdict.ENDS and (boundary.between or not self._passes())):
+            ended_ns = boundary.time_ns - self._calls.take_spent_ns()
+            self._work(lambda: self._turn(boundary, (ended_ns, count_faults()), verdict is Verdict.FIRST))
+        return verdict
+
+    def pass_by(self) -> int:
+        """All that there is to the ends of steps of the optimizer that nobody records, which no step may feel: how many
+        these are, the one that ends now and those of the next that need not be told of; else 0."""
+        return self._passes(may_skip=True) if self.choice.is_each_update and self.thread.is_current else 0
 
     def finish(self, exit_status: int | None = None, notes: Iterable[str] = (), was_stopped: bool = False) -> None:
         """Keep what was recorded, however far it came, and write all files."""
@@ -138,7 +194,7 @@ class Recorder:
         if not self.over:
             self._end()
         self._archive.conclude(self._is_user)
-        was_outdone = was_stopped and self.signals.awaits_optimizer
+        was_outdone = was_stopped and self.choice.awaits_optimizer
         self.notes += [_NEVER_STEPPED] if was_outdone else []
         own_ns, childrens_ns = self._processor_time.measure()
         self._files.set(
@@ -153,48 +209,54 @@ class Recorder:
     def abandon(self) -> None:
         """Remove everything from the program after an error, whatever state it left behind."""
         self.over = True
-        parts = (self.signals.remove, self._stop_tracing, self._calls.stop, self._tape.remove, self._sampler.stop)
+        parts = (self.signals.remove, self._stop_tracing, self._calls.stop, self._recordings.remove, self._sampler.stop)
         for remove in parts:
             with suppress(Exception):
                 remove()
 
     def write(self) -> None:
         """Write the side files as of now."""
-        self._archive.write(self.aside.notes)
+        self._archive.write(self.pause.notes)
 
     def hears(self) -> bool:
-        """A boundary is one on the thread that is recorded, and none inside profkit's own work or an interlude."""
-        return not (self.over or self._busy or self.aside.is_on or not self.thread.is_current or is_capturing())
+        """A boundary is one on the thread that is recorded, and none inside profkit's own work or a pause."""
+        return not (self.over or self._busy or self.pause.is_on or not self.thread.is_current or is_capturing())
 
-    def passes_by(self) -> bool:
-        """All that there is to the end of a step that nobody records, which no step may feel; else False."""
-        is_unheard = self.over or self._busy or self.aside.is_on or not self.thread.is_current
-        if is_unheard or self._between or self._on_progress or in_backward_pass():
-            return False
+    def disown(self) -> None:
+        """In the child of a fork: the recording is the parent's."""
+        self.over = True
+        self.forking.disown()
+
+    def _judge(self, boundary: StepBoundary) -> Verdict:
+        is_committed = self._schedule.recorded > 0
+        if not self.choice.counts(boundary, is_committed):
+            return Verdict.NOTHING
+        if not self.hears():
+            if self.thread.misses(boundary):
+                self._watchdog.look()
+            return Verdict.NOTHING
+        return self.choice.judge(boundary, is_committed)
+
+    def _passes(self, may_skip: bool = False) -> int:
+        if self.over or self._busy or self.pause.is_on or self._on_progress or in_backward_pass():
+            return 0
         at = time.perf_counter_ns(), count_faults
-        return self._schedule.pass_by(*at, self.signals.skip) or self.cycles.pass_by(*at)
+        return self._schedule.pass_by(*at, may_skip) or self.cycles.pass_by(*at)
 
-    def is_committed(self) -> bool:
-        return self._schedule.recorded > 0
-
-    def outdone(self) -> None:
+    def _outdo(self) -> None:
+        """The recording is to end here, and another to take its place."""
         if not self.over:
             self._end()
             self._on_over()
 
     def _leave_thread(self) -> None:
         """The recorded thread ended: where nothing of it was recorded yet, the next that ends a step is recorded."""
-        if self._tape.running is None and not self._schedule.recorded:
+        if self._recordings.running is None and not self._schedule.recorded:
+            self.choice.begin_anew()
             self.signals.begin_anew()
             self.thread.release()
         else:
-            self.outdone()
-
-    def end_step(self, is_first: bool) -> None:
-        if not is_first and self.passes_by():
-            return
-        ended_ns = time.perf_counter_ns() - self._calls.take_spent_ns()
-        self._work(lambda: self._turn((ended_ns, count_faults()), is_first))
+            self._outdo()
 
     def _work(self, action: Callable[[], None]) -> None:
         """Nothing is heard meanwhile."""
@@ -207,17 +269,18 @@ class Recorder:
         if self.over:
             self._on_over()
 
-    def _turn(self, at: tuple[int, int], is_first: bool) -> None:
+    def _turn(self, boundary: StepBoundary, at: tuple[int, int], is_first: bool) -> None:
         """From the end of one step to the beginning of the next."""
         ended = self._schedule.phase
         self._tracer.pause()
-        if self._tape.running is not None:
-            self._tape.running.end_step()
+        if self._recordings.running is not None:
+            self._recordings.running.end_step()
         moment = take_moment()
-        is_due = self._looks.are_due(ended)
-        with pause_marked() if self._tape.running is not None and (is_due or self._between) else nullcontext():
-            self._looks.after(ended, is_due, sys._getframe())
-            self._call_between()
+        is_due = self._census_times.are_due(ended)
+        with pause_marked() if self._recordings.running is not None and (is_due or boundary.between) else nullcontext():
+            self._census_times.after(ended, is_due, sys._getframe())
+            if boundary.between is not None:
+                boundary.between()
         if self._calls.is_installed:
             self._calls.end_step()
             self._files.set(recomputation=self._calls.found)
@@ -228,40 +291,41 @@ class Recorder:
         if ended is not Phase.LOCATED:
             self._end_watch()
         schedule = self._schedule
-        following = schedule.restart(self._tape.cut_operators_off) if is_first else schedule.advance(*at, moment)
+        following = schedule.restart(self._recordings.cut_operators_off) if is_first else schedule.advance(*at, moment)
         if ended is Phase.LOCATED and following is not Phase.LOCATED:
             following = self._end_located()
         if ended is Phase.AFTER:
-            following = self.cycles.look(self.signals.name)
+            following = self.cycles.look(self.choice.name)
         if self._on_progress is not None:
             self._on_progress(ended.value, *self._schedule.progress)
         self._enter(following)
-        self._schedule.begin(*read_clocks(self._tape.running is not None))
+        self._schedule.begin(*read_clocks(self._recordings.running is not None))
 
     def _drop_false_start(self, ended: Phase) -> None:
-        """A better signal came: steps by a weaker one were none. The opening holds the first step, and more."""
-        if ended is Phase.OPENING:
-            self._opening.close()
+        """A better signal came: steps by a weaker one were none. The prologue holds the first step, and more."""
+        if ended is Phase.PROLOGUE:
+            self._prologue.close()
             self._tracer.notes.clear()
-            self._schedule.limit_recorded(self._events_left() // max(self._opening.events, 1))
+            self._schedule.limit_recorded(self._events_left() // max(self._prologue.events, 1))
         else:
-            self._tape.drop()
+            self._recordings.drop()
             self._calls.stop()
             self._census.forget()
 
     def _enter(self, phase: Phase) -> None:
         """Do what the step that begins needs."""
-        if self._schedule.measured or (self._schedule.recorded and not self.signals.is_weak):
-            self._tape.drop_opening()
-        if phase.recorded and self._tape.running is None and not (self._schedule.recorded or self._is_affordable()):
+        if self._schedule.measured or (self._schedule.recorded and not self.choice.is_weak):
+            self._recordings.drop_prologue()
+        is_begun = self._schedule.recorded > 0 or self._recordings.running is not None
+        if phase.recorded and not (is_begun or self._is_affordable()):
             self.notes += [] if _POSTPONED in self.notes else [_POSTPONED]
             phase = self._schedule.postpone()
         if phase.recorded:
-            (self._tape.running or self._begin_recording()).begin_step(self._schedule.step)
+            (self._recordings.running or self._begin_recording()).begin_step(self._schedule.step)
             if phase is Phase.LOCATED:
                 self._tracer.max_lines = self._plan.max_lines
                 self._tracer.start(sys._getframe())
-        elif self._tape.running is not None:
+        elif self._recordings.running is not None:
             free_cycles()
             self._keep()
         if phase is Phase.DONE:
@@ -270,14 +334,14 @@ class Recorder:
     def _end_located(self) -> Phase:
         """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
         self._bounds.end()
-        self._tape.keep_located(self._gradients.read)
-        more = self._events_left() // max(self._tape.located_events, 1)
+        self._recordings.keep_located(self._gradients.read)
+        more = self._events_left() // max(self._recordings.located_events, 1)
         self._schedule.limit_recorded(self._schedule.recorded + more)
-        following = self._schedule.let_settle(max(int(self._tape.cut_operators_off), self.signals.batches_ahead))
+        following = self._schedule.let_settle(max(int(self._recordings.cut_operators_off), self.signals.batches_ahead))
         if not self._schedule.is_settling:
             self._end_watch()
             if not following.recorded:  # no measured step can be afforded
-                self._tape.drop_opening()
+                self._recordings.drop_prologue()
                 self._keep()
         return following
 
@@ -285,67 +349,60 @@ class Recorder:
         """What became of the located step's gradients is known now."""
         if self._gradients.is_on:
             self._gradients.finish()
-            self.signals.watch_optimizers(None)
             self._files.set(gradients=self._gradients.use)
 
-    def _begin_recording(self) -> Recording:
-        is_first = self._tape.located is None
+    def _begin_recording(self) -> ProfilerSession:
+        is_first = self._recordings.located is None
         if is_first:
             self.signals.forget_uses()
             self._gradients.begin()
-            self.signals.watch_optimizers(self._look_at_gradients)
-        allowance, are_large = self._allowance, is_first and self._opening.was_filled_by_events
-        per_s = allowance.events_per_s if are_large or (is_first and self._archive.replaces is not None) else 0.0
+        allowance, are_large = self._allowance, is_first and self._prologue.was_filled_by_events
+        per_s = allowance.events_per_s if are_large or (is_first and self._is_second) else 0.0
         events = self._events_left() // (2 if are_large else 1)  # half for what it may hold more before it is cut
         self._bounds.begin(events, are_large, per_s, is_first, allowance.event_bytes)
-        recording = self._tape.start()
+        recording = self._recordings.start()
         if is_first and self._schedule.phase is Phase.LOCATED:
             self._calls.begin()
         if recording.cuda:
             self._sampler.watch_gpu(environment.device_uuid())
         return recording
 
-    def _look_at_gradients(self, optimizer: Optimizer) -> None:
-        with self._calls.aside():
-            self._gradients.look(optimizer)
-
     def _events_left(self) -> int:
         return min(MAX_EVENTS, self._allowance.events_left)
 
     def _is_affordable(self) -> bool:
-        """Whether a recording that begins now may hold a step or, where none did fit into the opening, enough of one.
+        """Whether a recording that begins now may hold a step or, where none did fit into the prologue, enough of one.
         A part of one takes no earlier recording's place. Who asked for the program's end does not wait."""
-        is_second = self._archive.replaces is not None
-        if self._plan.stops or not (is_second or self._opening.was_filled_by_events):
+        if self._plan.stops or not (self._is_second or self._prologue.was_filled_by_events):
             return True
         passed_ns, left = self._schedule.reference_step_ns, self._events_left()
         foreseen = self._allowance.events_per_s * median(passed_ns) / 1e9 if passed_ns else inf
-        return foreseen <= max(left, _FEW_EVENTS) or (left >= MANY_EVENTS and not is_second)
+        return foreseen <= max(left, _FEW_EVENTS) or (left >= MANY_EVENTS and not self._is_second)
 
     def _keep(self, unfinished_step: int | None = None) -> None:
         self._bounds.end()
-        self._archive.keep(unfinished_step, self.aside.notes)
+        self._archive.keep(unfinished_step, self.pause.notes)
 
     def _end(self) -> None:
         """The recording ends here."""
-        if self._tape.running is None or self.thread.is_current:
+        if self._recordings.running is None or self.thread.is_current:
             self._conclude()
         else:
             self.notes.append(CUT_OFF)
-            self._tape.lose()
+            self._recordings.lose()
         self._leave()
 
     def _conclude(self) -> None:
-        """Keep the complete steps, else the opening, else the part of a step there is."""
+        """Keep the complete steps, else the prologue, else the part of a step there is."""
         phase, complete = self._schedule.phase, self._schedule.recorded
         self._stop_tracing()
         if phase in (Phase.AFTER, Phase.DONE):
             return
-        if phase is Phase.OPENING:
+        if phase is Phase.PROLOGUE:
             self.notes += [MISSED] if self.thread.others_step else []
-            self._archive.note_what_is_missing(self._opening.was_full, self._opening.was_renewed)
+            self._archive.note_what_is_missing(self._prologue.was_full, self._prologue.was_renewed)
             free_cycles()
-            self._opening.close()
+            self._prologue.close()
         elif not complete:
             self._archive.note_what_is_missing(None)
         self._keep(unfinished_step=self._schedule.step if complete else None)
@@ -354,51 +411,60 @@ class Recorder:
         """The program is about to start a profiler of its own, which would not survive a second one."""
         if not self.over:
             self.notes.append("the program started a profiler of its own: the recording ended there")
-            self.outdone()
+            self._outdo()
 
     def _move_on(self) -> None:
         """The recorded thread only waits: where the next step ends the recording begins."""
         if self.thread.is_waiting():
-            self._work(self._opening.close)
+            self._work(self._prologue.close)
             self.thread.release()
             if not self.thread.others_step:
-                self.signals.listen_to_forwards()
+                self._listen_to_forwards()
 
     def _cut_off(self) -> None:
-        if self._schedule.phase is Phase.OPENING:
-            if self._opening.look_at():
-                self.signals.listen_to_forwards()
+        if self._schedule.phase is Phase.PROLOGUE:
+            if self._prologue.look_at():
+                self._listen_to_forwards()
         elif self._bounds.are_exceeded(self._tracer.has_ended):
             self._cut_step_off()
 
+    def _on_lines_end(self) -> None:
+        self._watchdog.lines_ended()
+
+    def _on_backward(self, roots: object) -> None:
+        self._guard(lambda: self._before_backward(roots))
+
+    def _begin_with_cuda(self) -> None:
+        self._prologue.record_cuda()
+
+    def _listen_to_forwards(self) -> None:
+        """Nothing better came for long."""
+        if self.choice.is_open:
+            self.signals.listen_to_forwards()
+
     def _before_backward(self, roots: object) -> None:
         """A pass that leaves more events than may be recorded is not entered: nothing could end it."""
-        if self._tape.running is None or in_backward_pass() or not self.hears():
+        if self._recordings.running is None or in_backward_pass() or not self.hears():
             return
         with self._allowance.spending(), pause_marked():
             most = self._events_left() // 2  # half is for what went before it
             is_too_large = is_larger(roots, max(most, _FEW_EVENTS))
         if not is_too_large:
             return
-        if self._schedule.phase is not Phase.OPENING:
+        if self._schedule.phase is not Phase.PROLOGUE:
             self._work(self._cut_step_off)
         else:
-            self._work(self._opening.end)
-            self.signals.listen_to_forwards()
+            self._work(self._prologue.end)
+            self._listen_to_forwards()
 
     def _cut_step_off(self) -> None:
         self.notes.append("a step was so long that the recording was ended in the middle of it")
         self._stop_tracing()
         if self._schedule.recorded:
-            self._tape.drop_opening()
+            self._recordings.drop_prologue()
         else:
-            self._files.set(is_part=self._tape.keep_part())
+            self._files.set(is_part=self._recordings.keep_part())
         self._end()
-
-    def _call_between(self) -> None:
-        between, self._between = self._between, None
-        if between is not None:
-            between()
 
     def _stop_tracing(self) -> None:
         self._tracer.stop(sys._getframe())
@@ -408,5 +474,5 @@ class Recorder:
         self.over = True
         self.signals.remove()
         self._calls.stop()
-        self._tape.remove()
+        self._recordings.remove()
         self._sampler.stop()

@@ -12,11 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from profkit.collect.boundaries.next_boundary import NextBoundary
+from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.plan import EXPLICIT
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.recorder import Recorder
-from profkit.collect.recorder.windows import WindowRequests
 from profkit.collect.sessions.session import is_capturing
 
 PATIENCE_S = 60.0
@@ -30,35 +31,33 @@ ANEW = {
 """What a second recording says of itself, by the signal that its steps end by."""
 
 
-class SecondRecording:
+class Replacement:
     """``begin`` is called with the signal that the steps of the second recording end by, at the end of such a step; of
-    the optimizer at most once, and never while ``is_busy``."""
+    the optimizer at most once, and never while something ``is_busy``."""
 
     def __init__(self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None]) -> None:
         self._begin = begin
         self._end: float | None = None
-        self._request = WindowRequests(guard, is_busy, self._begin_in_time)
+        self._following = NextBoundary(guard, is_busy, self._begin_in_time, SIGNAL)
 
-    def announce(self, first: Recorder | None, otherwise: Callable[[str], None]) -> None:
+    def announce(self, boundary: StepBoundary, first: Recorder | None) -> bool:
         """The program says that a step of its own ends here, while nothing is recorded any more. Where the steps of the
-        ``first`` recording were none that it announced, and nobody chose them, the second one begins; ``otherwise``
-        that is a signal like any other."""
-        is_outdone = first is not None and first.signals.gives_way and first.thread.is_current
+        ``first`` recording were none that it announced, and nobody chose them, the second one begins, which is said."""
+        is_outdone = first is not None and first.choice.gives_way and first.thread.is_current
         if is_outdone and not (in_backward_pass() or is_capturing()):
-            self._begin(EXPLICIT)
-        else:
-            otherwise(EXPLICIT)
+            self._begin(boundary.signal)
+            return True
+        return False
 
     def wait(self) -> None:
         """The first recording is over."""
         if self._end is None:
             self._end = time.monotonic() + PATIENCE_S
-            self._request.signal_name = SIGNAL
-            self._request.want()
+            self._following.want()
 
     def remove(self) -> None:
-        self._request.remove()
+        self._following.remove()
 
-    def _begin_in_time(self, _signal: str) -> None:
+    def _begin_in_time(self, signal: str) -> None:
         if self._end is not None and time.monotonic() <= self._end:
-            self._begin(SIGNAL)
+            self._begin(signal)

@@ -18,13 +18,13 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 from profkit.collect.sessions.allowance import MOST_EVENT_BYTES
 
 GROWTH_BYTES = 48 << 20
-"""By which the process may grow while steps or the opening are recorded: 180,000 events at most, which take a second
+"""By which the process may grow while steps or the prologue are recorded: 180,000 events at most, which take a second
 or two to stop."""
 MAX_EVENTS = 300_000
-"""In all recorded steps, as far as the opening lets them be foreseen: some five seconds to stop, and 800 MB."""
+"""In all recorded steps, as far as the prologue lets them be foreseen: some five seconds to stop, and 800 MB."""
 _MOST_BYTES = 256 << 20
 """Beyond the most that the process ever held before. A program may well hold more in one step than in those before, and
-steps that fitted into the opening are no danger, so this is no tighter."""
+steps that fitted into the prologue are no danger, so this is no tighter."""
 _BYTES_PER_S = 220e6
 """Loops of the smallest operators, recorded with memory and with shapes, gained 130 to 300 MB a second, so that most of
 it counts; tensors in new pages came at 500 to 1300."""
@@ -56,7 +56,7 @@ class Bounds:
         event_bytes: int = MOST_EVENT_BYTES,
     ) -> None:
         """A recording begins that may hold so many ``events``; the steps ``are_large`` where the first did not even fit
-        into the opening: a million small operators took 299 MB, and then 26 s and 3.6 GB to stop. Where an earlier
+        into the prologue: a million small operators took 299 MB, and then 26 s and 3.6 GB to stop. Where an earlier
         recording held ``events_per_s``, it has twice as long as these would take, of the processors' time where others
         crowd the machine. ``event_bytes`` is what one takes. Lines run out in the first alone."""
         now = time.monotonic()

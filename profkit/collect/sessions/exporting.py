@@ -13,7 +13,7 @@ from typing import IO
 
 from isal import igzip
 
-from profkit.collect.sessions.session import Recording
+from profkit.collect.sessions.session import ProfilerSession
 from profkit.errors import RunDirectoryError
 from profkit.marks import STEP_MARK
 from profkit.run import why_not_written
@@ -34,7 +34,7 @@ Span = tuple[IO[bytes], int, int]
 """Bytes of a file, from and to."""
 
 
-def write_plain(recording: Recording, directory: Path) -> IO[bytes]:
+def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
     """Write a recording that was stopped into a file of ``directory``, let go of it, and return the file, open.
 
     It must be done before the next one starts: Kineto tells the times of what a device did, and of the calls of its

@@ -53,12 +53,12 @@ class LineTracer:
         max_lines: int = 300_000,
         max_seconds: float = 30.0,
         clock: Callable[[], float] = time.perf_counter,
+        on_end: Callable[[], None] = lambda: None,
+        on_backward: Callable[[Any], None] = lambda _: None,
     ) -> None:
         self.active = self.has_ended = False
         self.notes: list[str] = []
-        self.on_end: Callable[[], None] = lambda: None
-        self.on_backward: Callable[[Any], None] = lambda _: None
-        self._is_user = is_user
+        self._is_user, self._on_end, self._on_backward = is_user, on_end, on_backward
         self.max_lines, self._max_seconds, self._clock = max_lines, max_seconds, clock
         self._sites: dict[tuple[str, int, str], int] = {}
         self._lines: set[tuple[str, int]] = set()
@@ -162,7 +162,7 @@ class LineTracer:
                     self._lines_left -= _TICK // _CALLS_PER_LINE
                     self._look_at_budget()
                 if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
-                    self.on_backward(_argument_of(frame, roots))
+                    self._on_backward(_argument_of(frame, roots))
                 return None
             if self._marked.get(code, 0) > self._most_of_one:
                 return None
@@ -255,7 +255,7 @@ class LineTracer:
         self._note(note)
         self._uninstall()
         self.has_ended = True
-        self.on_end()
+        self._on_end()
 
     def _give_up(self, error: Exception) -> None:
         self._end(f"locating lines failed: {type(error).__name__}: {error}")

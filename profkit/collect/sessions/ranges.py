@@ -22,7 +22,7 @@ class OpenRanges:
     """Knows the ``record_function`` ranges of the program that are open; `close_off` keeps those from ending.
 
     Ranges that the program's exit would have ended are a few at most. Operators that are open at a stop have no handle
-    in Python: see `Tape.stop`.
+    in Python: see `Recordings.stop`.
     """
 
     def __init__(self) -> None:

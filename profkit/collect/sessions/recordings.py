@@ -1,4 +1,4 @@
-"""The torch.profiler recordings of one run: the opening, kept in case no step is ever recorded, the located steps, and
+"""The torch.profiler recordings of one run: the prologue, kept in case no step is ever recorded, the located steps, and
 the measured ones."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.marks import CollectorMarks, SaveMarks
 from profkit.collect.sessions.ranges import OpenRanges
-from profkit.collect.sessions.session import ProfilerWatch, Recording, another_profiler_runs
+from profkit.collect.sessions.session import ProfilerSession, ProfilerWatch, another_profiler_runs
 
 _ABOUT_AS_MUCH = 0.5
 """Of the events of an earlier part: the later one says more of what the program does in the end."""
@@ -23,9 +23,9 @@ _ENOUGH_EVENTS = 9_000
 """Of a step: its beginning says more of it than what came before all steps, however much that was."""
 
 
-class Tape:
+class Recordings:
     """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler. What was
-    recorded before, ``opening`` and ``located``, lies written in ``directory``.
+    recorded before, ``prologue`` and ``located``, lies written in ``directory``.
 
     ``cut_operators_off`` says that the last stop came inside an operator, which must end before the next recording
     begins (see `profkit.collect.sessions.ranges`).
@@ -34,11 +34,11 @@ class Tape:
     def __init__(
         self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance | None = None
     ) -> None:
-        self.opening: IO[bytes] | None = None
+        self.prologue: IO[bytes] | None = None
         self.located: IO[bytes] | None = None
-        self.running: Recording | None = None
+        self.running: ProfilerSession | None = None
         self.cut_operators_off = False
-        self.located_events = self._opening_events = 0
+        self.located_events = self._prologue_events = 0
         self._begun = self._ran_s = 0.0
         self._directory, self._allowance = directory, allowance or Allowance()
         self._watch = ProfilerWatch(yield_to_program)
@@ -58,12 +58,12 @@ class Tape:
         self._let_go_of_files()
         self.stop()
 
-    def start(self, cuda: bool | None = None) -> Recording:
+    def start(self, cuda: bool | None = None) -> ProfilerSession:
         """Start a recording, by default with the GPU's side where the program has begun to use it.
 
         Shapes are recorded but in steps that follow located ones: to record them changes how memory is reused.
         """
-        recording = Recording(cuda_is_used() if cuda is None else cuda, shapes=self.located is None)
+        recording = ProfilerSession(cuda_is_used() if cuda is None else cuda, shapes=self.located is None)
         with self._watch:
             recording.start()
         self.running, self._begun = recording, time.monotonic()
@@ -72,7 +72,7 @@ class Tape:
         self._saves.install()
         return recording
 
-    def stop(self) -> Recording | None:
+    def stop(self) -> ProfilerSession | None:
         """Stop the recording that runs and hand it over."""
         self._collections.remove()
         self._saves.remove()
@@ -90,39 +90,39 @@ class Tape:
             stopped = self.stop()
             return 0 if stopped is None else self._look_through(stopped)
 
-    def keep_opening(self) -> int:
-        """Stop what runs and keep it as the opening, unless one is kept that holds far more; the number of events."""
+    def keep_prologue(self) -> int:
+        """Stop what runs and keep it as the prologue, unless one is kept that holds far more; the number of events."""
         with self._allowance.spending():
             stopped = self.stop()
             if stopped is None:
                 return 0
             events = self._look_through(stopped)
-            if self.opening is None or events >= _ABOUT_AS_MUCH * self._opening_events:
+            if self.prologue is None or events >= _ABOUT_AS_MUCH * self._prologue_events:
                 written = write_plain(stopped, self._directory)
-                self.drop_opening()
-                self.opening, self._opening_events = written, events
+                self.drop_prologue()
+                self.prologue, self._prologue_events = written, events
             return events
 
     def keep_part(self) -> bool:
-        """Stop what runs, a step that is not over, and keep it unless it is little and the opening holds more. Whether
+        """Stop what runs, a step that is not over, and keep it unless it is little and the prologue holds more. Whether
         it is kept."""
         with self._allowance.spending():
             stopped = self.stop()
             events = 0 if stopped is None else self._look_through(stopped)
-            enough = min(_ENOUGH_EVENTS, _ABOUT_AS_MUCH * self._opening_events)
-            if stopped is None or (self.opening is not None and events < enough):
+            enough = min(_ENOUGH_EVENTS, _ABOUT_AS_MUCH * self._prologue_events)
+            if stopped is None or (self.prologue is not None and events < enough):
                 return False
-            self.drop_opening()
+            self.drop_prologue()
             self.located, self.located_events = write_plain(stopped, self._directory), events
             return True
 
-    def drop_opening(self) -> None:
+    def drop_prologue(self) -> None:
         """What was recorded first is no longer needed."""
-        if self.opening is not None:
-            self.opening.close()
-            self.opening = None
+        if self.prologue is not None:
+            self.prologue.close()
+            self.prologue = None
 
-    def keep_located(self, read: Callable[[Recording, int], None] = lambda *_: None) -> None:
+    def keep_located(self, read: Callable[[ProfilerSession, int], None] = lambda *_: None) -> None:
         """Stop what runs and keep it, to be exported with the measured steps. Before that ``read`` is given it, with
         the number of its events."""
         with self._allowance.spending():
@@ -132,7 +132,7 @@ class Tape:
                 read(stopped, self.located_events)
                 self.located = write_plain(stopped, self._directory)
 
-    def _look_through(self, stopped: Recording) -> int:
+    def _look_through(self, stopped: ProfilerSession) -> int:
         events, cut_off = stopped.count_events()
         self.cut_operators_off = cut_off > 0
         self._allowance.count(events)
@@ -162,14 +162,14 @@ class Tape:
         self.running = None
 
     def export(self, unfinished_step: int | None = None) -> str | None:
-        """Write the opening, where it is still kept, else the steps; None where there is neither."""
+        """Write the prologue, where it is still kept, else the steps; None where there is neither."""
         with self._allowance.spending():
             running = self.stop()
             if running is not None:
                 self._look_through(running)
-            last = None if running is None or self.opening else write_plain(running, self._directory)
+            last = None if running is None or self.prologue else write_plain(running, self._directory)
             steps = [trace for trace in (self.located, last) if trace is not None]
-            chosen = [self.opening] if self.opening else steps
+            chosen = [self.prologue] if self.prologue else steps
             try:
                 return export(chosen, self._directory, unfinished_step) if chosen else None
             finally:
@@ -178,7 +178,7 @@ class Tape:
                     last.close()
 
     def _let_go_of_files(self) -> None:
-        self.drop_opening()
+        self.drop_prologue()
         if self.located is not None:
             self.located.close()
             self.located = None

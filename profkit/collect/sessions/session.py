@@ -30,7 +30,7 @@ _THREADS = "profkit-"
 """How the names of profkit's own threads begin."""
 
 
-class Recording:
+class ProfilerSession:
     """Operators, memory and, with ``cuda``, kernels. The program's thread that starts it must also stop it.
 
     With ``shapes`` every operator's inputs are recorded too. PyTorch keeps the header of each tensor until the stop for

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch.optim.optimizer import Optimizer
 
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
-from profkit.collect.sessions.session import Recording
+from profkit.collect.sessions.session import ProfilerSession
 from profkit.run import GradientUse
 
 _MOST_PARAMETERS = 20_000
@@ -41,10 +42,12 @@ _keep_header: Callable[[Tensor], Any] | None = getattr(torch._C, "_WeakTensorRef
 
 class GradientWatch:
     """`begin`, `look` after each step of an optimizer, `read` the recording of the located step when it is over, and
-    `finish` a step later; ``use`` is None where nothing could be told."""
+    `finish` a step later; ``use`` is None where nothing could be told. It looks ``aside`` from what else watches the
+    program's calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self.use: GradientUse | None = None
+        self._aside = aside
         self.is_on = False
         self._followed: list[_Followed] = []
         self._looks = self._thread = 0
@@ -62,12 +65,13 @@ class GradientWatch:
         if threading.get_ident() != self._thread:
             self.stop()
             return
-        self._looks += 1
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for one in self._followed:
-            one.look(self._looks, held)
+        with self._aside():
+            self._looks += 1
+            held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            for one in self._followed:
+                one.look(self._looks, held)
 
-    def read(self, recording: Recording, operators: int) -> None:
+    def read(self, recording: ProfilerSession, operators: int) -> None:
         """The located step is over: which of its operators added to the gradients, and which read them."""
         if not self.is_on:
             return

@@ -40,7 +40,7 @@ def test_a_step_that_is_timed_does_not_hold_the_evaluation_before_it(tmp_path: P
         run(recording, 12, {1, 2, 9})
     assert recorded(tmp_path) == ([2, 4, 5], 0)
     times = load_run(tmp_path).reference_step_ns
-    assert len(times) == 8  # the opening, three recorded steps, and the rest of twelve
+    assert len(times) == 8  # the prologue, three recorded steps, and the rest of twelve
     assert max(times) < EVALUATION_S * 1e9
 
 

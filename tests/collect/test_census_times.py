@@ -12,7 +12,7 @@ import pytest
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.plan import Plan
 from profkit.collect.recorder import census_times as looking
-from profkit.collect.recorder.census_times import ENOUGH, Looks
+from profkit.collect.recorder.census_times import ENOUGH, CensusTimes
 from profkit.collect.recorder.side_files import SideFiles
 from profkit.collect.recorder.subject import Subject
 from profkit.evidence.retention.holding import MIN_SAMPLES
@@ -44,12 +44,12 @@ def looked_after(
     names: Any = Names(look_ns)
     monkeypatch.setattr(looking.time, "perf_counter_ns", lambda: names.clock_ns)
     schedule = Schedule(plan)
-    looks = Looks(names, schedule, SideFiles(directory, Subject()), plan)
+    times = CensusTimes(names, schedule, SideFiles(directory, Subject()), plan)
     schedule.begin(0)
     found, now_ns = [], 0
     while schedule.phase is not Phase.DONE:
         ended, before = schedule.phase, names.taken
-        looks.after(ended, looks.are_due(ended), sys._getframe())
+        times.after(ended, times.are_due(ended), sys._getframe())
         if names.taken > before:
             found.append((ended, names.steps[-1]))
         now_ns += STEP_NS
@@ -64,7 +64,7 @@ def test_growth_is_told_from_as_many_samples_as_are_taken() -> None:
 
 
 def test_a_cheap_look_comes_after_each_recorded_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = looked_after(Plan(opening=False), STEP_NS // 100, tmp_path, monkeypatch)
+    looks = looked_after(Plan(prologue=False), STEP_NS // 100, tmp_path, monkeypatch)
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), *((Phase.ACTIVE, step) for step in (4, 5, 6, 7))]
 
 
@@ -73,17 +73,17 @@ def test_a_dear_look_comes_after_the_last_measured_step_and_behind_it(
 ) -> None:
     """No measured step begins with the caches that a look leaves. Of the last four samples each is of a step in a row:
     what begins to grow late grows in four samples too."""
-    looks = looked_after(Plan(opening=False), STEP_NS // 99, tmp_path, monkeypatch)
+    looks = looked_after(Plan(prologue=False), STEP_NS // 99, tmp_path, monkeypatch)
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), (Phase.ACTIVE, 7),
                      *((Phase.AFTER, step) for step in (8, 9, 10))]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("plan", "settles", "steps"),
-    [(Plan(opening=False, active=2, after=0), 0, [4, 5]), (Plan(opening=False, active=9, after=0), 0, [8, 12]),
-     (Plan(opening=False, warmup=2, active=4, after=0), 0, [8]), (Plan(opening=False, active=4, after=0), 3, [9]),
-     (Plan(opening=False, active=1, after=0), 0, [4]), (Plan(opening=False, active=4, after=1), 0, [7]),
-     (Plan(opening=False, warmup=0, active=4, after=0), 0, [3, 4, 5, 6])],
+    [(Plan(prologue=False, active=2, after=0), 0, [4, 5]), (Plan(prologue=False, active=9, after=0), 0, [8, 12]),
+     (Plan(prologue=False, warmup=2, active=4, after=0), 0, [8]), (Plan(prologue=False, active=4, after=0), 3, [9]),
+     (Plan(prologue=False, active=1, after=0), 0, [4]), (Plan(prologue=False, active=4, after=1), 0, [7]),
+     (Plan(prologue=False, warmup=0, active=4, after=0), 0, [3, 4, 5, 6])],
 )  # fmt: skip
 def test_there_are_enough_samples_if_the_steps_allow_it_and_always_one_at_the_end(
     plan: Plan, settles: int, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,5 +95,5 @@ def test_there_are_enough_samples_if_the_steps_allow_it_and_always_one_at_the_en
 def test_where_no_step_was_timed_before_the_first_measured_one_is_looked_at_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan(wait=0, warmup=1, active=4, after=0, opening=False)
+    plan = Plan(wait=0, warmup=1, active=4, after=0, prologue=False)
     assert [step for _, step in looked_after(plan, STEP_NS, tmp_path, monkeypatch)] == [0, 1, 2, 3, 4]

@@ -15,8 +15,7 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader
 
 from profkit.collect.machine.sampler import Sampler
-from profkit.collect.recorder import prologue as opening
-from profkit.collect.recorder import replacement as second
+from profkit.collect.recorder import prologue, replacement
 from profkit.collect.recorder.profiler import profile
 from profkit.run import find_trace, load_live, load_run
 from tests.collect.reading import is_inside, read_events, steps_of
@@ -26,9 +25,9 @@ ROUND = 40
 
 
 @pytest.fixture(autouse=True)
-def the_opening_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def the_prologue_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
-    monkeypatch.setattr(opening, "GROWTH_BYTES", -1)
+    monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     monkeypatch.setattr("profkit.collect.boundaries.forwards._was_compiled", lambda: False)  # by other tests
     monkeypatch.setattr("profkit.collect.boundaries.forwards._given_to_compiler", tuple)
     monkeypatch.setattr("profkit.collect.boundaries.accumulation.living_optimizers", list)
@@ -65,7 +64,7 @@ def test_the_optimizers_steps_take_the_place_of_calls_of_the_model(tmp_path: Pat
             player.learn()
     run = load_run(tmp_path)
     assert (run.step_signal, run.window, run.was_outdone) == ("optimizer", 2, False)
-    assert second.ANEW["optimizer"] in run.notes
+    assert replacement.ANEW["optimizer"] in run.notes
     assert [path.name for path in tmp_path.glob("*.pt.trace.json.gz")] == [run.trace]
     events = read_events(tmp_path)
     assert len(steps_of(events)) == 3
@@ -106,8 +105,8 @@ def test_an_optimizer_that_steps_long_after_is_left_alone(tmp_path: Path, monkey
         player.wait_until_calls_are_steps()
         player.play()
         assert recording.is_over
-        late = second.time.monotonic() + second.PATIENCE_S + 1
-        monkeypatch.setattr(second, "time", SimpleNamespace(monotonic=lambda: late))
+        late = replacement.time.monotonic() + replacement.PATIENCE_S + 1
+        monkeypatch.setattr(replacement, "time", SimpleNamespace(monotonic=lambda: late))
         for _ in range(8):
             player.learn()
     run = load_run(tmp_path)
@@ -130,7 +129,7 @@ class Generator(Player):
 def assert_steps_are_the_programs(directory: Path, notes: str | None) -> None:
     run = load_run(directory)
     assert run.step_signal == "step()"
-    assert [note for note in run.notes if note in second.ANEW.values()] == ([] if notes is None else [notes])
+    assert [note for note in run.notes if note in replacement.ANEW.values()] == ([] if notes is None else [notes])
     assert [path.name for path in directory.glob("*.pt.trace.json.gz")] == [run.trace]
     events = read_events(directory)
     steps = steps_of(events)
@@ -148,7 +147,7 @@ def test_steps_that_the_program_announces_take_the_place_of_calls_of_the_model(t
         player.play(calls)
         recording.step()
         player.generate(recording, 8)
-    assert_steps_are_the_programs(tmp_path, second.ANEW["step()"] if calls > 1 else None)
+    assert_steps_are_the_programs(tmp_path, replacement.ANEW["step()"] if calls > 1 else None)
 
 
 def test_a_program_that_announces_its_steps_from_the_start_has_no_others(tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_a_program_that_announces_its_steps_from_the_start_has_no_others(tmp_pat
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording:
         player.wait_until_calls_are_steps()
         player.generate(recording, 8)
-    assert_steps_are_the_programs(tmp_path, second.ANEW["step()"])
+    assert_steps_are_the_programs(tmp_path, replacement.ANEW["step()"])
 
 
 def test_announced_steps_take_the_place_of_many_steps_of_the_optimizer(tmp_path: Path) -> None:
@@ -182,7 +181,7 @@ def test_announced_steps_outdo_those_of_an_optimizer_that_outdid_others(tmp_path
             player.learn()
         assert load_run(tmp_path).step_signal == "optimizer"
         player.generate(recording, 8)
-    assert_steps_are_the_programs(tmp_path, second.ANEW["step()"])
+    assert_steps_are_the_programs(tmp_path, replacement.ANEW["step()"])
 
 
 def test_what_was_recorded_first_stands_where_too_few_steps_were_announced(tmp_path: Path) -> None:

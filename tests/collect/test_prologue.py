@@ -1,4 +1,4 @@
-"""The opening: whether it was the recording or the program that made the process grow."""
+"""The prologue: whether it was the recording or the program that made the process grow."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from profkit.collect.recorder.prologue import Opening
+from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.lines import LineTracer
-from profkit.collect.sessions.recordings import Tape
+from profkit.collect.sessions.recordings import Recordings
 from profkit.source.user_code import UserFiles
 
 
@@ -29,25 +29,25 @@ def tensor_that_lived_during(look: Callable[[], object]) -> object:
 
 
 @pytest.mark.parametrize("limit_s", [60.0, 0.0])
-def test_nothing_of_the_program_lives_longer_because_its_opening_was_looked_at(limit_s: float, tmp_path: Path) -> None:
+def test_nothing_of_the_program_lives_longer_because_its_prologue_was_looked_at(limit_s: float, tmp_path: Path) -> None:
     """A frame that refers to itself, and to its callers, would wait for the garbage collector with all they hold."""
-    tape, tracer = Tape(tmp_path, lambda: None), LineTracer(UserFiles((tmp_path,)))
-    opening = Opening(tape, tracer, limit_s, lambda: 0)
-    opening.begin()
+    recordings, tracer = Recordings(tmp_path, lambda: None), LineTracer(UserFiles((tmp_path,)))
+    prologue = Prologue(recordings, tracer, limit_s, lambda: 0)
+    prologue.begin()
     try:
-        assert tensor_that_lived_during(opening.look_at) is None
+        assert tensor_that_lived_during(prologue.look_at) is None
     finally:
-        opening.close()
-        tape.remove()
+        prologue.close()
+        recordings.remove()
 
 
 class Parts:
-    """In the place of a tape and a tracer: when recordings began, and of how many events they were."""
+    """In the place of the recordings and a tracer: when recordings began, and of how many events they were."""
 
     def __init__(self, clock: dict[str, float], *events: int) -> None:
         self.began: list[float] = []
         self.running: object | None = None
-        self.opening: object | None = None
+        self.prologue: object | None = None
         self.cut_operators_off = self.has_ended = False
         self.max_lines, self.notes = 0, list[str]()
         self._clock, self._events = clock, list(events)
@@ -60,8 +60,8 @@ class Parts:
     def stop(self, frame: object) -> None:
         """Of the tracer."""
 
-    def keep_opening(self) -> int:
-        self.opening, self.running = self.running, None
+    def keep_prologue(self) -> int:
+        self.prologue, self.running = self.running, None
         return self._events.pop(0)
 
 
@@ -72,79 +72,79 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return times
 
 
-def run_for(seconds: int, opening: Opening, clock: dict[str, float]) -> None:
+def run_for(seconds: int, prologue: Prologue, clock: dict[str, float]) -> None:
     """Look after it five times a second, as the sampling thread and the main one do."""
     for _ in range(5 * seconds):
         clock["now"] += 0.2
-        if opening.is_due():
-            opening.look_at()
+        if prologue.is_due():
+            prologue.look_at()
 
 
 def test_a_program_that_ends_no_step_is_recorded_again_when_it_has_run_for_longer(clock: dict[str, float]) -> None:
-    """The opening lasts three seconds, and each of the others two."""
+    """The prologue lasts three seconds, and each of the others two."""
     parts = Parts(clock, 9, 9, 9, 9)
-    opening = Opening(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # what it needs of them
-    opening.begin()
-    run_for(60, opening, clock)
+    prologue = Prologue(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # what it needs of them
+    prologue.begin()
+    run_for(60, prologue, clock)
     assert [round(at - 100) for at in parts.began] == [0, 6, 12, 24]
     assert parts.running is None
-    assert (opening.was_full, opening.was_renewed) == (True, True)
+    assert (prologue.was_full, prologue.was_renewed) == (True, True)
 
 
-def test_once_a_step_ended_the_opening_does_not_begin_again(clock: dict[str, float]) -> None:
+def test_once_a_step_ended_the_prologue_does_not_begin_again(clock: dict[str, float]) -> None:
     parts = Parts(clock, 9)
-    opening = Opening(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # as above
-    opening.begin()
-    run_for(5, opening, clock)
-    opening.close()
-    run_for(60, opening, clock)
+    prologue = Prologue(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # as above
+    prologue.begin()
+    run_for(5, prologue, clock)
+    prologue.close()
+    run_for(60, prologue, clock)
     assert parts.began == [100.0]
 
 
 @pytest.mark.parametrize("obstacle", ["an operator that was cut off may still end", "a step is being recorded"])
-def test_the_opening_does_not_begin_again_where_it_must_not(obstacle: str, clock: dict[str, float]) -> None:
+def test_the_prologue_does_not_begin_again_where_it_must_not(obstacle: str, clock: dict[str, float]) -> None:
     parts = Parts(clock, 9)
-    opening = Opening(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # as above
-    opening.begin()
+    prologue = Prologue(parts, parts, 3.0, lambda: 0)  # type: ignore[arg-type]  # as above
+    prologue.begin()
     parts.cut_operators_off = obstacle.startswith("an operator")
-    run_for(5, opening, clock)
+    run_for(5, prologue, clock)
     parts.running = None if parts.cut_operators_off else object()
-    run_for(60, opening, clock)
+    run_for(60, prologue, clock)
     assert parts.began == [100.0]
 
 
 @pytest.mark.parametrize(("modules", "is_over"), [(800, False), (0, True)])
-def test_what_modules_take_that_are_imported_meanwhile_does_not_end_the_opening(
+def test_what_modules_take_that_are_imported_meanwhile_does_not_end_the_prologue(
     monkeypatch: pytest.MonkeyPatch, clock: dict[str, float], modules: int, is_over: bool
 ) -> None:
     """PyTorch imports 800 of its own when a program makes its first optimizer."""
     held = [300 << 20]
     parts = Parts(clock, 9)
-    opening = Opening(parts, parts, 3.0, lambda: held[0])  # type: ignore[arg-type]  # as above
-    opening.begin()
+    prologue = Prologue(parts, parts, 3.0, lambda: held[0])  # type: ignore[arg-type]  # as above
+    prologue.begin()
     held[0] += 80 << 20
     for number in range(modules):
         monkeypatch.setitem(sys.modules, f"module_{number}", sys)
-    assert opening.is_due() == is_over
+    assert prologue.is_due() == is_over
     held[0] += 25 << 20
-    assert opening.is_due()
+    assert prologue.is_due()
 
 
 def test_it_does_not_begin_again_where_no_more_may_be_recorded(clock: dict[str, float]) -> None:
     parts, allowance = Parts(clock, 9), Allowance(lambda: 0.0, lambda: 0.0)
-    opening = Opening(parts, parts, 3.0, lambda: 0, allowance)  # type: ignore[arg-type]  # as above
-    opening.begin()
+    prologue = Prologue(parts, parts, 3.0, lambda: 0, allowance)  # type: ignore[arg-type]  # as above
+    prologue.begin()
     allowance.count(1_000_000)
-    run_for(60, opening, clock)
+    run_for(60, prologue, clock)
     assert parts.began == [100.0]
 
 
 @pytest.mark.parametrize(
     ("was_full", "events", "by_events"), [(True, 9_000, True), (True, 8_999, False), (False, 9_000, False)]
 )
-def test_an_opening_of_few_events_was_filled_by_the_programs_own_tensors(
+def test_an_prologue_of_few_events_was_filled_by_the_programs_own_tensors(
     was_full: bool, events: int, by_events: bool
 ) -> None:
-    opening = Opening.__new__(Opening)  # what it was is all that counts
-    opening.was_full, opening.events = was_full, events
-    assert opening.was_filled_by_events is by_events
+    prologue = Prologue.__new__(Prologue)  # what it was is all that counts
+    prologue.was_full, prologue.events = was_full, events
+    assert prologue.was_filled_by_events is by_events
