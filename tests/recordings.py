@@ -1,7 +1,7 @@
 """Runs of programs, kept from one session of tests to the next: recorded once, judged often.
 
 A run is named by all that decides what it leaves: the code of `profkit.collect` and what it imports, the files that
-run and where they lie, the packages that are installed, Python, and the number of the machine's processors. So a
+run and where they lie, the packages that are installed, Python, and how many processors may be used. So a
 change of a rule or a reader records nothing anew. What a test that failed has looked at is not kept.
 """
 
@@ -156,7 +156,8 @@ def _stamp() -> str:
     """Names what all runs depend on."""
     code = [text for path in sorted(collecting_code()) for text in (str(path), path.read_text(encoding="utf-8"))]
     packages = sorted(entry.name for place in sys.path for entry in Path(place).glob("*.dist-info"))
-    return _digest([*code, *packages, sys.version, platform.machine(), str(os.cpu_count())])
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None  # as `taskset` leaves
+    return _digest([*code, *packages, sys.version, platform.machine(), f"{usable} of {os.cpu_count()}"])
 
 
 def all_code() -> list[Path]:
