@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import settings
 
 from tests.end_to_end.programs import Verdict, render
 from tests.forks import Forks
+from tests.recordings import Recordings, default_root, forget, tidy
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("explore", deadline=None, max_examples=2000)
@@ -29,6 +31,7 @@ os.environ["PROFKIT_CACHE"] = "0"
 _CACHE = tempfile.TemporaryDirectory(prefix="profkit-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
+_HAS_FAILED = pytest.StashKey[bool]()
 _BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "corpus"
 
 
@@ -46,6 +49,51 @@ def forks() -> Iterator[Forks]:
     """Processes that need not import PyTorch first."""
     with Forks() as started:
         yield started
+
+
+@pytest.fixture
+def recordings(request: pytest.FixtureRequest, forks: Forks) -> Iterator[Recordings]:
+    """Runs that other tests, and later sessions, need not make again, unless this test fails."""
+    given = Recordings(default_root(), forks)
+    yield given
+    if request.node.stash.get(_HAS_FAILED, False):
+        for kept in given.used:
+            forget(kept)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tell the fixtures of a test how it ended."""
+    report = yield
+    if report.failed:
+        item.stash[_HAS_FAILED] = True
+    return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each worker has a part of the slow tests at the head of its share, which it was given first: what is left at the
+    end is short."""
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    slow = [item for item in items if item.get_closest_marker("slow") is not None]
+    others = [item for item in items if item.get_closest_marker("slow") is None]
+    items[:] = [
+        item
+        for number in range(count)
+        for part in (slow, others)
+        for item in part[len(part) * number // count : len(part) * (number + 1) // count]
+    ]
+
+
+def pytest_collection_finish() -> None:
+    """Recordings collect garbage and look at what is alive: not through all that the tests are made of."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before the workers start."""
+    if not hasattr(session.config, "workerinput"):
+        tidy(default_root())
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ get a process of their own, and import PyTorch there, is tested without it.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -32,25 +33,29 @@ class Ended:
 
 
 class Forks:
-    """The parent's side."""
+    """The parent's side. The process starts when it is first asked for something."""
 
     def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if "_process" in vars(self):
+            # Not by the end of its input: a process that some test left behind may hold that open.
+            self._process.kill()
+            self._process.communicate()
+
+    @functools.cached_property
+    def _process(self) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.forks"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # Not by the end of its input: a process that some test left behind may hold that open.
-        self._process.kill()
-        self._process.communicate()
 
     def run(self, function: str, arguments: Sequence[str], directory: Path) -> Ended:
         """Call ``module:function`` without arguments, with ``arguments`` as the command line, in ``directory``."""

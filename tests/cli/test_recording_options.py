@@ -54,7 +54,7 @@ def test_what_they_cannot_be_is_refused(tmp_path: Path, wrong: list[str]) -> Non
 def test_a_program_is_recorded_and_not_judged(tmp_path: Path, forks: Forks, status: int) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ["record", "program.py", "--output", "run", "--at-step", "1", "--", str(status), "--output"]
-    ended = forks.run("tests.end_to_end.running:main", options, tmp_path)
+    ended = forks.run("tests.end_to_end.recording:main", options, tmp_path)
     assert ended.stdout == f"['{status}', '--output']\n"
     assert ended.returncode == (3 if status else 0), ended.stderr
     assert ended.stderr.splitlines()[0] == "run"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.collect.reading import read_events, steps_of
-from tests.end_to_end.running import Outcome, diagnose_forked
-from tests.forks import Forks
+from tests.end_to_end.running import Outcome, judge, record_program
+from tests.recordings import Recordings
 
 TRAINING = """\
 import os, resource, shutil, signal, sys, threading
@@ -32,14 +30,12 @@ RECORDED = 12
 """Steps until the recording is whole and written: the prologue, 3 timed, 5 recorded and some after."""
 
 
-def run(directory: Path, forks: Forks, end: str, *options: str) -> Outcome:
-    program = directory / "program.py"
-    program.write_text(TRAINING + end)
-    outcome = diagnose_forked(forks, *options, str(program), directory=directory)
+def run(recordings: Recordings, end: str, *options: str) -> Outcome:
+    outcome = judge(record_program(recordings, *options, "program.py", writes={"program.py": TRAINING + end}))
     assert "profkit/collect" not in outcome.stderr, outcome.stderr
     return outcome
 
 
-def assert_diagnosed(outcome: Outcome, directory: Path) -> None:
+def assert_diagnosed(outcome: Outcome) -> None:
     assert outcome.diagnosis["timing"]["steps_from"] == "the optimizer's steps", outcome.stderr
-    assert sorted(steps_of(read_events(directory / "run"))) == [2, 4, 5, 6, 7]
+    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5, 6, 7]

@@ -14,8 +14,8 @@ import pytest
 from profkit.run import load_run
 from tests.collect.guarded import RECORDED, TRAINING, assert_diagnosed, run
 from tests.collect.reading import read_events, steps_of
-from tests.end_to_end.running import diagnose
-from tests.forks import Forks
+from tests.end_to_end.running import judge, record_program
+from tests.recordings import Recordings
 
 pytestmark = pytest.mark.slow
 
@@ -29,110 +29,109 @@ pytestmark = pytest.mark.slow
         ("os.abort()", 128 + signal.SIGABRT),
     ],
 )
-def test_what_was_written_before_a_sudden_end_is_diagnosed(tmp_path: Path, forks: Forks, end: str, status: int) -> None:
-    outcome = run(tmp_path, forks, f"train({RECORDED})\n{end}\n")
+def test_what_was_written_before_a_sudden_end_is_diagnosed(recordings: Recordings, end: str, status: int) -> None:
+    outcome = run(recordings, f"train({RECORDED})\n{end}\n")
     assert outcome.status == 3
     assert f"the program itself failed with exit status {status}" in outcome.stderr
-    assert_diagnosed(outcome, tmp_path)
-    assert load_run(tmp_path / "run").exit_status == status
+    assert_diagnosed(outcome)
+    assert load_run(outcome.run).exit_status == status
 
 
-def test_an_immediate_exit_keeps_what_was_recorded_up_to_then(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, "train(7)\nos._exit(9)\n")
+def test_an_immediate_exit_keeps_what_was_recorded_up_to_then(recordings: Recordings) -> None:
+    outcome = run(recordings, "train(7)\nos._exit(9)\n")
     assert outcome.status == 3
-    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5]  # the located step, and two measured
-    assert "the program left by os._exit" in load_run(tmp_path / "run").notes
+    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]  # the located step, and two measured
+    assert "the program left by os._exit" in load_run(outcome.run).notes
 
 
-def test_an_interrupt_amid_the_recorded_steps_leaves_the_whole_ones(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(TRAINING + "train(7)\nos.kill(os.getpid(), signal.SIGINT)\n")
-    outcome = diagnose(str(program), directory=tmp_path)
+def test_an_interrupt_amid_the_recorded_steps_leaves_the_whole_ones(recordings: Recordings) -> None:
+    program = TRAINING + "train(7)\nos.kill(os.getpid(), signal.SIGINT)\n"
+    outcome = judge(record_program(recordings, "program.py", writes={"program.py": program}, alone=True))
     assert outcome.status == 3
     assert f"the program itself failed with exit status {128 + signal.SIGINT}" in outcome.stderr
-    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5]
+    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]
 
 
-def test_a_termination_amid_the_recorded_steps_leaves_the_whole_ones(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, "train(7)\nos.kill(os.getpid(), signal.SIGTERM)\ntrain(1)\n")
+def test_a_termination_amid_the_recorded_steps_leaves_the_whole_ones(recordings: Recordings) -> None:
+    outcome = run(recordings, "train(7)\nos.kill(os.getpid(), signal.SIGTERM)\ntrain(1)\n")
     assert outcome.status == 3
     assert f"the program itself failed with exit status {128 + signal.SIGTERM}" in outcome.stderr
     assert "trained 1 " not in outcome.stdout
-    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5]
-    assert "the program was ended by SIGTERM" in load_run(tmp_path / "run").notes
+    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5]
+    assert "the program was ended by SIGTERM" in load_run(outcome.run).notes
 
 
-def test_a_program_that_handles_its_termination_goes_on(tmp_path: Path, forks: Forks) -> None:
+def test_a_program_that_handles_its_termination_goes_on(recordings: Recordings) -> None:
     """Also where its handler calls the one that was there before, as some libraries' do."""
     handle = (
         "def handle(number, frame):\n    print('saved', flush=True)\n"
         "    if callable(before): before(number, frame)\n"
         "before = signal.signal(signal.SIGTERM, handle)\n"
     )
-    outcome = run(tmp_path, forks, f"train(7)\n{handle}os.kill(os.getpid(), signal.SIGTERM)\ntrain(8)\n")
+    outcome = run(recordings, f"train(7)\n{handle}os.kill(os.getpid(), signal.SIGTERM)\ntrain(8)\n")
     assert outcome.status == 0, outcome.stderr
     assert re.search("saved\ntrained 8 ", outcome.stdout)
-    assert_diagnosed(outcome, tmp_path)
+    assert_diagnosed(outcome)
 
 
-def test_a_termination_ends_a_forked_child_as_ever(tmp_path: Path, forks: Forks) -> None:
+def test_a_termination_ends_a_forked_child_as_ever(recordings: Recordings) -> None:
     fork = (
         "child = os.fork()\nif child == 0:\n    print(signal.getsignal(signal.SIGTERM), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    os._exit(0)\nprint('child', os.waitpid(child, 0)[1])\n"
     )
-    outcome = run(tmp_path, forks, f"train(7)\n{fork}train(8)\n")
+    outcome = run(recordings, f"train(7)\n{fork}train(8)\n")
     assert outcome.status == 0, outcome.stderr
     assert f"{int(signal.SIG_DFL)}\nchild {int(signal.SIGTERM)}\n" in outcome.stdout
-    assert_diagnosed(outcome, tmp_path)
+    assert_diagnosed(outcome)
 
 
-def test_after_the_recording_nothing_handles_a_termination(tmp_path: Path, forks: Forks) -> None:
+def test_after_the_recording_nothing_handles_a_termination(recordings: Recordings) -> None:
     say = "print('by default:', signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
-    outcome = run(tmp_path, forks, f"{say}train(60)\n{say}", "--at-step", "1")  # so that no step is timed on
+    outcome = run(recordings, f"{say}train(60)\n{say}", "--at-step", "1")  # so that no step is timed on
     assert re.findall("by default: (.*)", outcome.stdout) == ["False", "True"]
 
 
-def test_an_immediate_exit_of_a_forked_child_is_its_own(tmp_path: Path, forks: Forks) -> None:
+def test_an_immediate_exit_of_a_forked_child_is_its_own(recordings: Recordings) -> None:
     fork = "child = os.fork()\nif child == 0:\n    os._exit(4)\nprint(os.waitpid(child, 0)[1] >> 8)\n"
-    outcome = run(tmp_path, forks, f"train(4)\n{fork}train(8)\n")
+    outcome = run(recordings, f"train(4)\n{fork}train(8)\n")
     assert outcome.status == 0, outcome.stderr
     assert "\n4\n" in outcome.stdout
-    assert load_run(tmp_path / "run").exit_status == 0
-    assert_diagnosed(outcome, tmp_path)
+    assert load_run(outcome.run).exit_status == 0
+    assert_diagnosed(outcome)
 
 
-def test_a_kill_before_anything_was_written_is_one_line_and_a_status(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, "train(3)\nos.kill(os.getpid(), signal.SIGKILL)\n")
+def test_a_kill_before_anything_was_written_is_one_line_and_a_status(recordings: Recordings) -> None:
+    outcome = run(recordings, "train(3)\nos.kill(os.getpid(), signal.SIGKILL)\n")
     assert outcome.status == 3
     assert "nothing was recorded: the program ended without Python's own exit" in outcome.stderr
 
 
-def test_a_termination_of_profkit_is_passed_on_to_the_program(tmp_path: Path, forks: Forks) -> None:
+def test_a_termination_of_profkit_is_passed_on_to_the_program(recordings: Recordings) -> None:
     """As of ``timeout 600 profkit diagnose``: the program must not be left running alone."""
     end = f"train({RECORDED})\nos.kill(os.getppid(), signal.SIGTERM)\nsignal.pause()\n"
-    outcome = run(tmp_path, forks, end)
+    outcome = run(recordings, end)
     assert outcome.status == 3
     assert f"exit status {128 + signal.SIGTERM}" in outcome.stderr
-    assert_diagnosed(outcome, tmp_path)
+    assert_diagnosed(outcome)
 
 
-@pytest.mark.parametrize("end", ["raise RuntimeError('lost')", "1 / 0", "raise KeyboardInterrupt"])
-def test_an_exception_amid_the_recorded_steps_leaves_the_whole_ones(tmp_path: Path, forks: Forks, end: str) -> None:
-    outcome = run(tmp_path, forks, f"train(7)\n{end}\n")
+@pytest.mark.parametrize("end", ["raise RuntimeError('lost')", "raise KeyboardInterrupt"])
+def test_an_exception_amid_the_recorded_steps_leaves_the_whole_ones(recordings: Recordings, end: str) -> None:
+    outcome = run(recordings, f"train(7)\n{end}\n")
     assert outcome.status == 3
     assert outcome.diagnosis["timing"]["steps"] >= 1
-    assert any("the program failed" in note for note in load_run(tmp_path / "run").notes)
+    assert any("the program failed" in note for note in load_run(outcome.run).notes)
 
 
-def test_a_full_disk_costs_the_recording_only(tmp_path: Path, forks: Forks) -> None:
+def test_a_full_disk_costs_the_recording_only(recordings: Recordings) -> None:
     """No file of the program's process may be larger than four pages: the trace's is. Python does not look how much it
     wrote of byte code, and would leave that cut off."""
     limit = "sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))"
-    outcome = run(tmp_path, forks, f"{limit}\ntrain({RECORDED})\n")
+    outcome = run(recordings, f"{limit}\ntrain({RECORDED})\n")
     assert outcome.stdout.startswith(f"trained {RECORDED} ")
     assert outcome.status == 2
-    assert f"{tmp_path / 'run'}: the trace could not be written: File too large" in outcome.stderr
-    assert list((tmp_path / "run").glob("*trace*")) == list((tmp_path / "run").glob(".*")) == []
+    assert "run: the trace could not be written: File too large" in outcome.stderr
+    assert list(outcome.run.glob("*trace*")) == list(outcome.run.glob(".*")) == []
 
 
 def test_a_disk_that_is_full_for_the_reports_too_is_one_line(tmp_path: Path) -> None:
@@ -146,29 +145,27 @@ def test_a_disk_that_is_full_for_the_reports_too_is_one_line(tmp_path: Path) -> 
     assert "Traceback" not in result.stderr
 
 
-def test_a_directory_that_vanishes_costs_the_recording_only(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, "train(4)\nshutil.rmtree('run')\ntrain(8)\n")
+def test_a_directory_that_vanishes_costs_the_recording_only(recordings: Recordings) -> None:
+    outcome = run(recordings, "train(4)\nshutil.rmtree('run')\ntrain(8)\n")
     assert outcome.stdout.startswith("trained 4 ")
     assert "trained 8 " in outcome.stdout
     assert outcome.status == 2
     gone = "the directory is gone, removed or renamed while the program ran"
-    assert f"nothing was recorded: {tmp_path / 'run'} cannot be written: {gone}" in outcome.stderr
+    assert f"nothing was recorded: run cannot be written: {gone}" in outcome.stderr
 
 
-def test_a_program_that_failed_is_said_to_whatever_became_of_its_recording(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, "train(4)\nshutil.rmtree('run')\ntrain(8)\nsys.exit(5)\n")
+def test_a_program_that_failed_is_said_to_whatever_became_of_its_recording(recordings: Recordings) -> None:
+    outcome = run(recordings, "train(4)\nshutil.rmtree('run')\ntrain(8)\nsys.exit(5)\n")
     assert outcome.status == 3
 
 
 @pytest.mark.parametrize("end", ["", "sys.exit(7)\n"])
-def test_a_program_may_change_its_working_directory(tmp_path: Path, end: str) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "program.py").write_text(f"{TRAINING}os.chdir('elsewhere')\ntrain({RECORDED})\n{end}")
-    command = [sys.executable, "-m", "profkit", "diagnose", "program.py"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert result.returncode == (3 if end else 0), result.stderr
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-    (directory,) = (tmp_path / "traces" / "program").iterdir()
+def test_a_program_may_change_its_working_directory(recordings: Recordings, end: str) -> None:
+    program = f"{TRAINING}os.mkdir('elsewhere')\nos.chdir('elsewhere')\ntrain({RECORDED})\n{end}"
+    kept = recordings.fork("tests.end_to_end.recording:main", ["record", "program.py"], writes={"program.py": program})
+    assert kept.ended.returncode == (3 if end else 0), kept.ended.stderr
+    assert list((kept.directory / "elsewhere").iterdir()) == []
+    (directory,) = (kept.directory / "traces" / "program").iterdir()
     assert sorted(steps_of(read_events(directory))) == [2, 4, 5, 6, 7]
     assert load_run(directory).notes == ()
 

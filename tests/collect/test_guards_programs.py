@@ -13,7 +13,7 @@ import pytest
 from profkit.run import find_trace, load_run
 from tests.collect.guarded import RECORDED, assert_diagnosed, run
 from tests.collect.reading import read_events, steps_of
-from tests.forks import Forks
+from tests.recordings import Recordings
 
 pytestmark = pytest.mark.slow
 
@@ -30,10 +30,10 @@ print(threading.active_count() >= 1)
 """
 
 
-def test_steps_of_other_threads_end_none_of_the_recorded_ones(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, THREADED.format(steps=RECORDED))
+def test_steps_of_other_threads_end_none_of_the_recorded_ones(recordings: Recordings) -> None:
+    outcome = run(recordings, THREADED.format(steps=RECORDED))
     assert outcome.status == 0, outcome.stderr
-    assert sorted(steps_of(read_events(tmp_path / "run"))) == [2, 4, 5, 6, 7]
+    assert sorted(steps_of(read_events(outcome.run))) == [2, 4, 5, 6, 7]
 
 
 OWN_PROFILER = """\
@@ -46,8 +46,8 @@ train(8)
 
 
 @pytest.mark.parametrize("before", [0, 2, 7, RECORDED])
-def test_a_profiler_of_the_programs_own_gets_its_recording(tmp_path: Path, forks: Forks, before: int) -> None:
-    outcome = run(tmp_path, forks, OWN_PROFILER.format(before=before))
+def test_a_profiler_of_the_programs_own_gets_its_recording(recordings: Recordings, before: int) -> None:
+    outcome = run(recordings, OWN_PROFILER.format(before=before))
     assert outcome.status in (0, 2), outcome.stderr
     assert "\n6\n" in outcome.stdout  # one multiplication forward and one backward in each of three steps
     if before >= 7:
@@ -62,13 +62,13 @@ print(inner.diagnosis)
 """
 
 
-def test_a_profile_inside_a_profiled_program_leaves_one_recording(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, NESTED.format(steps=RECORDED))
+def test_a_profile_inside_a_profiled_program_leaves_one_recording(recordings: Recordings) -> None:
+    outcome = run(recordings, NESTED.format(steps=RECORDED))
     assert outcome.status == 0, outcome.stderr
     assert "\nNone\n" in outcome.stdout
     assert "another profkit.profile is on" in outcome.stderr
-    assert not (tmp_path / "inner").exists()
-    assert_diagnosed(outcome, tmp_path)
+    assert not (outcome.run.parent / "inner").exists()
+    assert_diagnosed(outcome)
 
 
 DEEP = """\
@@ -92,13 +92,13 @@ print(parameter.tolist())
 """
 
 
-def test_a_recursion_as_deep_as_python_lets_it_ends_the_location_of_lines_only(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, DEEP)
+def test_a_recursion_as_deep_as_python_lets_it_ends_the_location_of_lines_only(recordings: Recordings) -> None:
+    outcome = run(recordings, DEEP)
     assert outcome.status == 0, outcome.stderr
-    steps = sorted(steps_of(read_events(tmp_path / "run")))
+    steps = sorted(steps_of(read_events(outcome.run)))
     assert steps == [2, 4, 5, 6, 7][: len(steps)]  # of so many marks a slow machine cannot afford all
     assert len(steps) >= 2
-    assert any("recursed as deep as it may" in note for note in load_run(tmp_path / "run").notes)
+    assert any("recursed as deep as it may" in note for note in load_run(outcome.run).notes)
 
 
 TINY = """\
@@ -113,10 +113,10 @@ for _ in range(4):
 """
 
 
-def test_a_step_of_ever_so_many_operators_is_cut_off_before_it_fills_the_memory(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, TINY)
+def test_a_step_of_ever_so_many_operators_is_cut_off_before_it_fills_the_memory(recordings: Recordings) -> None:
+    outcome = run(recordings, TINY)
     assert outcome.status == 0, outcome.stderr
-    assert "a step was so long that the recording was ended in the middle of it" in load_run(tmp_path / "run").notes
+    assert "a step was so long that the recording was ended in the middle of it" in load_run(outcome.run).notes
     peaks_mb = [int(line) for line in outcome.stdout.splitlines()[:4]]
     assert peaks_mb[-1] < 2000, peaks_mb
 

@@ -3,14 +3,13 @@ what it reads from stdin, and the context manager in it."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
 from profkit.run import load_run
-from tests.forks import ROOT, Forks
+from tests.forks import ROOT, Ended
+from tests.recordings import Kept, Recordings
 
 pytestmark = pytest.mark.slow
 
@@ -63,62 +62,45 @@ REAL = ("text", "chain", "recursion", "own hook", "atexit", "thread", "closed", 
 STDIN = "a line\nanother\n"
 STEPS = 50
 """The recording is whole, and nothing of profkit's is left in the program."""
+RECORDED = ("-m", "profkit.collect.launch.script", "--directory=run")
 
 
-def run(directory: Path, *command: str) -> tuple[int, bytes, bytes]:
-    line = [sys.executable, *command]
-    result = subprocess.run(
-        line, cwd=directory, input=STDIN.encode(), capture_output=True, check=False, timeout=120
-    )
-    return result.returncode, result.stdout, result.stderr
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for programs: modules and scripts alike."""
-    return tmp_path_factory.mktemp("programs")
-
-
-def under_profkit(directory: Path, name: str, *target: str) -> tuple[int, bytes, bytes]:
-    output = directory / f"run-{name}"
-    output.mkdir()
-    return run(directory, "-m", "profkit.collect.launch.script", f"--directory={output}", *target)
+def run_both_ways(recordings: Recordings, command: Sequence[str], *target: str, **files: str) -> tuple[Kept, Ended]:
+    """Plainly first, and then recorded, in the same directory."""
+    kept = recordings.start(command, [*RECORDED, *target], writes={**files, "run/.keep": ""}, stdin=STDIN)
+    (plain,) = kept.before
+    return kept, plain
 
 
 @pytest.mark.parametrize("end", REAL)
-def test_a_script_ends_as_it_would_and_has_the_same_results(recorded: Path, end: str) -> None:
-    name = end.replace(" ", "_")
-    program = recorded / f"script_{name}.py"
-    program.write_text(TRAINING + f"train({STEPS})\n" + ENDS[end] + "\n")
-    plain = run(recorded, program.name)
-    assert under_profkit(recorded, f"script-{name}", "--", program.name) == plain
-    assert plain[1].count(b"0x") >= STEPS
-    assert list((recorded / f"run-script-{name}").glob("*.pt.trace.json.gz"))
+def test_a_script_ends_as_it_would_and_has_the_same_results(recordings: Recordings, end: str) -> None:
+    program = f"{TRAINING}train({STEPS})\n{ENDS[end]}\n"
+    kept, plain = run_both_ways(recordings, ["program.py"], "--", "program.py", **{"program.py": program})
+    assert kept.ended == plain
+    assert plain.stdout.count("0x") >= STEPS
+    assert list((kept.directory / "run").glob("*.pt.trace.json.gz"))
 
 
 @pytest.mark.parametrize("end", [end for end in ENDS if end not in REAL])
-def test_every_status_is_the_programs_own(tmp_path: Path, forks: Forks, end: str) -> None:
-    (tmp_path / "program.py").write_text(TRAINING + f"train({STEPS})\n" + ENDS[end] + "\n")
-    plain = forks.run("tests.forks:run_script", ["program.py"], tmp_path)
-    (tmp_path / "run").mkdir()
-    recorded = forks.run("profkit.collect.launch.script:main", ["--directory=run", "--", "program.py"], tmp_path)
-    assert (recorded.returncode, recorded.stdout) == (plain.returncode, plain.stdout)
-    assert load_run(tmp_path / "run").exit_status == plain.returncode
+def test_every_status_is_the_programs_own(recordings: Recordings, end: str) -> None:
+    files = {"program.py": f"{TRAINING}train({STEPS})\n{ENDS[end]}\n", "run/.keep": ""}
+    plain = recordings.fork("tests.forks:run_script", ["program.py"], writes=files).ended
+    kept = recordings.fork("profkit.collect.launch.script:main", ["--directory=run", "--", "program.py"], writes=files)
+    assert (kept.ended.returncode, kept.ended.stdout) == (plain.returncode, plain.stdout)
+    assert load_run(kept.directory / "run").exit_status == plain.returncode
 
 
 @pytest.mark.parametrize("end", ["recursion", "stdin"])
-def test_a_module_ends_as_it_would_and_has_the_same_results(recorded: Path, end: str) -> None:
-    package = recorded / f"package_{end}"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "train.py").write_text(TRAINING + f"train({STEPS})\n" + ENDS[end] + "\n")
-    module = f"package_{end}.train"
-    assert under_profkit(recorded, f"module-{end}", "--module", "--", module) == run(recorded, "-m", module)
+def test_a_module_ends_as_it_would_and_has_the_same_results(recordings: Recordings, end: str) -> None:
+    files = {"package/__init__.py": "", "package/train.py": f"{TRAINING}train({STEPS})\n{ENDS[end]}\n"}
+    target = ("--module", "--", "package.train")
+    kept, plain = run_both_ways(recordings, ["-m", "package.train"], *target, **files)
+    assert kept.ended == plain
 
 
 AROUND = """\
 import contextlib, profkit
-with (profkit.profile({directory!r}) if {is_on} else contextlib.nullcontext()) as recording:
+with (profkit.profile("run") if {is_on} else contextlib.nullcontext()) as recording:
     try:
         train({steps})
     finally:
@@ -138,15 +120,14 @@ INSIDE = {
 
 @pytest.mark.parametrize("steps", [0, 6, STEPS])
 @pytest.mark.parametrize("end", INSIDE)
-def test_inside_the_context_manager_all_is_as_outside(tmp_path: Path, forks: Forks, end: str, steps: int) -> None:
-    def write(is_on: bool) -> None:
-        around = AROUND.format(directory=str(tmp_path / "run"), is_on=is_on, steps=steps, end=INSIDE[end])
-        (tmp_path / "program.py").write_text(f"import sys\nsys.path.append({str(ROOT)!r})\n" + TRAINING + around)
+def test_inside_the_context_manager_all_is_as_outside(recordings: Recordings, end: str, steps: int) -> None:
+    def run(is_on: bool) -> Kept:
+        program = TRAINING + AROUND.format(is_on=is_on, steps=steps, end=INSIDE[end])
+        writes = {"program.py": f"import sys\nsys.path.append({str(ROOT)!r})\n{program}"}
+        return recordings.fork("tests.forks:run_script", ["program.py"], writes=writes)
 
-    write(is_on=False)
-    plain = forks.run("tests.forks:run_script", ["program.py"], tmp_path)
-    write(is_on=True)
-    recorded = forks.run("tests.forks:run_script", ["program.py"], tmp_path)
-    assert (recorded.returncode, recorded.stdout) == (plain.returncode, plain.stdout)
-    assert recorded.stderr == plain.stderr.replace("if False", "if True")
-    assert (tmp_path / "run" / "run.json").exists()
+    plain, kept = run(is_on=False), run(is_on=True)
+    assert (kept.ended.returncode, kept.ended.stdout) == (plain.ended.returncode, plain.ended.stdout)
+    there = plain.ended.stderr.replace(str(plain.directory), str(kept.directory))
+    assert kept.ended.stderr == there.replace("if False", "if True")
+    assert (kept.directory / "run" / "run.json").exists()

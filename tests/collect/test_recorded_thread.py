@@ -18,7 +18,7 @@ from profkit.run import load_callsites, load_live, load_run
 from tests.collect.guarded import run
 from tests.collect.reading import is_inside, marks_around, read_events, steps_of
 from tests.collect.training import train
-from tests.forks import Forks
+from tests.recordings import Recordings
 
 OPTIMIZER = "optimizer"
 
@@ -132,30 +132,30 @@ worker.join()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("meanwhile", ["pass", "while worker.is_alive(): worker.join(0.01)"])
-def test_a_training_on_a_thread_is_recorded_there(meanwhile: str, tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, THREADED.format(steps=400, meanwhile=meanwhile))
+def test_a_training_on_a_thread_is_recorded_there(meanwhile: str, recordings: Recordings) -> None:
+    outcome = run(recordings, THREADED.format(steps=400, meanwhile=meanwhile))
     assert (outcome.status, "trained 400" in outcome.stdout) == (0, True), outcome.stderr
-    events, sites = read_events(tmp_path / "run"), load_callsites(tmp_path / "run")
+    events, sites = read_events(outcome.run), load_callsites(outcome.run)
     steps = steps_of(events)
     assert len(steps) == 5
     located = steps[min(steps)]
     sums = [event for event in events if event["name"] == "aten::sum" and is_inside(event, located)]
     assert {event["tid"] for event in sums} == {located["tid"]}
     assert sites[marks_around(sums[0], events)[-1]].source == "loss = (parameter * 2).sum()"
-    assert load_run(tmp_path / "run").step_signal == "optimizer"
-    kept = {holder.path: holder for holder in load_live(tmp_path / "run")[-1].holders}["kept"]
+    assert load_run(outcome.run).step_signal == "optimizer"
+    kept = {holder.path: holder for holder in load_live(outcome.run)[-1].holders}["kept"]
     assert kept.site is not None
     assert kept.site.source == "kept.append(torch.ones(300_000) * loss)"
 
 
 @pytest.mark.slow
-def test_a_thread_that_ends_before_its_recording_begins_leaves_that_to_the_next(tmp_path: Path, forks: Forks) -> None:
+def test_a_thread_that_ends_before_its_recording_begins_leaves_that_to_the_next(recordings: Recordings) -> None:
     """A warm-up on a thread, say, before the main thread trains."""
     threaded = THREADED.format(steps=400, meanwhile="while worker.is_alive(): worker.join(0.01)")
-    outcome = run(tmp_path, forks, threaded + "train(2020)\n", "--wait", "2000")
+    outcome = run(recordings, threaded + "train(2020)\n", "--wait", "2000")
     assert outcome.status == 0, outcome.stderr
-    assert len(steps_of(read_events(tmp_path / "run"))) == 5
-    assert load_run(tmp_path / "run").step_signal == "optimizer"
+    assert len(steps_of(read_events(outcome.run))) == 5
+    assert load_run(outcome.run).step_signal == "optimizer"
 
 
 SCORING = """\
@@ -178,11 +178,11 @@ worker.join()
 
 
 @pytest.mark.slow
-def test_a_model_that_a_thread_calls_is_recorded_there(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, SCORING)
+def test_a_model_that_a_thread_calls_is_recorded_there(recordings: Recordings) -> None:
+    outcome = run(recordings, SCORING)
     assert (outcome.status, "scored True" in outcome.stdout) == (0, True), outcome.stderr
-    assert load_run(tmp_path / "run").step_signal == "forward"
-    assert {e["name"] for e in read_events(tmp_path / "run")} >= {"aten::linear", "ProfilerStep#2"}
+    assert load_run(outcome.run).step_signal == "forward"
+    assert {e["name"] for e in read_events(outcome.run)} >= {"aten::linear", "ProfilerStep#2"}
 
 
 ENDLESS = """\
@@ -206,17 +206,17 @@ print("left it")
 
 
 @pytest.mark.slow
-def test_a_thread_that_is_left_behind_amid_its_recording_costs_that_only(tmp_path: Path, forks: Forks) -> None:
-    outcome = run(tmp_path, forks, ENDLESS, "--active", "1000000")
+def test_a_thread_that_is_left_behind_amid_its_recording_costs_that_only(recordings: Recordings) -> None:
+    outcome = run(recordings, ENDLESS, "--active", "1000000")
     assert "left it" in outcome.stdout
-    assert load_run(tmp_path / "run").exit_status == 0
-    assert CUT_OFF in load_run(tmp_path / "run").notes
+    assert load_run(outcome.run).exit_status == 0
+    assert CUT_OFF in load_run(outcome.run).notes
 
 
 @pytest.mark.slow
-def test_a_program_that_handles_the_signal_itself_does_not_see_it(tmp_path: Path, forks: Forks) -> None:
+def test_a_program_that_handles_the_signal_itself_does_not_see_it(recordings: Recordings) -> None:
     handler = "signal.signal(signal.SIGUSR1, lambda *_: print('signalled'))\n"
-    outcome = run(tmp_path, forks, handler + THREADED.format(steps=30, meanwhile="pass"))
+    outcome = run(recordings, handler + THREADED.format(steps=30, meanwhile="pass"))
     assert (outcome.status in (0, 2), "trained 30" in outcome.stdout) == (True, True), outcome.stderr
     assert "signalled" not in outcome.stdout
 

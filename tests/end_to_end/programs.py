@@ -15,8 +15,9 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.running import Outcome, diagnose, diagnose_forked
-from tests.forks import Forks
+from tests.end_to_end.running import Outcome, record_program
+from tests.end_to_end.running import judge as judge_kept
+from tests.recordings import Recordings
 
 DIRECTORY = Path(__file__).parents[1] / "programs"
 _KIND = re.compile(r"# kind: (.+)\n")
@@ -88,18 +89,16 @@ def _imported(text: str) -> set[str]:
     return names
 
 
-def judge(program: Program, forks: Forks, directory: Path) -> tuple[Verdict, Outcome]:
-    """Run it under ``profkit diagnose`` once, in ``directory``; a failure is a false alarm that finds nothing.
+def judge(program: Program, recordings: Recordings) -> tuple[Verdict, Outcome]:
+    """Diagnose the recording of it; a failure is a false alarm that finds nothing.
 
     What is compiled runs in a process of its own, as users run it: forks of a process that has PyTorch imported already
     crashed in the compiler now and then.
     """
+    kept = record_program(recordings, str(program.path), reads=[program.path], alone="compiled" in program.kind)
     begun = time.monotonic()
-    if "compiled" in program.kind:
-        outcome = diagnose(str(program.path), directory=directory)
-    else:
-        outcome = diagnose_forked(forks, str(program.path), directory=directory)
-    seconds = time.monotonic() - begun
+    outcome = judge_kept(kept)
+    seconds = kept.seconds + time.monotonic() - begun
     verdict = give_verdict(program, outcome.diagnosis.get("findings", ()), seconds)
     if outcome.status != 0:
         verdict = replace(verdict, found=None if verdict.found is None else False,

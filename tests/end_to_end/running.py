@@ -1,4 +1,4 @@
-"""Running ``profkit diagnose`` as a user does, and reading what it left."""
+"""Running ``profkit diagnose`` as a user does, and reading what it left; or judging what was recorded once for all."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from tests.forks import Ended, ForkedProgram, Forks
+from profkit.catalogue import Scenario
+from tests.end_to_end.recording import RUN
+from tests.forks import Ended, Forks
+from tests.recordings import NO_FILES, Files, Kept, Recordings
+
+_RECORDING = "tests.end_to_end.recording"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Exit status, what was printed, and diagnosis.json."""
+    """Exit status, what was printed, diagnosis.json, and the run directory."""
 
     status: int
     stdout: str
     stderr: str
     diagnosis: dict[str, Any]
+    run: Path
 
     @property
     def rules(self) -> list[str]:
@@ -32,25 +38,45 @@ class Outcome:
         return [finding for finding in self.diagnosis["findings"] if finding["kind"] == "fault"]
 
 
+def record_program(
+    recordings: Recordings, *arguments: str, reads: Iterable[Path] = (), writes: Files = NO_FILES, alone: bool = False
+) -> Kept:
+    """``profkit record ARGUMENTS``, once; ``alone``: in processes that import PyTorch themselves."""
+    command = ["record", "--output", RUN, *arguments]
+    if alone:
+        return recordings.start(["-m", "profkit", *command], reads=reads, writes=writes)
+    return recordings.fork(f"{_RECORDING}:main", command, reads=reads, writes=writes)
+
+
+def record_variant(recordings: Recordings, scenario: Scenario, variant: str) -> Kept:
+    """A variant of a scenario and the results of its steps."""
+    return recordings.fork(f"{_RECORDING}:record_variant", [str(scenario.path), variant], reads=[scenario.path])
+
+
+def judge(kept: Kept) -> Outcome:
+    """What is said today of a recording: the report comes after what the program printed."""
+    from profkit.diagnosing import diagnose_path
+    from profkit.report.json import render_json
+    from profkit.run import find_trace
+
+    ended, run = kept.ended, kept.directory / RUN
+    if find_trace(run) is None:
+        return Outcome(ended.returncode, ended.stdout, ended.stderr, {}, run)
+    diagnosis = diagnose_path(run)
+    report = f"{ended.stdout}{diagnosis}"
+    return Outcome(ended.returncode, report, ended.stderr, json.loads(render_json(diagnosis)), run)
+
+
 def diagnose_forked(forks: Forks, *arguments: str, directory: Path) -> Outcome:
     """The same as `diagnose` in processes that have PyTorch imported already, the program's own included."""
-    output = directory / "run"
-    ended = forks.run("tests.end_to_end.running:main", ["diagnose", "--output", str(output), *arguments], directory)
+    output = directory / RUN
+    ended = forks.run(f"{_RECORDING}:main", ["diagnose", "--output", str(output), *arguments], directory)
     return _outcome(ended, output)
-
-
-def main() -> None:
-    """The command line, which starts programs as forks."""
-    from profkit import cli
-    from profkit.collect.launch import parent as launch
-
-    setattr(launch, "subprocess", SimpleNamespace(Popen=ForkedProgram))  # noqa: B010  # for this process
-    cli.main()
 
 
 def diagnose(*arguments: str, directory: Path) -> Outcome:
     """Run ``profkit diagnose ARGUMENTS --output directory/run`` in an empty directory of its own."""
-    output = directory / "run"
+    output = directory / RUN
     command = [sys.executable, "-m", "profkit", "diagnose", "--output", str(output), *arguments]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # tests run side by side
     result = subprocess.run(command, cwd=directory, env=alone, capture_output=True, text=True, check=False, timeout=300)
@@ -60,4 +86,4 @@ def diagnose(*arguments: str, directory: Path) -> Outcome:
 def _outcome(result: Ended | subprocess.CompletedProcess[str], output: Path) -> Outcome:
     written = output / "diagnosis.json"
     diagnosis = json.loads(written.read_text()) if written.exists() else {}
-    return Outcome(result.returncode, result.stdout, result.stderr, diagnosis)
+    return Outcome(result.returncode, result.stdout, result.stderr, diagnosis, output)

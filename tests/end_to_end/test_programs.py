@@ -1,7 +1,6 @@
 """Ordinary programs that nobody prepared: the fault is the first one reported, on its line; clean ones stay quiet.
 
-Each program runs once. The table of all of them stands at the end of the test run, as ``python -m tests.programs``
-prints it.
+The table of all of them stands at the end of the test run, as ``python -m tests.programs`` prints it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import pytest
 from tests.end_to_end import programs
 from tests.end_to_end.programs import Program, Verdict, all_programs, give_verdict, judge, render
 from tests.end_to_end.running import Outcome
-from tests.forks import Forks
+from tests.forks import Ended, Forks
+from tests.recordings import Kept, Recordings
 
 FINDING = {"rule": "input-bound", "kind": "fault", "severity": "high", "location": {"file": "/x/a.py", "line": 3}}
 FAULTY = Program(Path("a.py"), "training", ((3, "input-bound"),), ())
@@ -25,11 +25,11 @@ CLEAN = Program(Path("b.py"), "training", (), ())
 @pytest.mark.slow
 @pytest.mark.parametrize("program", all_programs(), ids=lambda program: program.path.stem)
 def test_the_fault_is_first_and_on_its_line_and_a_clean_program_has_none(
-    program: Program, tmp_path: Path, forks: Forks, record_property: Callable[[str, object], None]
+    program: Program, recordings: Recordings, record_property: Callable[[str, object], None]
 ) -> None:
     if program.missing:
         pytest.skip(f"not installed: {', '.join(program.missing)}")
-    verdict, outcome = judge(program, forks, tmp_path)
+    verdict, outcome = judge(program, recordings)
     record_property("program", asdict(verdict))
     assert verdict.as_it_should_be, "\n".join((render([verdict]), outcome.stdout, outcome.stderr))
     assert outcome.diagnosis["timing"]["steps"] >= 1
@@ -84,9 +84,10 @@ def test_what_a_program_says_of_its_opportunities_is_read_from_a_line_of_its_own
 def test_a_program_that_fails_is_not_as_it_should_be(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = Outcome(3, "", "KeyError", {"findings": [FINDING] * bool(program.marks)})
-    monkeypatch.setattr(programs, "diagnose_forked", lambda *arguments, **options: ended)
-    verdict, _ = judge(program, Forks(), tmp_path)
+    ended = Outcome(3, "", "KeyError", {"findings": [FINDING] * bool(program.marks)}, tmp_path)
+    monkeypatch.setattr(programs, "record_program", lambda *what, **how: Kept(tmp_path, Ended(3, "", ""), 1.0))
+    monkeypatch.setattr(programs, "judge_kept", lambda kept: ended)
+    verdict, _ = judge(program, Recordings(tmp_path, Forks()))
     assert verdict.false_alarms == ("exit-status-3",)
     assert not verdict.as_it_should_be
 

@@ -9,8 +9,9 @@ import pytest
 
 from profkit.catalogue import Scenario, list_scenarios
 from profkit.findings import no_gain_note
-from tests.end_to_end.running import Outcome, diagnose, diagnose_forked
-from tests.forks import Forks
+from tests.end_to_end.recording import RUN
+from tests.end_to_end.running import Outcome, diagnose, judge, record_variant
+from tests.recordings import Recordings
 
 CPU_SCENARIOS = [scenario for scenario in list_scenarios() if not scenario.needs_gpu]
 Variants = Callable[[Scenario, str], Outcome]
@@ -18,15 +19,15 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def diagnose_variant(tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> Variants:
+def diagnose_variant(tmp_path: Path, recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> Variants:
     """Experiments keep the machine's rates, by which later recordings would be judged: theirs go elsewhere."""
 
     def run(scenario: Scenario, variant: str) -> Outcome:
-        arguments = (scenario.name, "--variant", variant, "--device", "cpu")
-        if not scenario.needs_measuring:
-            return diagnose_forked(forks, *arguments, directory=tmp_path)
+        kept = record_variant(recordings, scenario, variant)
+        if kept.ended.returncode or not scenario.needs_measuring:
+            return judge(kept)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        return diagnose(*arguments, "--measure", directory=tmp_path)
+        return diagnose(str(kept.directory / RUN), "--measure", directory=tmp_path)
 
     return run
 

@@ -1,0 +1,57 @@
+"""What runs in the processes that record: the command line, and a scenario's variant with what its steps yield."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from tests.forks import ForkedProgram
+
+RUN = "run"
+"""The run directory, in the directory that the process is given."""
+RESULTS = "results.npz"
+"""An array for each step of a scenario's variant, in their order."""
+
+
+def main() -> None:
+    """The command line, which starts programs as forks."""
+    from profkit import cli
+    from profkit.collect.launch import parent
+
+    setattr(parent, "subprocess", SimpleNamespace(Popen=ForkedProgram))  # noqa: B010  # for this process
+    cli.main()
+
+
+def record_variant() -> None:
+    """A variant of the scenario in a file, both named by the command line. One that needs a GPU runs unrecorded."""
+    import numpy as np
+
+    from profkit.collect.launch import scenario
+    from profkit.run import create_directory
+
+    path, variant = Path(sys.argv[1]), sys.argv[2]
+    setattr(scenario, "_detach", _keep)  # noqa: B010  # for this process
+    module = scenario.load_scenario(path, variant)
+    if getattr(module, "needs_gpu", False):
+        results = _run_unrecorded(module, variant)
+    else:
+        results = list(scenario.run_scenario(path, variant, "cpu", create_directory(Path(RUN))))
+    np.savez(RESULTS, *results)
+
+
+def _run_unrecorded(module: ModuleType, variant: str) -> list[Any]:
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return [_keep(result) for result in getattr(module, variant)(module.setup(device))]
+
+
+def _keep(result: Any) -> Any:
+    """A copy of what a step yields, which must have left its graph."""
+    import torch
+
+    result = torch.as_tensor(result)
+    assert not result.requires_grad, "a step yields an undetached tensor"
+    return result.to("cpu", torch.float64, copy=True).numpy()
