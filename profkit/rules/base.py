@@ -17,9 +17,9 @@ import numpy as np
 from msgspec import Struct, field
 
 from profkit.derive.facts import Facts
-from profkit.experiment import Experiment
 from profkit.findings import Kind, Location, Severity
 from profkit.savings.edits import Edit
+from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
 
 HEADINGS = ("What it detects", "Why is this bad?", "Example", "Use instead", "How the saving is estimated")
@@ -41,14 +41,6 @@ class Need(Enum):
     """Met by a CPU, and by an accelerator whose work was recorded: elsewhere operators take as long as their launch."""
     WHOLE_STEP = "the only recorded step was cut off: what comes later in it, and its share of a step, are not known"
     """For what comes once in a step, and for what a later operator of the step may explain."""
-
-
-class Trial(Struct, frozen=True):
-    """An experiment that can take the place of a rule's model, and the edit for what it finds: ``edit_of`` takes the
-    share of the time that is left with the fix."""
-
-    experiment: Experiment
-    edit_of: Callable[[float], Edit]
 
 
 class Suspicion(Struct, frozen=True):

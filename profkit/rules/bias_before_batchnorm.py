@@ -35,19 +35,12 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import Floats, backward_of, named_operators, program_operators, spent_ns
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    Floats,
-    backward_of,
-    group_by_site,
-    named_operators,
-    per_step,
-    program_operators,
-    share_of_steps,
-    spent_ns,
-)
-from profkit.rules.pricing import call_ns, scale_operators
+from profkit.ruling.pricing import call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
 from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows

@@ -37,20 +37,17 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.attribution import sites_by_time
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import named_operators, program_operators
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    locations_of,
-    named_operators,
-    per_step,
-    program_operators,
-    share_of_steps,
-    sites_by_time,
-)
-from profkit.rules.pricing import run_in_both, scale_with_backward, share_with_backward
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.edits import Edit, combine, remove, shrink_work
 from profkit.savings.replay import replay
+from profkit.savings.trial import Trial
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time

@@ -32,10 +32,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import spent_ns
 from profkit.findings import Kind
 from profkit.marks import SAVE_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
 from profkit.savings.edits import remove, shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Rows

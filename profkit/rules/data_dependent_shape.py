@@ -40,22 +40,21 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
 from profkit.evidence.places import runs_inside_a_call
-from profkit.evidence.wait_causes import WaitCause, wait_causes
-from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
-from profkit.rules.evidence import (
+from profkit.evidence.program import (
     backward_of,
-    group_by_site,
     named_operators,
-    per_step,
     program_elementwise,
     program_operators,
     program_traffic,
-    share_of_steps,
     spent_ns,
 )
-from profkit.rules.pricing import call_ns, computing_ns, scale_operators
+from profkit.evidence.wait_causes import WaitCause, wait_causes
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
+from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
 from profkit.savings.edits import combine, unblock
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time

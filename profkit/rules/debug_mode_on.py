@@ -40,9 +40,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.program import named_operators, works_under
 from profkit.findings import Kind
 from profkit.rules.base import Suspicion, rule
-from profkit.rules.evidence import locations_of, named_operators, remarked, works_under
+from profkit.ruling.places import locations_of, remarked
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.source.remark_kinds import ANOMALY_MODE_SET
 from profkit.trace.events import Bools, Category, Rows

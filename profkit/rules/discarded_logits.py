@@ -34,10 +34,12 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import backward_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import backward_of, group_by_site, per_step, share_of_steps
-from profkit.rules.pricing import call_ns, computing_ns, scale_operators
+from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Int64s, Rows

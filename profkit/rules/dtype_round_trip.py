@@ -34,18 +34,13 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import item_bytes, parse_types
+from profkit.evidence.attribution import sites_by_time
+from profkit.evidence.frequency import share_of_steps
+from profkit.evidence.program import backward_of, named_operators, program_elementwise, program_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
-    backward_of,
-    locations_of,
-    named_operators,
-    program_elementwise,
-    program_operators,
-    share_of_steps,
-    sites_by_time,
-)
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import combine
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import distinct_rows

@@ -38,25 +38,20 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims, parse_types
+from profkit.evidence.frequency import per_step, share_of_steps
 from profkit.evidence.loops.located import in_located_step, marks_before, model_call
 from profkit.evidence.places import call_site
+from profkit.evidence.program import Floats, named_operators, program_operators
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    Floats,
-    locations_of,
-    named_operators,
-    per_step,
-    program_operators,
-    remarked,
-    share_of_steps,
-)
-from profkit.rules.pricing import computing_ns, run_in_both, scale_with_backward
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import locations_of, remarked
+from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.run import Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.savings.roofline import is_convolution, work_of
+from profkit.savings.trial import Trial
 from profkit.source.remark_kinds import DOUBLES_MADE
 from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows

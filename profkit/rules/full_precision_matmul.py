@@ -37,14 +37,18 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators.operators import parse_types
+from profkit.evidence.attribution import sites_by_time
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import program_operators
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import locations_of, per_step, program_operators, share_of_steps, sites_by_time
-from profkit.rules.pricing import run_in_both, scale_with_backward, share_with_backward
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.run import Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import Work, is_convolution, work_of
+from profkit.savings.trial import Trial
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count

@@ -35,10 +35,13 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import spent_ns
+from profkit.evidence.requests import picked_one_by_one
 from profkit.findings import Kind
 from profkit.marks import GC_AUTOMATIC, GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, picked_one_by_one, share_of_steps, spent_ns
 from profkit.savings.edits import remove
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Rows

@@ -39,9 +39,10 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.compiling import COMPILED_REGION, frame_of_regions, has_compiler_events
+from profkit.evidence.frequency import per_step
+from profkit.evidence.program import backward_of, length_ns, spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import backward_of, length_ns, per_step, spent_ns
 from profkit.run import CallSite, Compilation, GraphBreak
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows

@@ -37,10 +37,12 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import program_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.pricing import scale_operators
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
 from profkit.units import format_bytes, format_count

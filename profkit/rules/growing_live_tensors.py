@@ -45,7 +45,7 @@ from profkit.evidence.retention.holding import (
 )
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of
+from profkit.ruling.places import locations_of
 from profkit.units import format_bytes, format_count
 
 _ALSO = 3

@@ -29,10 +29,12 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_types
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import named_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, named_operators, per_step, share_of_steps
-from profkit.rules.pricing import launches_anything
+from profkit.ruling.pricing import launches_anything
 from profkit.savings.edits import remove
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.units import format_bytes, format_count, format_time

@@ -45,10 +45,11 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import named_operators, spent_ns, works_under
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
-from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns, works_under
 from profkit.savings.edits import Edit, combine, remove, unblock
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Int32s, Rows

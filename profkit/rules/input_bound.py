@@ -54,22 +54,16 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import union
+from profkit.evidence.attribution import busiest_site
+from profkit.evidence.frequency import per_step, share_of_steps
 from profkit.evidence.hottest import lines_by_time
 from profkit.evidence.loops.located import in_located_step
+from profkit.evidence.program import named_operators
+from profkit.evidence.requests import asked_of_workers, begins_an_iterator, picked_one_by_one
 from profkit.evidence.workers import LoaderAccount, busiest_loader
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    asked_of_workers,
-    begins_an_iterator,
-    busiest_site,
-    loader_places,
-    locations_of,
-    named_operators,
-    per_step,
-    picked_one_by_one,
-    share_of_steps,
-)
+from profkit.ruling.places import loader_places, locations_of
 from profkit.run import HandingOver, Host
 from profkit.savings.edits import Edit, remove, shrink
 from profkit.savings.replay import replay

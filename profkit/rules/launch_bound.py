@@ -37,10 +37,11 @@ from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals, intersection, union
+from profkit.evidence.frequency import per_step
 from profkit.evidence.idling import busy_otherwise
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of, per_step
+from profkit.ruling.places import locations_of
 from profkit.savings.edits import shrink_spans
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time

@@ -37,13 +37,15 @@ from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.loops.located import in_located_step, lines_between
 from profkit.evidence.loops.loop_source import calls_independent_modules
 from profkit.evidence.places import call_site
+from profkit.evidence.program import backward_of, length_ns, named_operators, program_operators, spent_ns
+from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import backward_of, length_ns, locations_of, named_operators, program_operators, spent_ns
-from profkit.rules.releases import INDUCTOR, note_since
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import locations_of
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.trial import Trial
 from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.values import among, distinct
 

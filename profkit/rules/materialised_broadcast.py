@@ -35,11 +35,13 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
 from profkit.evidence.loops.traffic import measure_traffic
+from profkit.evidence.program import program_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
-from profkit.rules.pricing import scale_operators, scale_with_backward
+from profkit.ruling.pricing import scale_operators, scale_with_backward
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import among, distinct

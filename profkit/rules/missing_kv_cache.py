@@ -43,11 +43,13 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.frequency import per_step
 from profkit.evidence.loops.located import model_call
+from profkit.evidence.program import backward_of, named_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import backward_of, locations_of, named_operators, per_step
-from profkit.rules.pricing import computing_ns, scale_operators
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.trace.events import Int64s, Rows

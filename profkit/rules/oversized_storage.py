@@ -34,6 +34,7 @@ from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
+from profkit.evidence.program import program_operators
 from profkit.evidence.retention.holding import (
     MIN_SAMPLES,
     GrowingName,
@@ -44,7 +45,7 @@ from profkit.evidence.retention.holding import (
 )
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of, program_operators
+from profkit.ruling.places import locations_of
 from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count
 

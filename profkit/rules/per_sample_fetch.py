@@ -36,18 +36,13 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import share_of_steps
+from profkit.evidence.program import named_operators, spent_ns
+from profkit.evidence.requests import LEAST_PICKS, PICKS, picked_one_by_one
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    LEAST_PICKS,
-    PICKS,
-    loader_places,
-    named_operators,
-    picked_one_by_one,
-    share_of_steps,
-    spent_ns,
-)
-from profkit.rules.pricing import call_ns
+from profkit.ruling.places import loader_places
+from profkit.ruling.pricing import call_ns
 from profkit.savings.edits import shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows

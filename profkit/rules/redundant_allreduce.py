@@ -38,9 +38,12 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import busiest_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import spent_ns, works_under
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import busiest_site, locations_of, per_step, share_of_steps, spent_ns, works_under
+from profkit.ruling.places import locations_of
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct

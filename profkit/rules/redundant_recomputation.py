@@ -40,13 +40,14 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
+from profkit.evidence.frequency import per_step, share_of_steps
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site, runs_inside_a_call
+from profkit.evidence.program import named_operators, program_operators, spent_ns
 from profkit.findings import Kind, Location
 from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import named_operators, per_step, program_operators, share_of_steps, spent_ns
-from profkit.rules.pricing import leave_out
+from profkit.ruling.pricing import leave_out
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct_rows

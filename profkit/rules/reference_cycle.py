@@ -42,7 +42,7 @@ from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.findings import Kind, Location
 from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of, remarked
+from profkit.ruling.places import locations_of, remarked
 from profkit.run import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.trace.events import Bools, Category, Int64s

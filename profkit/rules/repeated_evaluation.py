@@ -36,11 +36,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import per_step, share_of_steps
 from profkit.evidence.loops.located import in_located_step
+from profkit.evidence.program import program_operators
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import per_step, program_operators, share_of_steps
-from profkit.rules.pricing import leave_out
+from profkit.ruling.pricing import leave_out
 from profkit.run import Remark
 from profkit.savings.replay import replay
 from profkit.source.remark_kinds import RARELY_USED

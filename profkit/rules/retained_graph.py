@@ -48,7 +48,7 @@ from profkit.evidence.retention.growing_graphs import (
 from profkit.evidence.retention.holding import outliving_sites
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of
+from profkit.ruling.places import locations_of
 from profkit.run import CallSite
 from profkit.units import format_bytes, format_count
 

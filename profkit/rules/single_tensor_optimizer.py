@@ -37,24 +37,21 @@ from msgspec import Struct, structs
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import busiest_site, group_by_site
+from profkit.evidence.frequency import share_of_steps
 from profkit.evidence.loops.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
 from profkit.evidence.loops.traffic import measure_traffic
+from profkit.evidence.program import spent_ns, works_under
+from profkit.evidence.releases import FOREACH, Release, has_release, note_since
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    busiest_site,
-    group_by_site,
-    locations_of,
-    share_of_steps,
-    spent_ns,
-    works_under,
-)
-from profkit.rules.pricing import call_ns
-from profkit.rules.releases import FOREACH, Release, has_release, note_since
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import call_ns
 from profkit.run import CallSite
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
+from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
 from profkit.trace.values import distinct, quantile
 from profkit.units import format_count, format_time

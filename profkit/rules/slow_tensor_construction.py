@@ -33,9 +33,11 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import named_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, named_operators, per_step, share_of_steps
 from profkit.savings.edits import shrink_spans
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among

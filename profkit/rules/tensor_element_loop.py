@@ -34,23 +34,17 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims
 from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.attribution import group_by_place, sites_by_time
+from profkit.evidence.frequency import share_of_steps
 from profkit.evidence.loops.accesses import ITERATING, count_accesses
 from profkit.evidence.loops.independent_rounds import rounds_recur
 from profkit.evidence.loops.located import in_located_step, marks_around, sites_between
 from profkit.evidence.places import call_site
+from profkit.evidence.program import backward_of, length_ns, program_elementwise, program_operators
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
-    backward_of,
-    group_by_place,
-    length_ns,
-    locations_of,
-    program_elementwise,
-    program_operators,
-    share_of_steps,
-    sites_by_time,
-)
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows, median

@@ -36,21 +36,16 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.frequency import share_of_steps
 from profkit.evidence.loops.accesses import count_accesses
 from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site
+from profkit.evidence.program import backward_of, length_ns, program_operators, spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    backward_of,
-    length_ns,
-    locations_of,
-    program_operators,
-    share_of_steps,
-    spent_ns,
-)
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import scale_operators
 from profkit.run import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows

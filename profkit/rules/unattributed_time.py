@@ -34,9 +34,10 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.hottest import lines_by_time
+from profkit.evidence.program import length_ns, named_operators
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import length_ns, locations_of, named_operators
+from profkit.ruling.places import locations_of
 from profkit.trace.events import Bools, Category
 from profkit.trace.values import among
 from profkit.units import format_share, format_time

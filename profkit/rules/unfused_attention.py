@@ -41,25 +41,20 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import Floats, backward_of, program_operators, program_traffic
+from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    Floats,
-    backward_of,
-    group_by_site,
-    locations_of,
-    per_step,
-    program_operators,
-    program_traffic,
-    share_of_steps,
-)
-from profkit.rules.pricing import computing_ns, scale_operators
-from profkit.rules.releases import INDUCTOR, note_since
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.cases import dtype_of
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, combine
 from profkit.savings.roofline import work_of
+from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
 from profkit.units import format_count
 

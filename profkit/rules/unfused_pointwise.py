@@ -41,23 +41,22 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_types
 from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.attribution import group_by_place, sites_by_time
+from profkit.evidence.frequency import share_of_steps
 from profkit.evidence.places import runs_inside_a_call
-from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
+from profkit.evidence.program import (
     backward_of,
-    group_by_place,
     length_ns,
-    locations_of,
     program_elementwise,
     program_operators,
     program_traffic,
-    share_of_steps,
-    sites_by_time,
     spent_ns,
 )
-from profkit.rules.pricing import scale_operators
-from profkit.rules.releases import INDUCTOR, note_since
+from profkit.evidence.releases import INDUCTOR, note_since
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.replay import replay
 from profkit.trace.events import Int64s, Rows

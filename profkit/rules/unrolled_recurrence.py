@@ -45,24 +45,17 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.evidence.attribution import group_by_place, sites_by_time
+from profkit.evidence.frequency import per_step, share_of_steps
 from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
 from profkit.evidence.loops.loop_source import CellCall, read_cell_call
 from profkit.evidence.places import call_site
+from profkit.evidence.program import backward_of, program_operators, spent_ns, works_under
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
-    backward_of,
-    group_by_place,
-    locations_of,
-    per_step,
-    program_operators,
-    share_of_steps,
-    sites_by_time,
-    spent_ns,
-    works_under,
-)
-from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
-from profkit.rules.written_recurrence import (
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
+from profkit.ruling.written_recurrence import (
     LEAST_ROUNDS,
     NEW_STATES,
     UNCERTAINTY,

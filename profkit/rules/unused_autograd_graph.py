@@ -42,7 +42,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.retention.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
 from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of, remarked
+from profkit.ruling.places import locations_of, remarked
 from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct

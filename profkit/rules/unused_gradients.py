@@ -42,19 +42,14 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
 from profkit.evidence.loops.located import in_located_step, marks_before
+from profkit.evidence.program import Floats, named_operators, spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    Floats,
-    group_by_site,
-    locations_of,
-    named_operators,
-    per_step,
-    share_of_steps,
-    spent_ns,
-)
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.places import locations_of
+from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct_rows

@@ -38,9 +38,11 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import busiest_site
+from profkit.evidence.requests import asked_of_workers
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import asked_of_workers, busiest_site, locations_of
+from profkit.ruling.places import locations_of
 from profkit.trace.events import Rows
 from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
 from profkit.units import format_bytes, format_count

@@ -40,11 +40,14 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import share_of_steps
+from profkit.evidence.program import spent_ns
+from profkit.evidence.requests import asked_of_workers, begins_an_iterator
 from profkit.evidence.workers import restarts_of
 from profkit.findings import Kind
 from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import asked_of_workers, begins_an_iterator, loader_places, share_of_steps, spent_ns
+from profkit.ruling.places import loader_places
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Rows

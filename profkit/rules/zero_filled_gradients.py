@@ -36,11 +36,13 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import group_by_site
+from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.program import named_operators, program_operators, spent_ns
+from profkit.evidence.releases import INDUCTOR, has_release
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, named_operators, per_step, program_operators, share_of_steps, spent_ns
-from profkit.rules.pricing import call_ns, launches_anything, scale_operators
-from profkit.rules.releases import INDUCTOR, has_release
+from profkit.ruling.pricing import call_ns, launches_anything, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct_rows

@@ -15,8 +15,8 @@ from profkit.evidence.loops.located import in_located_step, sites_between
 from profkit.evidence.loops.rounds import Rounds, find_rounds, mark_chains
 from profkit.evidence.loops.written_cells import FORMS, PASSING, WrittenCells, find_written_cells
 from profkit.evidence.places import call_site
-from profkit.rules.evidence import backward_of, program_operators, spent_ns
-from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
+from profkit.evidence.program import backward_of, program_operators, spent_ns
+from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows

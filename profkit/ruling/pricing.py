@@ -9,12 +9,12 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
+from profkit.evidence.program import Floats, backward_of, length_ns, spent_ns
 from profkit.experiment import Experiment
-from profkit.rules.base import Trial
-from profkit.rules.evidence import Floats, backward_of, length_ns, spent_ns
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans, shrink_work
 from profkit.savings.replay import replay
+from profkit.savings.trial import Trial
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import quantile
 
