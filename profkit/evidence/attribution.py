@@ -1,4 +1,7 @@
-"""Which lines of the program events belong to: one group for each line or place, the costliest lines first."""
+"""Which lines of the program events belong to: one group for each line or place, and the line that leads.
+
+Lines are put in order by count, by time or by bytes, and always by `order_sites`, so that one loop is told at one line.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +10,55 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.places import call_site, enclosing_function
 from profkit.evidence.program import spent_ns
 from profkit.run import CallSite
-from profkit.trace.events import NONE, Rows
+from profkit.trace.events import NONE, Int32s, Int64s, Rows
 from profkit.trace.values import distinct
 
+_NEAR = 0.75
 
-def group_by_site(facts: Facts, rows: Rows, forward: bool = False) -> Iterator[tuple[int, Rows]]:
-    """The rows of each calling line (-1: unknown), the most frequent line first.
+
+def order_sites(sites: Int32s | Int64s, weights: Int64s | None = None) -> list[int]:
+    """The known ones among these call sites, one for each event, those with the greatest weight (or, without weights,
+    the most events) first; of sites within a quarter of it, the one whose events come first leads: where a loop begins
+    says more than what varies from run to run by as much."""
+    known = sites >= 0
+    if not known.any():
+        return []
+    codes, of_event = np.unique(sites[known], return_inverse=True)
+    weight = np.bincount(of_event, None if weights is None else weights[known])
+    leading = of_event[(weight >= _NEAR * weight.max())[of_event].argmax()]
+    order = np.argsort(-weight, kind="stable")
+    ordered: list[int] = codes[[leading, *order[order != leading]]].tolist()
+    return ordered
+
+
+def busiest_site(facts: Facts, rows: Rows) -> int:
+    """The call site at which most of the rows' time was spent, `NONE` where no line is known."""
+    return next(iter(sites_by_time(facts, rows)), NONE)
+
+
+def sites_by_time(facts: Facts, rows: Rows) -> list[int]:
+    """The rows' call sites, the costliest first."""
+    return order_sites(facts.lines.site[rows], spent_ns(facts, rows))
+
+
+def by_line(facts: Facts, rows: Rows, forward: bool = False) -> Iterator[Rows]:
+    """The rows of each calling line, the most frequent line first; those without a line are together.
 
     With ``forward``, backward operators count to the line of their forward operator.
     """
     sites = (facts.lines.forward_site if forward else facts.lines.site)[rows]
     codes, counts = np.unique(sites, return_counts=True)
     for code in codes[np.argsort(-counts, kind="stable")]:
-        yield int(code), rows[sites == code]
+        yield rows[sites == code]
 
 
-def busiest_site(facts: Facts, rows: Rows) -> int:
-    """The call site at which most of the rows' time was spent, `NONE` where no line is known."""
-    sites = facts.lines.site[rows]
-    known = sites >= 0
-    if not known.any():
-        return NONE
-    return int(np.bincount(sites[known], weights=spent_ns(facts, rows[known])).argmax())
-
-
-def sites_by_time(facts: Facts, rows: Rows) -> list[int]:
-    """The rows' call sites, the costliest first; of sites within a quarter of it, the one that runs first leads."""
-    site = facts.lines.site[rows]
-    known = site >= 0
-    if not known.any():
-        return []
-    cost = np.bincount(site[known], weights=spent_ns(facts, rows[known]))
-    order = [int(code) for code in np.argsort(-cost, kind="stable") if code in site]
-    leading = next(int(code) for code in site[known] if cost[code] >= 0.75 * cost.max())
-    return [leading, *(code for code in order if code != leading)]
+def frequent_lines(facts: Facts, rows: Rows, least: int = 1) -> Iterator[Rows]:
+    """The rows of each line at which they come in most steps, and in at ``least`` so many."""
+    return (of_line for of_line in by_line(facts, rows) if in_most_steps(facts, of_line, least))
 
 
 def group_by_place(facts: Facts, runs: list[Rows], near_lines: int) -> Iterator[list[int]]:

@@ -6,14 +6,22 @@ from profkit.derive.facts import Facts
 from profkit.trace.events import Rows
 from profkit.trace.values import distinct
 
+_MOST_STEPS = 0.5
+"""What comes in fewer may be rare on purpose, as logging is, and a recording of a few steps cannot tell its rate."""
+
 
 def per_step(facts: Facts, rows: Rows) -> float:
     """How many of the rows a measured step holds on average."""
-    return len(rows) / max(facts.steps.measured_count, 1)
+    return len(rows) / facts.steps.measured_count
 
 
-def share_of_steps(facts: Facts, rows: Rows) -> float:
-    """In which share of the measured steps at least one of the rows lies."""
+def times_per_step(facts: Facts, rows: Rows) -> int:
+    """The same as a number to be told: what is told of happens at least once."""
+    return max(1, round(per_step(facts, rows)))
+
+
+def in_most_steps(facts: Facts, rows: Rows, least: int = 1) -> bool:
+    """Whether half of the measured steps or more, and at ``least`` so many of them, hold one of the rows."""
     index = facts.steps.index_of(facts.trace.events.start_ns[rows])
-    hit = distinct(index[index >= 0])
-    return float(facts.steps.measured[hit].sum() / max(facts.steps.measured_count, 1))
+    held = int(facts.steps.measured[distinct(index[index >= 0])].sum())
+    return held >= max(least, _MOST_STEPS * facts.steps.measured_count)

@@ -59,10 +59,8 @@ def backward_of(facts: Facts, rows: Rows) -> Rows:
 
 def works_under(facts: Facts, host: Bools) -> Rows:
     """The device work launched by the given host events or anything below them."""
-    inside = facts.tree.under(host)
-    launches = facts.launches
-    owner = np.where(launches.call >= 0, launches.call, launches.operator)
-    work: Rows = launches.work[(owner >= 0) & inside[owner.clip(min=0)]]
+    inside, owner = facts.tree.under(host), facts.launches.owner
+    work: Rows = facts.launches.work[(owner >= 0) & inside[owner.clip(min=0)]]
     return work
 
 

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from profkit.derive.facts import Facts
 from profkit.findings import Kind, Location, Severity
+from profkit.ruling.places import Places
 from profkit.savings.edits import Edit
 from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
@@ -46,7 +47,7 @@ class Need(Enum):
 class Suspicion(Struct, frozen=True):
     """One place where a rule's evidence holds.
 
-    ``rows`` are the events that show it: the location is their calling line unless ``location`` is given, and
+    ``rows`` are the events that show it: the location is their calling line unless ``places`` name one, and
     ``count`` defaults to their number per step. ``size_bytes`` is the memory that the fix gives back, ``peak_fraction``
     its share of the peak; ``grows`` says that memory grows by ``size_bytes`` each step, without bound. ``trial`` is
     what ``profkit diagnose --measure`` runs to price it again. Where several places have one cause whose removal shows
@@ -61,8 +62,7 @@ class Suspicion(Struct, frozen=True):
     part: float = 1.0
     confidence: float = 0.9
     count: int | None = None
-    location: Location | None = None
-    also: tuple[Location, ...] = ()
+    places: Places = Places()
     size_bytes: int = 0
     peak_fraction: float = 0.0
     grows: bool = False
@@ -76,6 +76,16 @@ class Suspicion(Struct, frozen=True):
     """What the message says that it takes in a step. Where the saving is longer, the message is given the reason."""
     unpriced: str = ""
     """Why only ``trial`` can price it: it is reported where that was measured, elsewhere the rule could not look."""
+
+    @property
+    def location(self) -> Location | None:
+        """The line that ``places`` name first."""
+        return self.places.location
+
+    @property
+    def also(self) -> tuple[Location, ...]:
+        """The others."""
+        return self.places.also
 
 
 Check = Callable[[Facts], Iterator[Suspicion]]

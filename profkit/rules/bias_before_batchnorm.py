@@ -35,16 +35,16 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.evidence.attribution import group_by_site
-from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import Floats, backward_of, named_operators, program_operators, spent_ns
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.pricing import call_ns, scale_operators
+from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
 from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
-from profkit.units import format_count
+from profkit.units import format_count, pick_form
 
 _LAYERS = frozenset(("addmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
                      "convolution", "linear"))  # fmt: skip
@@ -63,19 +63,15 @@ _UNCERTAINTY = 0.3
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def bias_before_batchnorm(facts: Facts) -> Iterator[Suspicion]:
     """Look at each layer with a bias whose result is normalised next."""
-    for _, rows in group_by_site(facts, _biased_layers(facts)):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
-        count = max(1, round(per_step(facts, rows)))
+    for rows in frequent_lines(facts, _biased_layers(facts)):
+        count = times_per_step(facts, rows)
         yield Suspicion(
-            message=f"{format_count(count, 'layer')} a step add a bias that the normalisation right after takes out "
-            "again with the mean.",
+            message=f"{format_count(count, 'layer')} a step {pick_form(count, 'adds', 'add')} a bias that the "
+            "normalisation right after takes out again with the mean.",
             fix="Pass `bias=False` to the layer: the normalisation has a bias of its own. Weights saved before still "
             "load once the layer's `bias` is left out of them, with its value taken off the running mean.",
             rows=rows,
             edit=_without_bias(facts, rows),
-            confidence=0.9,
-            count=count,
             evidence={"layers_per_step": count},
         )
 
@@ -137,7 +133,7 @@ def _without_bias(facts: Facts, rows: Rows) -> Edit:
     copies = np.flatnonzero(layers & copied & ~tree.under(gone))
     share, of_vectors = (len(stored) / max(int(kind.sum()), 1) for kind in (stores, vectors))
     return combine([
-        scale_operators(facts, np.flatnonzero(gone), np.zeros(int(gone.sum())), _UNCERTAINTY, launch_kept=0.0),
+        drop_operators(facts, np.flatnonzero(gone), _UNCERTAINTY),
         scale_operators(facts, copies, _without_call(facts, copies), _UNCERTAINTY),
         _fewer_parameters(facts, share, of_vectors),
     ])  # fmt: skip

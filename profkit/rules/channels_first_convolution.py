@@ -37,20 +37,20 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.evidence.attribution import sites_by_time
-from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.attribution import order_sites
+from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, program_operators
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import locations_of
+from profkit.ruling.places import costliest_lines, name_lines
 from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.savings.edits import Edit, combine, remove, shrink_work
 from profkit.savings.replay import replay
 from profkit.savings.trial import Trial
-from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_count, format_time
+from profkit.units import format_count, format_time, pick_form
 
 _TRANSPOSES = re.compile(r"nchwtonhwc|nhwctonchw|batched_transpose", re.IGNORECASE)
 """How cuDNN and MIOpen name the kernels that change an image's layout."""
@@ -90,24 +90,23 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
     launches, events = facts.launches, facts.trace.events
     named = facts.trace.where_name(lambda name: _TRANSPOSES.search(name) is not None)
     chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL)
-    owner = np.where(launches.call >= 0, launches.call, launches.operator)
-    chosen &= (owner >= 0) & facts.measured[owner]
-    work, owner = launches.work[chosen], owner[chosen]
+    chosen &= (launches.owner >= 0) & facts.measured[launches.owner]
+    work, owner = launches.work[chosen], launches.owner[chosen]
     edit = combine([remove(work[:0], work, _UNCERTAINTY), _normalised_last(facts)])
-    if share_of_steps(facts, owner) < 0.5 or replay(facts, edit).fraction < _MIN_TRANSPOSING:
+    if not in_most_steps(facts, owner) or replay(facts, edit).fraction < _MIN_TRANSPOSING:
         return
-    count = max(1, round(per_step(facts, work)))
+    count = times_per_step(facts, work)
     spent = facts.steps.per_step_ns(events.duration_ns[work].sum())
     yield Suspicion(
-        message=f"{format_count(count, 'kernel')} a step transpose images between channels first and channels last, "
-        f"{format_time(spent)} in all.",
+        message=f"{format_count(count, 'kernel')} a step {pick_form(count, 'transposes', 'transpose')} images between "
+        f"channels first and channels last, {format_time(spent)} in all.",
         fix=_FIX,
         rows=owner,
         edit=edit,
         confidence=0.85,
         count=count,
         spent_ns=spent,
-        location=next(iter(locations_of(facts, [_busiest_forward_site(facts, owner, work)])), None),
+        places=name_lines(facts, order_sites(facts.lines.forward_site[owner], events.duration_ns[work])[:1]),
         evidence={"transposing_kernels_per_step": count},
     )
 
@@ -116,37 +115,28 @@ def _normalised_last(facts: Facts) -> Edit:
     """PyTorch's own batch normalisation of what the convolutions then hand over with the channels last."""
     launches, events = facts.launches, facts.trace.events
     named = facts.trace.where_name(lambda name: _NORMALISES.search(name) is not None)
-    owner = np.where(launches.call >= 0, launches.call, launches.operator)
+    owner = launches.owner
     chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL) & (owner >= 0)
-    work = launches.work[chosen & facts.measured[owner.clip(min=0)]]
+    work = launches.work[chosen & facts.measured[owner]]
     return shrink_work(work, (_NORMALISATION_KEPT * events.duration_ns[work]).astype(np.int64), _UNCERTAINTY)
-
-
-def _busiest_forward_site(facts: Facts, owner: Rows, work: Rows) -> int:
-    """The line whose operators, with their backward, transpose longest; `NONE` where no line is known."""
-    sites = facts.lines.forward_site[owner]
-    known = sites >= 0
-    spent = facts.trace.events.duration_ns[work[known]]
-    return int(np.bincount(sites[known], weights=spent).argmax()) if known.any() else NONE
 
 
 def _channels_first_on_the_host(facts: Facts) -> Iterator[Suspicion]:
     rows = _convolutions(facts)
-    if share_of_steps(facts, rows) < 0.5 or share_with_backward(facts, rows) < _MIN_SHARE:
+    if not in_most_steps(facts, rows) or share_with_backward(facts, rows) < _MIN_SHARE:
         return
     trial = _run_in_both(facts, np.sort(np.concatenate([rows, _others(facts)])))
     if trial is None:
         raise CannotLook("the recorded convolutions cannot be run again, and no recording shows what a layout costs")
-    count = max(1, round(per_step(facts, rows)))
-    places = locations_of(facts, sites_by_time(facts, rows))
+    count = times_per_step(facts, rows)
     yield Suspicion(
-        message=f"{format_count(count, 'convolution')} a step work on images with the channels first.",
+        message=f"{format_count(count, 'convolution')} a step {pick_form(count, 'works', 'work')} on images with the "
+        "channels first.",
         fix=_FIX,
         rows=rows,
         confidence=0.8,
         count=count,
-        location=places[0] if places else None,
-        also=places[1:],
+        places=costliest_lines(facts, rows),
         evidence={"convolutions_per_step": count},
         trial=trial,
         unpriced=_UNMEASURED,
@@ -196,6 +186,6 @@ def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
     """In both layouts."""
 
     def edit_of(factor: float) -> Edit:
-        return scale_with_backward(facts, rows, np.full(len(rows), factor), _UNCERTAINTY)
+        return scale_with_backward(facts, rows, factor, _UNCERTAINTY)
 
     return run_in_both(facts, rows, "channels-last", edit_of)

@@ -34,8 +34,8 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.evidence.attribution import group_by_site
-from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import backward_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
@@ -74,9 +74,7 @@ def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
     layers = layers[facts.measured[layers]]
     known = np.where(facts.repeats.row[layers] >= 0, facts.repeats.row[layers], layers)
     layers, known = layers[among(known, at)], known[among(known, at)]
-    for _, rows in group_by_site(facts, layers):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, layers):
         of = [found[i] for i in np.searchsorted(at, known[among(layers, rows)])]
         most = max(layer.positions for layer in of)
         yield Suspicion(
@@ -86,7 +84,7 @@ def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
             rows=rows,
             edit=_compute_one(facts, rows, of),
             confidence=0.85,
-            count=max(1, round(per_step(facts, rows))),
+            count=times_per_step(facts, rows),
             evidence={"positions": most},
         )
 
@@ -167,5 +165,5 @@ def _compute_one(facts: Facts, rows: Rows, of: list[_Layer]) -> Edit:
     least = np.maximum(4 * weights / bytes_per_ns, call_ns(facts))
     kept = np.maximum(1 / positions, least / spent).clip(max=1)
     nodes = backward_of(facts, rows)
-    behind = scale_operators(facts, nodes, np.full(len(nodes), float(kept.mean())), _UNCERTAINTY)
+    behind = scale_operators(facts, nodes, float(kept.mean()), _UNCERTAINTY)
     return combine([scale_operators(facts, rows, kept, _UNCERTAINTY), behind])

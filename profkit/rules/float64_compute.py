@@ -38,13 +38,13 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims, parse_types
-from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.located import in_located_step, marks_before, model_call
 from profkit.evidence.places import call_site
 from profkit.evidence.program import Floats, named_operators, program_operators
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import locations_of, remarked
+from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.run import Rates
 from profkit.savings.devices import rates_of
@@ -94,7 +94,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]
     rows = called[_matters(facts, called) & facts.once(_holds_doubles)[called] & ~casts]
-    if not rows.size or share_of_steps(facts, rows) < 0.5:
+    if not in_most_steps(facts, rows):
         return
     made = called[casts & _makes_doubles(facts, called)]
     if _are_needed(facts, called, rows, made):
@@ -110,8 +110,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=edit,
         confidence=0.85,
-        location=places[0] if places else None,
-        also=places[1:],
+        places=Places.of(places),
         evidence={"operators_per_step": count},
         trial=_run_in_both(facts, rows),
     )

@@ -42,7 +42,7 @@ from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import locations_of
+from profkit.ruling.places import Places, locations_of
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.trial import Trial
@@ -94,7 +94,7 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
             edit=_batch(facts, rows, calls),
             confidence=0.9 if loops[0].joined else 0.8,
             count=sum(len(loop.calls) for loop in loops),
-            location=places[0] if places else None,
+            places=Places.of(places),
             evidence={"calls": calls, "operators_per_call": len(loops[0].operators) // len(loops[0].calls)},
             trial=_run_batched(facts, loops[0], rows, calls),
         )

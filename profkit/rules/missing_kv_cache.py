@@ -43,12 +43,12 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.evidence.frequency import per_step
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import model_call
 from profkit.evidence.program import backward_of, named_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import locations_of
+from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
@@ -97,7 +97,7 @@ def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
             continue
         told.add(site)
         lengths = [each.length for each in passes]
-        calls = max(1, round(per_step(facts, lookups)))
+        calls = times_per_step(facts, lookups)
         yield Suspicion(
             message="A model with causal attention reads all tokens again for each one that it adds: "
             f"{calls:,} pass{'es' * (calls > 1)} a step, over {min(lengths):,} to {max(lengths):,} tokens, of which "
@@ -108,8 +108,7 @@ def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
             rows=lookups,
             edit=_read_once(facts, passes),
             confidence=0.85,
-            count=calls,
-            location=next(iter(locations_of(facts, [site])), None),
+            places=name_lines(facts, [site]),
             evidence={"passes_per_step": calls, "longest": max(lengths)},
         )
 

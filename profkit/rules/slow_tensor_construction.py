@@ -33,8 +33,8 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.evidence.attribution import group_by_site
-from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import named_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
@@ -71,16 +71,14 @@ class _Constructions(Struct, frozen=True):
 def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that makes tensors of lists."""
     found = _find_constructions(facts)
-    for _, rows in group_by_site(facts, found.rows):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, found.rows):
         start = found.start_ns[among(found.rows, rows)]
         end = facts.trace.events.start_ns[rows]
-        steps = max(facts.steps.measured_count, 1)
+        steps = facts.steps.measured_count
         spent_ns = facts.steps.per_step_ns((end - start).sum())
         elements = int(facts.operators.elements[rows].sum()) // steps
         yield Suspicion(
-            message=f"{format_count(max(1, round(per_step(facts, rows))), 'tensor')} a step made of a list, number by "
+            message=f"{format_count(times_per_step(facts, rows), 'tensor')} a step made of a list, number by "
             f"number: {elements:,} numbers in {format_time(spent_ns)}.",
             fix="Let NumPy join the list and share its memory: `torch.from_numpy(np.stack(arrays))`, or for lists of "
             "numbers `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`; or keep the data in one array.",

@@ -45,7 +45,7 @@ from profkit.evidence.workers import loader_accounts
 from profkit.experiment import Experiment
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import locations_of, remarked
+from profkit.ruling.places import Places, locations_of, remarked
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
 from profkit.savings.replay import replay
@@ -108,8 +108,7 @@ def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
         edit=edit,
         confidence=0.8,
         count=1,
-        location=next(iter(places), None),
-        also=places[1:3],
+        places=Places.of(places[:3]),
         evidence={"threads": found.threads, "cpus": found.cpus, "sleeps_per_step": per_step,
                   "sleeps_per_second": round(found.sleeps)},
         trial=_run_on_fewer(facts, rows, found),

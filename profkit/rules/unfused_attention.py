@@ -41,14 +41,14 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.attribution import group_by_site
-from profkit.evidence.frequency import per_step, share_of_steps
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import per_step, times_per_step
 from profkit.evidence.program import Floats, backward_of, program_operators, program_traffic
 from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import locations_of
+from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.cases import dtype_of
 from profkit.savings.devices import rates_of
@@ -96,15 +96,13 @@ class _Attention(Struct, frozen=True):
 def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
     """Report each line with such a softmax, and the lines of its products besides."""
     found = {attention.softmax: attention for attention in _find_attentions(facts)}
-    for _, rows in group_by_site(facts, np.array(sorted(found), dtype=np.int64)):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, np.array(sorted(found), dtype=np.int64)):
         attentions = [found[row] for row in rows]
         elements = max(int(facts.operators.elements[row]) for row in rows)
         products = [row for attention in attentions for row in (attention.scores, attention.mix)]
         sites = [site for site in dict.fromkeys(facts.lines.site[products]) if site != facts.lines.site[rows[0]]]
         yield Suspicion(
-            message=f"Attention is computed step by step {format_count(max(1, round(per_step(facts, rows))), 'time')} "
+            message=f"Attention is computed step by step {format_count(times_per_step(facts, rows), 'time')} "
             f"a step: a table of {elements:,} scores is stored, and passed over by "
             f"{format_count(len(attentions[0].passes), 'operator')} between the two products.",
             fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)`"
@@ -113,7 +111,7 @@ def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
             rows=rows,
             edit=_fuse(facts, attentions),
             confidence=0.9,
-            also=locations_of(facts, sites),
+            places=Places(also=locations_of(facts, sites)),
             evidence={"scores": elements, "passes_over_the_scores": len(attentions[0].passes)},
             trial=_run_fused(facts, attentions),
         )
@@ -276,7 +274,7 @@ def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
 
     def edit_of(factor: float) -> Edit:
         kept = [(products, 1.0), (passes, 0.0), (nodes[0], 1.0), (nodes[1], 0.0)]
-        return combine([scale_operators(facts, rows, np.full(len(rows), factor), _UNCERTAINTY, launch_kept)
+        return combine([scale_operators(facts, rows, factor, _UNCERTAINTY, launch_kept)
                         for rows, launch_kept in kept])  # fmt: skip
 
     backward = bool(nodes[0].size)
@@ -286,4 +284,4 @@ def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
 def _cap(facts: Facts, rows: Rows, kept_ns: float) -> Edit:
     """The rows take this time together, or their own where that is less."""
     share = min(1.0, kept_ns / max(int(computing_ns(facts, rows).sum()), 1))
-    return scale_operators(facts, rows, np.full(len(rows), share), _UNCERTAINTY, launch_kept=float(kept_ns > 0))
+    return scale_operators(facts, rows, share, _UNCERTAINTY, launch_kept=float(kept_ns > 0))

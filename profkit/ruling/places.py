@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import busiest_site
+from profkit.evidence.attribution import busiest_site, sites_by_time
 from profkit.evidence.places import call_site
 from profkit.findings import Location
 from profkit.run import CallSite
@@ -20,13 +20,32 @@ _NEARLY_ALL = 0.9
 """Of the time of all requests for batches: the rest is no matter, as of an evaluation that came once."""
 
 
-class LoaderPlaces(Struct, frozen=True):
-    """Where a DataLoader is to be changed: the line that makes it, where there is no doubt which does, and the loop
-    that asks for batches; else the loop comes first, which the rows of a finding name, and the lines that may make it
-    second."""
+class Places(Struct, frozen=True):
+    """The line of a finding and further ones, the most telling first. Without a ``location`` the finding's rows tell
+    it."""
 
-    location: Location | None
-    also: tuple[Location, ...]
+    location: Location | None = None
+    also: tuple[Location, ...] = ()
+
+    @classmethod
+    def of(cls, lines: Iterable[Location | None]) -> Places:
+        """The known ones among these, each once: the first leads."""
+        known = [*dict.fromkeys(line for line in lines if line is not None)]
+        return cls(known[0], tuple(known[1:])) if known else cls()
+
+    def all(self) -> tuple[Location, ...]:
+        """Those that are known."""
+        return self.also if self.location is None else (self.location, *self.also)
+
+
+def name_lines(facts: Facts, sites: Iterable[int]) -> Places:
+    """The known lines among these call sites, the first of them leading."""
+    return Places.of(locations_of(facts, sites))
+
+
+def costliest_lines(facts: Facts, rows: Rows) -> Places:
+    """The lines at which the rows take most of their time."""
+    return name_lines(facts, sites_by_time(facts, rows))
 
 
 def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
@@ -40,8 +59,10 @@ def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
     return tuple(Location.of(remark.site) for remark in facts.run.remarks if remark.kind == kind)
 
 
-def loader_places(facts: Facts, requests: Rows) -> LoaderPlaces:
-    """Of the loader that these requests for batches are made to."""
+def loader_places(facts: Facts, requests: Rows) -> Places:
+    """Where the loader is to be changed that these requests for batches are made to: the line that makes it, where
+    there is no doubt which does, and the loop that asks for batches; else the loop leads, which the requests name, and
+    the lines that may make it come behind."""
     made = remarked(facts, LOADER_MADE)
     sites = _loader_sites(facts)
     line = None
@@ -49,9 +70,9 @@ def loader_places(facts: Facts, requests: Rows) -> LoaderPlaces:
         (site,) = sites
         line = Location.of(site) if site is not None else made[0] if len(made) == len(facts.run.loaders) == 1 else None
     if line is None:  # among more nobody knows which
-        return LoaderPlaces(None, made if len(made) <= _FEW_LOADERS else ())
+        return Places(None, made if len(made) <= _FEW_LOADERS else ())
     loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
-    return LoaderPlaces(line, tuple(place for place in loop if place != line))  # others make what was not asked
+    return Places.of([line, *loop])  # others make what was not asked
 
 
 def _loader_sites(facts: Facts) -> set[CallSite | None]:
