@@ -22,6 +22,6 @@ def times_per_step(facts: Facts, rows: Rows) -> int:
 
 def in_most_steps(facts: Facts, rows: Rows, least: int = 1) -> bool:
     """Whether half of the measured steps or more, and at ``least`` so many of them, hold one of the rows."""
-    index = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    index = facts.step_of(rows)
     held = int(facts.steps.measured[distinct(index[index >= 0])].sum())
     return held >= max(least, _MOST_STEPS * facts.steps.measured_count)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.program import Floats, named_operators
+from profkit.evidence.shapes import by_shapes, first_shape
 from profkit.trace.events import Bools, Category, Int64s, Rows
 
 PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
@@ -77,8 +77,5 @@ def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Floats]:
 def _elements(facts: Facts, rows: Rows) -> tuple[Floats, Floats]:
     """Of the inputs of each event: the length of the first dimension of the first one, and how many elements they have
     together; 0 where no shape is known."""
-    codes, kind = np.unique(facts.trace.events.dims_code[rows], return_inverse=True)
-    shapes = [parse_dims(facts.trace.text_of(code)) if code >= 0 else [] for code in codes.tolist()]
-    first = [float(inputs[0][0]) if inputs and inputs[0] else 0.0 for inputs in shapes]
-    every = [float(sum(math.prod(shape) for shape in inputs if shape)) for inputs in shapes]
-    return np.array(first)[kind], np.array(every)[kind]
+    first = by_shapes(facts, rows, lambda shapes: next(iter(first_shape(shapes)), 0), of=float)
+    return first, by_shapes(facts, rows, lambda shapes: sum(math.prod(shape) for shape in shapes if shape), of=float)

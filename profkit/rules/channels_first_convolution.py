@@ -36,18 +36,18 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_types
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, program_operators
+from profkit.evidence.shapes import by_shapes, first_shape
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines, name_lines
-from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
+from profkit.ruling.pricing import run_in_both, share_with_backward
 from profkit.savings.edits import Edit, combine, remove, shrink_work
 from profkit.savings.replay import replay
-from profkit.savings.trial import Trial
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time, pick_form
@@ -125,7 +125,8 @@ def _channels_first_on_the_host(facts: Facts) -> Iterator[Suspicion]:
     rows = _convolutions(facts)
     if not in_most_steps(facts, rows) or share_with_backward(facts, rows) < _MIN_SHARE:
         return
-    trial = _run_in_both(facts, np.sort(np.concatenate([rows, _others(facts)])))
+    everything = np.sort(np.concatenate([rows, _others(facts)]))
+    trial = run_in_both(facts, everything, "channels-last", _UNCERTAINTY)
     if trial is None:
         raise CannotLook("the recorded convolutions cannot be run again, and no recording shows what a layout costs")
     count = times_per_step(facts, rows)
@@ -169,23 +170,11 @@ def _others(facts: Facts) -> Rows:
     """The program's other operators on images whose time depends on the layout."""
     called = program_operators(facts)
     called = called[operators_of(facts.trace, _OTHERS)[called]]
-    codes = facts.trace.events.dims_code[called]
-    image = {int(code): len(next(iter(parse_dims(facts.trace.text_of(int(code)))), ())) == _IMAGE_DIMENSIONS
-             for code in distinct(codes)}  # fmt: skip
-    chosen: Rows = called[np.array([image[int(code)] for code in codes], dtype=bool)]
-    return chosen
+    images: Rows = called[by_shapes(facts, called, lambda shapes: len(first_shape(shapes)) == _IMAGE_DIMENSIONS)]
+    return images
 
 
 def _layout_of(arguments: str) -> str:
     """The memory format that ``resize_`` was asked for, its third argument, if the size, its second, is an image's."""
     _, size, layout, *_ = [*parse_types(arguments), "", "", ""]
     return layout if size.count(",") == _IMAGE_DIMENSIONS - 1 else ""
-
-
-def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
-    """In both layouts."""
-
-    def edit_of(factor: float) -> Edit:
-        return scale_with_backward(facts, rows, factor, _UNCERTAINTY)
-
-    return run_in_both(facts, rows, "channels-last", edit_of)

@@ -51,6 +51,7 @@ from profkit.evidence.program import (
     program_traffic,
     spent_ns,
 )
+from profkit.evidence.shapes import Shapes, by_shapes, shapes_of
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
@@ -266,18 +267,18 @@ def _takers(facts: Facts, rows: Rows) -> Rows:
 
 def _length(facts: Facts, row: int) -> int:
     """The elements that a mask picks at once: those of the dimensions that it does not have."""
-    shapes = parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))
+    shapes = shapes_of(facts, row)
     return math.prod(shapes[0][len(shapes[1]) :]) if len(shapes) > 1 else 0
 
 
 def _take(facts: Facts, rows: Rows, size: int, lengths: set[int]) -> Bools:
-    """Which operators have an input of this size, or of a length among these; told once per distinct shapes."""
-    codes = facts.trace.events.dims_code[rows]
-    known = {}
-    for code in distinct(codes).tolist():
-        shapes = [shape for shape in parse_dims(facts.trace.text_of(code)) if shape]
-        known[code] = any(math.prod(shape) == size or (len(shape) > 1 and shape[0] in lengths) for shape in shapes)
-    return np.isin(codes, [code for code, takes in known.items() if takes])
+    """Which operators have an input of this size, or of a length among these."""
+
+    def takes(shapes: Shapes) -> bool:
+        known = (shape for shape in shapes if shape)
+        return any(math.prod(shape) == size or (len(shape) > 1 and shape[0] in lengths) for shape in known)
+
+    return by_shapes(facts, rows, takes)
 
 
 def _bytes_per_ns(facts: Facts, rows: Rows, found: _Selections) -> float:

@@ -110,7 +110,7 @@ def _find_casts(facts: Facts) -> _Casts:
     casts = (source != target) & (facts.operators.elements[called] >= _MIN_ELEMENTS)
     at = np.flatnonzero(casts | ~program_elementwise(facts)[1])
     here, after = at[:-1], at[1:]
-    step = facts.steps.index_of(facts.trace.events.start_ns[called])
+    step = facts.step_of(called)
     elements = facts.operators.elements[called]
     back = casts[here] & casts[after] & (source[here] == target[after]) & (target[here] == source[after])
     back &= (elements[here] == elements[after]) & (step[here] == step[after])

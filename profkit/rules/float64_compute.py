@@ -51,7 +51,6 @@ from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.savings.roofline import is_convolution, work_of
-from profkit.savings.trial import Trial
 from profkit.source.remark_kinds import DOUBLES_MADE
 from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
@@ -112,7 +111,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
         confidence=0.85,
         places=Places.of(places),
         evidence={"operators_per_step": count},
-        trial=_run_in_both(facts, rows),
+        trial=run_in_both(facts, rows, "narrower-type", _UNCERTAINTY, "float64", "float32"),
     )
 
 
@@ -169,14 +168,6 @@ def _single_rate(facts: Facts, rates: Rates, name: str) -> str:
     allowed = flags.get("cudnn_tf32", True) if is_convolution(name) else flags.get("matmul_precision") in _TF32
     return "tf32" if allowed else "float32"
 
-
-def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
-    """In float64 and in float32."""
-
-    def edit_of(factor: float) -> Edit:
-        return _compute_in_floats(facts, rows, np.full(len(rows), factor))
-
-    return run_in_both(facts, rows, "narrower-type", edit_of, "float64", "float32")
 
 
 def _matters(facts: Facts, rows: Rows) -> Bools:

@@ -47,7 +47,6 @@ from profkit.run import Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import Work, is_convolution, work_of
-from profkit.savings.trial import Trial
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count, pick_form
@@ -86,7 +85,8 @@ def full_precision_matmul(facts: Facts) -> Iterator[Suspicion]:
     to, rates = _reduced_type(facts)
     if not to:
         return
-    trial, edit = _run_in_both(facts, rows, to), _priced(facts, rows, to, rates)
+    trial = run_in_both(facts, rows, "reduced-precision", _UNCERTAINTY, "float32", to)
+    edit = _priced(facts, rows, to, rates)
     if trial is None and edit is None:
         raise CannotLook(_UNMEASURED)
     count = times_per_step(facts, rows)
@@ -192,12 +192,3 @@ def _kept_share(work: Work | None, rates: Rates, to: str) -> float:
     before = work.least_ns(rates, "float32") if work else None
     after = work.least_ns(rates, "float32", to) if work else None
     return min(1.0, after / before) if before and after else 1.0
-
-
-def _run_in_both(facts: Facts, rows: Rows, to: str) -> Trial | None:
-    """In float32 and in the reduced type."""
-
-    def edit_of(factor: float) -> Edit:
-        return scale_with_backward(facts, rows, factor, _UNCERTAINTY)
-
-    return run_in_both(facts, rows, "reduced-precision", edit_of, "float32", to)

@@ -82,7 +82,6 @@ def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
             "that was allocated beforehand (`out[i] = piece`).",
             rows=calls,
             edit=scale_operators(facts, calls, new, _UNCERTAINTY),
-            confidence=0.9,
             evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},
         )
 
@@ -139,7 +138,7 @@ def _growing_runs(facts: Facts, rows: Rows, inputs: _InputSizes) -> Iterator[Row
         run.append(row)
         waiting.setdefault(total, []).append(run)
     for found in map(np.array, runs):
-        step = facts.steps.index_of(facts.trace.events.start_ns[found])
+        step = facts.step_of(found)
         if len(found) >= _MIN_CALLS or len(distinct(step)) >= _MIN_STEPS:
             yield found
 

@@ -96,7 +96,6 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
         places=name_lines(facts, order_sites(facts.lines.forward_site[_launching_operators(facts, kernels)])[:1]),
         rows=kernels.calls,
         edit=replace(edit, uncertainty=_uncertainty(facts, saved)),
-        confidence=0.9,
         count=count,
         evidence={
             "idle_fraction": round(idle_share, 4),

@@ -141,7 +141,7 @@ def _find_expansions(facts: Facts, called: Rows, at: Int64s) -> tuple[Rows, Int6
     expands = operators_of(facts.trace, _EXPANDING)
     copies = operators_of(facts.trace, _COPYING)
     aside = operators_of(facts.trace, VIEW, _COPYING)
-    step = facts.steps.index_of(facts.trace.events.start_ns[called])
+    step = facts.step_of(called)
     found, place = np.full(len(at), NONE, dtype=np.int64), np.zeros(len(at), dtype=np.int64)
     searching = copies[called[at]]
     for back in range(1, _LOOK_AHEAD + 1):
@@ -224,7 +224,7 @@ def _find_takers(facts: Facts, called: Rows, at: Int64s, told: list[_Repetition]
     """
     elementwise, weighing = operators_of(facts.trace, _MATCHING), operators_of(facts.trace, _WEIGHING)
     aside = operators_of(facts.trace, VIEW, _REPEATING, _COPYING)
-    step = facts.steps.index_of(facts.trace.events.start_ns[called])
+    step = facts.step_of(called)
     takers = np.full(len(at), NONE, dtype=np.int64)
     searching = np.ones(len(at), dtype=bool)
     for ahead in range(1, _LOOK_AHEAD + 1):

@@ -112,7 +112,6 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
         kind=Kind.OPPORTUNITY if others.draw else None,
         rows=fetches.rows,
         edit=edit,
-        confidence=0.9,
         places=loader_places(facts, fetches.rows),
         evidence={
             "picks_per_batch": picks,

@@ -97,7 +97,6 @@ def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
         fix="Run all micro-batches but the last, forward and backward, under `with model.no_sync():`.",
         rows=again,
         edit=_reduce_once(facts, passes),
-        confidence=0.9,
         count=times_per_step(facts, again),
         places=_places(facts, again),
         evidence={"all_reduces_per_optimizer_step": round(int(mine.sum()) / len(windows), 2),

@@ -36,6 +36,7 @@ from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import named_operators
+from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.savings.edits import shrink_spans
@@ -84,7 +85,6 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
             "numbers `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`; or keep the data in one array.",
             rows=rows,
             edit=shrink_spans(start, end, _joined_ns(facts, rows, end - start), _UNCERTAINTY),
-            confidence=0.9,
             spent_ns=spent_ns,
             evidence={"elements_per_step": elements, "ns_per_element": round((end - start).sum() / steps / elements)},
         )
@@ -93,9 +93,7 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
 def _joined_ns(facts: Facts, rows: Rows, spent_ns: Int64s) -> Int64s:
     """What NumPy takes for the lists of the tensors that ``rows`` make, for which PyTorch took ``spent_ns``."""
     bandwidth = facts.run.rates.bandwidth / 2 if facts.run.rates and not facts.device.present else _BANDWIDTH
-    codes = facts.trace.events.dims_code[rows]
-    inner = {int(code): _last_size(facts.trace.text_of(int(code))) for code in np.unique(codes)}
-    last = np.array([inner[int(code)] for code in codes], dtype=np.float64)
+    last = by_shapes(facts, rows, _last_size, of=float)
     numbers = _OF_NUMBERS * spent_ns
     views = np.minimum(_NUMBERS_PER_ARRAY / last.clip(min=1), _MOST_OF_ARRAYS) * spent_ns
     copying = 1e9 * facts.operators.input_bytes[rows] / bandwidth
@@ -103,9 +101,9 @@ def _joined_ns(facts: Facts, rows: Rows, spent_ns: Int64s) -> Int64s:
     return np.where(last > 0, nested, numbers).astype(np.int64)
 
 
-def _last_size(dims: str) -> int:
+def _last_size(shapes: Shapes) -> int:
     """Of the first tensor, if it has several dimensions; else 0, a list of single numbers."""
-    shape = next(iter(parse_dims(dims)), ())
+    shape = first_shape(shapes)
     return shape[-1] if len(shape) > 1 else 0
 
 

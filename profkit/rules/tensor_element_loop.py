@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
-from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.derive.operators.operators import has_type
 from profkit.derive.timeline.intervals import stretches
 from profkit.evidence.attribution import group_by_place, sites_by_time
 from profkit.evidence.frequency import in_most_steps
@@ -41,13 +41,14 @@ from profkit.evidence.loops.independent_rounds import rounds_recur
 from profkit.evidence.loops.located import in_located_step, marks_around, sites_between
 from profkit.evidence.places import call_site
 from profkit.evidence.program import backward_of, length_ns, program_elementwise, program_operators
+from profkit.evidence.shapes import by_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows, median
+from profkit.trace.values import distinct, median
 from profkit.units import format_count, format_time
 
 _MIN_ACCESSES = 64
@@ -113,7 +114,6 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
             fix=_AS_NUMBERS if _reads_numbers(facts, loops) else _VECTORISED,
             rows=rows,
             edit=_vectorise(facts, loops),
-            confidence=0.9,
             count=accesses,
             spent_ns=spent_ns,
             places=_places(facts, rows, loops),
@@ -166,12 +166,11 @@ def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> Places:
 def _find_loops(facts: Facts) -> Iterator[_Loop]:
     """Runs of operators of a step that take elements or work on few, repeated often."""
     rows = program_operators(facts)
-    events = facts.trace.events
     accesses = count_accesses(facts, rows)
     large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
     views = program_elementwise(facts)[1]
     small = (accesses > 0) | views | ((facts.operators.elements[rows] <= _TINY_ELEMENTS) & ~large)
-    step = facts.steps.index_of(events.start_ns[rows])
+    step = facts.step_of(rows)
     ends = np.flatnonzero((np.diff(step) != 0) | ~small[1:] | ~small[:-1]) + 1
     for part in stretches(ends, len(rows), _MIN_RUN):
         if small[part.start]:
@@ -197,12 +196,8 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
 
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
     """Products of two vectors: `x[i] @ y[j]`, `torch.dot`; of what nobody knows the shapes it may be a layer."""
-    events = facts.trace.events
-    first, inverse = distinct_rows(events.dims_code[rows])
-    codes = events.dims_code[rows[first]].tolist()
-    shapes = [parse_dims(facts.trace.text_of(code)) if code >= 0 else [[0, 0]] for code in codes]
-    flat = [all(len(shape) <= 1 for shape in of_inputs) for of_inputs in shapes]
-    return np.array(flat, dtype=bool)[inverse]
+    flat = by_shapes(facts, rows, lambda shapes: all(len(shape) <= 1 for shape in shapes))
+    return flat & (facts.trace.events.dims_code[rows] >= 0)
 
 
 def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s]:

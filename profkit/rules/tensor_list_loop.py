@@ -231,7 +231,7 @@ def _in_measured_steps(facts: Facts, loop: _Loop) -> list[Rows]:
     """Each run of the loop in the measured steps: its lines' operators with no others in between."""
     rows = program_operators(facts)
     mine = np.isin(facts.lines.site[rows], loop.sites)
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    step = facts.step_of(rows)
     ends = np.flatnonzero((np.diff(step) != 0) | (np.diff(mine) != 0)) + 1
     least = _MIN_ROUNDS * (len(loop.rows) // loop.rounds)
     return [rows[part] for part in stretches(ends, len(rows), least) if mine[part.start]]

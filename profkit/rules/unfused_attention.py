@@ -40,11 +40,11 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
-from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import per_step, times_per_step
 from profkit.evidence.program import Floats, backward_of, program_operators, program_traffic
 from profkit.evidence.releases import INDUCTOR, note_since
+from profkit.evidence.shapes import shapes_of
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
@@ -110,7 +110,6 @@ def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
             "pass `need_weights=False`.",
             rows=rows,
             edit=_fuse(facts, attentions),
-            confidence=0.9,
             places=Places(also=locations_of(facts, sites)),
             evidence={"scores": elements, "passes_over_the_scores": len(attentions[0].passes)},
             trial=_run_fused(facts, attentions),
@@ -121,7 +120,7 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
     """For each softmax the nearest product before it that makes its table, and the nearest after it that takes it."""
     rows = program_operators(facts)
     elements = program_traffic(facts).elements
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    step = facts.step_of(rows)
     matrix = operators_of(facts.trace, MATRIX)[rows]
     products = _Products(facts)
     for at in np.flatnonzero(operators_of(facts.trace, _SOFTMAX)[rows] & (elements >= _MIN_ELEMENTS)):
@@ -170,8 +169,7 @@ class _Products:
 
     def shapes_of(self, row: int) -> list[Sequence[int]]:
         """The shapes of the inputs that are tensors of at least one dimension."""
-        code = self._facts.trace.events.dims_code[row]
-        return [shape for shape in parse_dims(self._facts.trace.text_of(code)) if shape]
+        return [shape for shape in shapes_of(self._facts, row) if shape]
 
     def make(self, row: int, table: Sequence[int]) -> bool:
         """Whether the result is the table, perhaps in another shape."""

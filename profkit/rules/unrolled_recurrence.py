@@ -170,7 +170,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     total_computing = np.concatenate([[0], np.cumsum(computes)])
     shown = _read_source(facts)
     site = facts.lines.site[rows[at]]
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows[at]])
+    step = facts.step_of(rows[at])
     here, after = at[:-1], at[1:]
     keeps = (total_replacing[after] == total_replacing[here + 1]) | (shown.kept[site[:-1]] & shown.kept[site[1:]])
     given = total_computing[after] == total_computing[here + 1]

@@ -142,7 +142,7 @@ def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
     rows = facts.operators.nodes
     aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
-    in_step = facts.steps.index_of(facts.trace.events.start_ns[rows]) >= 0
+    in_step = facts.step_of(rows) >= 0
     chosen: Rows = rows[in_step & ~aside[rows] & (facts.trace.events.sequence[rows] >= 0)]
     return chosen
 
@@ -155,7 +155,7 @@ def _makes_nodes(facts: Facts, calls: Rows) -> Bools:
 
 
 def _whole_steps(facts: Facts, makers: Rows) -> _Unused:
-    index = distinct(facts.steps.index_of(facts.trace.events.start_ns[makers]))
+    index = distinct(facts.step_of(makers))
     index = index[facts.steps.measured[index]]
     return _Unused(makers, facts.steps.start_ns[index], facts.steps.end_ns[index])
 
@@ -165,10 +165,10 @@ def _passed_over(facts: Facts, makers: Rows) -> _Unused:
     events = facts.trace.events
     backward = np.flatnonzero(facts.lines.backward & (events.sequence >= 0))
     run_by_backward = among(events.sequence[makers], events.sequence[backward])
-    step = facts.steps.index_of(events.start_ns[makers])
+    step = facts.step_of(makers)
     # A forward pass at the end of a step may have its backward in one that was not recorded: look at what follows.
     last_backward = np.full(len(facts.steps), NONE, dtype=np.int64)
-    backward_step = facts.steps.index_of(events.start_ns[backward])
+    backward_step = facts.step_of(backward)
     known = backward_step >= 0
     np.maximum.at(last_backward, backward_step[known], events.start_ns[backward[known]])
     runs = [

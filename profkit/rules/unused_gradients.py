@@ -99,7 +99,6 @@ def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
             rows=rows,
             places=_places(facts, rows, stores.rows[useless]),
             edit=_without(facts, stores, mine),
-            confidence=0.9,
             evidence={"gradients_per_step": count},
         )
 

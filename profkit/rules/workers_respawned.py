@@ -103,7 +103,6 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
         fix=_FIX,
         rows=rows,
         edit=edit,
-        confidence=0.9,
         places=loader_places(facts, rows),
         evidence={"workers": max(started), "starting_ns": int(starting), "first_batch_ns": int(waiting),
                   "ending_ns": int(ending)},

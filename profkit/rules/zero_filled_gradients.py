@@ -88,7 +88,6 @@ def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
             "reads `.grad` in between must expect `None`.",
             rows=clearing.fills,
             edit=_hand_over(facts, clearing),
-            confidence=0.9,
             count=max(1, round(tensors)),
             size_bytes=filled,
             evidence={"gradients_per_step": round(tensors, 1), "additions_per_step": round(added, 1)},

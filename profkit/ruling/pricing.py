@@ -3,8 +3,6 @@ nodes or without, and the experiment that finds the share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -47,14 +45,17 @@ def share_with_backward(facts: Facts, rows: Rows) -> float:
 
 
 def run_in_both(
-    facts: Facts, rows: Rows, kind: str, edit_of: Callable[[float], Edit], of_type: str = "", to: str = ""
+    facts: Facts, rows: Rows, kind: str, uncertainty: float, of_type: str = "", to: str = ""
 ) -> Trial | None:
-    """Run the costliest of the operators in both ways, with their backward pass where it was recorded; None where they
-    cannot be run again."""
+    """Run the costliest of the operators in both ways, with their backward pass where it was recorded: the operators
+    and their backward nodes take the share that was measured. None where they cannot be run again."""
     cases = cases_of(facts, rows, of_type) if of_type else cases_of(facts, rows)
     if not cases:
         return None
-    return Trial(Experiment(kind, cases, to=to, backward=backward_of(facts, rows).size > 0), edit_of)
+    return Trial(
+        Experiment(kind, cases, to=to, backward=backward_of(facts, rows).size > 0),
+        lambda factor: scale_with_backward(facts, rows, factor, uncertainty),
+    )
 
 
 def scale_with_backward(

@@ -72,7 +72,7 @@ def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
     anchors = site[_anchors(facts, rows, cells)]
     keeps = np.array([code in sources and sources[code].keeps_state for code in anchors.tolist()], dtype=bool)
     known = np.isin(anchors, list(sources))
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows[first]])
+    step = facts.step_of(rows[first])
     passes = np.cumsum(facts.lines.backward)[rows[first]]
     here, after = first[:-1], first[1:]
     joined = (touched[after] == touched[here]) | (keeps[1:] & (spoilt[after] == spoilt[here]))
