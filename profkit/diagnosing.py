@@ -42,11 +42,11 @@ from profkit.forks import share_out
 from profkit.health import check_recording, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
 from profkit.judging import Judged, gather, judging_tasks, weigh
-from profkit.rules.base import Trial
 from profkit.run import Run
 from profkit.savings.edits import combine
 from profkit.savings.simulate import measured_saving, predict_saving
 from profkit.savings.step_time import StepTime, step_time
+from profkit.savings.trial import Trial
 from profkit.trace.containers import OnProgress
 from profkit.trace.reading import read_trace
 from profkit.trace.workers import read_workers

@@ -236,14 +236,19 @@ class Diagnosis:
         printer.text(str(self))
 
 
+LOW_FROM, MEDIUM_FROM, HIGH_FROM = 0.005, 0.03, 0.10
+"""Shares of the step: for less than the first nobody touches a line, for less than the second nobody writes code anew
+or holds memory for it; the third shows without a measurement."""
+
+
 def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Severity:
-    """High from 10 % of the step, or memory that grows without bound; medium from 3 %; low from 0.5 %; else info."""
+    """By what comes free of the step; memory that grows without bound is high."""
     fraction = saving.fraction if saving else 0.0
-    if grows_without_bound or fraction >= 0.10:
+    if grows_without_bound or fraction >= HIGH_FROM:
         return Severity.HIGH
-    if fraction >= 0.03:
+    if fraction >= MEDIUM_FROM:
         return Severity.MEDIUM
-    return Severity.LOW if fraction >= 0.005 else Severity.INFO
+    return Severity.LOW if fraction >= LOW_FROM else Severity.INFO
 
 
 def is_worth_fixing(finding: Finding) -> bool:
@@ -270,7 +275,7 @@ def grows(finding: Finding) -> bool:
     saving = finding.saving
     if saving is None or saving.bytes <= 0:
         return False
-    return GROWTH_EVIDENCE in finding.evidence or (finding.severity is Severity.HIGH and saving.fraction < 0.10)
+    return GROWTH_EVIDENCE in finding.evidence or (finding.severity is Severity.HIGH and saving.fraction < HIGH_FROM)
 
 
 def rank(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import order_sites
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.places import call_site, enclosing_function
 from profkit.failures import describe_failure
 from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, severity_of
@@ -73,13 +74,12 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
     if saving is None and suspicion.size_bytes:
         saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
     growth = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
-    per_step = round(len(suspicion.rows) / max(facts.steps.measured_count, 1))
     finding = Finding(
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
         severity=suspicion.severity or weigh(saving, suspicion),
         message=_tell(suspicion, saving),
-        count=suspicion.count if suspicion.count is not None else max(1, per_step),
+        count=suspicion.count if suspicion.count is not None else times_per_step(facts, suspicion.rows),
         confidence=suspicion.confidence,
         fix=suspicion.fix,
         location=suspicion.location or _locate(facts, suspicion),
@@ -119,10 +119,8 @@ def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
 
 def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
     """The line that most of the rows come from; without marked lines the function around them."""
-    sites = facts.lines.site[suspicion.rows]
-    sites = sites[sites >= 0]
-    site = call_site(facts, int(np.bincount(sites).argmax())) if sites.size else None
-    if site is not None:
-        return Location.of(site)
+    for site in order_sites(facts.lines.site[suspicion.rows])[:1]:
+        if (place := call_site(facts, site)) is not None:
+            return Location.of(place)
     around = enclosing_function(facts, suspicion.rows)
     return replace(Location.of(around), precision="def") if around else None

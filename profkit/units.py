@@ -29,6 +29,11 @@ def format_count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def pick_form(number: int, of_one: str, of_several: str) -> str:
+    """``(1, 'adds', 'add')`` → ``'adds'``: the verb that goes with a count."""
+    return of_one if number == 1 else of_several
+
+
 def _scaled(value: float, units: tuple[tuple[str, float], ...]) -> str:
     """The largest unit in which the rounded value is at least one: 999.9 us is ``'1.00 ms'``, not ``'1000 us'``."""
     for unit, size in units:

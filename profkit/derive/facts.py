@@ -214,6 +214,10 @@ class Facts:
             mask[part] = self.steps.in_measured(starts_ns[part])
         return mask
 
+    def step_of(self, rows: Rows) -> Int64s:
+        """The step that each of these events begins in, -1 outside all steps."""
+        return self.steps.index_of(self.trace.events.start_ns[rows])
+
     def measured_rows(self, wanted: Bools) -> Rows:
         """Rows of the wanted events that start in a measured step."""
         return np.flatnonzero(wanted & self.measured)

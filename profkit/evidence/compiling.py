@@ -57,7 +57,7 @@ def compilations(facts: Facts) -> tuple[Rows, Int64s]:
 def describe_left_out(facts: Facts) -> str | None:
     """The sentence about steps that are not measured because something was compiled in them."""
     rows, steps = facts.once(compilations)[0], facts.steps
-    index = steps.index_of(facts.trace.events.start_ns[rows])
+    index = facts.step_of(rows)
     left_out = (index >= 0) & ~(steps.measured | steps.located)[index]
     count = len(distinct(index[left_out]))
     if not count:

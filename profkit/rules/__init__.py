@@ -11,16 +11,14 @@ from types import MappingProxyType
 from profkit.errors import UsageError
 from profkit.rules.base import Rule
 
-_NOT_RULES = ("base", "evidence", "pricing", "releases", "written_recurrence")
-
 
 @cache
 def all_rules() -> MappingProxyType[str, Rule]:
     """Every rule by its public name, in alphabetical order."""
     found = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
-        if module.name not in _NOT_RULES:
-            rule = getattr(importlib.import_module(f"{__name__}.{module.name}"), module.name)
+        rule = getattr(importlib.import_module(f"{__name__}.{module.name}"), module.name, None)
+        if isinstance(rule, Rule):
             found[rule.name] = rule
     return MappingProxyType(found)
 

@@ -36,6 +36,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.places import call_site
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import Places
 from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_bytes
@@ -90,7 +91,7 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
         f"{format_bytes(peak.total_bytes)}; {best.calls} calls here keep {format_bytes(best.kept_bytes)} of them.",
         fix="Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
         "torch.utils.checkpoint, which runs each call's forward pass once more.",
-        location=Location.of(site),
+        places=Places(Location.of(site)),
         size_bytes=best.saved_bytes,
         peak_fraction=best.saved_bytes / peak.total_bytes,
         confidence=0.8,

@@ -17,9 +17,10 @@ import numpy as np
 from msgspec import Struct, field
 
 from profkit.derive.facts import Facts
-from profkit.experiment import Experiment
 from profkit.findings import Kind, Location, Severity
+from profkit.ruling.places import Places
 from profkit.savings.edits import Edit
+from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
 
 HEADINGS = ("What it detects", "Why is this bad?", "Example", "Use instead", "How the saving is estimated")
@@ -43,18 +44,10 @@ class Need(Enum):
     """For what comes once in a step, and for what a later operator of the step may explain."""
 
 
-class Trial(Struct, frozen=True):
-    """An experiment that can take the place of a rule's model, and the edit for what it finds: ``edit_of`` takes the
-    share of the time that is left with the fix."""
-
-    experiment: Experiment
-    edit_of: Callable[[float], Edit]
-
-
 class Suspicion(Struct, frozen=True):
     """One place where a rule's evidence holds.
 
-    ``rows`` are the events that show it: the location is their calling line unless ``location`` is given, and
+    ``rows`` are the events that show it: the location is their calling line unless ``places`` name one, and
     ``count`` defaults to their number per step. ``size_bytes`` is the memory that the fix gives back, ``peak_fraction``
     its share of the peak; ``grows`` says that memory grows by ``size_bytes`` each step, without bound. ``trial`` is
     what ``profkit diagnose --measure`` runs to price it again. Where several places have one cause whose removal shows
@@ -69,8 +62,7 @@ class Suspicion(Struct, frozen=True):
     part: float = 1.0
     confidence: float = 0.9
     count: int | None = None
-    location: Location | None = None
-    also: tuple[Location, ...] = ()
+    places: Places = Places()
     size_bytes: int = 0
     peak_fraction: float = 0.0
     grows: bool = False
@@ -84,6 +76,16 @@ class Suspicion(Struct, frozen=True):
     """What the message says that it takes in a step. Where the saving is longer, the message is given the reason."""
     unpriced: str = ""
     """Why only ``trial`` can price it: it is reported where that was measured, elsewhere the rule could not look."""
+
+    @property
+    def location(self) -> Location | None:
+        """The line that ``places`` name first."""
+        return self.places.location
+
+    @property
+    def also(self) -> tuple[Location, ...]:
+        """The others."""
+        return self.places.also
 
 
 Check = Callable[[Facts], Iterator[Suspicion]]

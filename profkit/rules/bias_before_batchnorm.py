@@ -35,23 +35,17 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
+from profkit.evidence.program import Floats, backward_of, named_operators, program_operators, spent_ns
+from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    Floats,
-    backward_of,
-    group_by_site,
-    named_operators,
-    per_step,
-    program_operators,
-    share_of_steps,
-    spent_ns,
-)
-from profkit.rules.pricing import call_ns, scale_operators
+from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
 from profkit.trace.events import NONE, Bools, Category, Rows
-from profkit.trace.values import distinct, distinct_rows
-from profkit.units import format_count
+from profkit.trace.values import distinct_rows
+from profkit.units import format_count, pick_form
 
 _LAYERS = frozenset(("addmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
                      "convolution", "linear"))  # fmt: skip
@@ -70,19 +64,15 @@ _UNCERTAINTY = 0.3
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def bias_before_batchnorm(facts: Facts) -> Iterator[Suspicion]:
     """Look at each layer with a bias whose result is normalised next."""
-    for _, rows in group_by_site(facts, _biased_layers(facts)):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
-        count = max(1, round(per_step(facts, rows)))
+    for rows in frequent_lines(facts, _biased_layers(facts)):
+        count = times_per_step(facts, rows)
         yield Suspicion(
-            message=f"{format_count(count, 'layer')} a step add a bias that the normalisation right after takes out "
-            "again with the mean.",
+            message=f"{format_count(count, 'layer')} a step {pick_form(count, 'adds', 'add')} a bias that the "
+            "normalisation right after takes out again with the mean.",
             fix="Pass `bias=False` to the layer: the normalisation has a bias of its own. Weights saved before still "
             "load once the layer's `bias` is left out of them, with its value taken off the running mean.",
             rows=rows,
             edit=_without_bias(facts, rows),
-            confidence=0.9,
-            count=count,
             evidence={"layers_per_step": count},
         )
 
@@ -94,9 +84,7 @@ def _biased_layers(facts: Facts) -> Rows:
     called = called[counting]  # a batch norm counts its batches in a tensor without dimensions, before it runs
     layer, norm = called[:-1], called[1:]
     pairs = operators_of(facts.trace, _LAYERS)[layer] & operators_of(facts.trace, _NORMALISES)[norm]
-    pairs &= facts.steps.index_of(facts.trace.events.start_ns[layer]) == facts.steps.index_of(
-        facts.trace.events.start_ns[norm]
-    )
+    pairs &= facts.step_of(layer) == facts.step_of(norm)
     layer, norm = layer[pairs], norm[pairs]
     chosen: Rows = layer[_is_undone(facts, layer, norm)]
     return chosen
@@ -134,17 +122,17 @@ def _without_bias(facts: Facts, rows: Rows) -> Edit:
     tree, trace = facts.tree, facts.trace
     nodes = backward_of(facts, rows)
     layers = tree.under(trace.mask_of(rows))
-    around = facts.calling
-    copied = named_operators(facts, "aten::copy_") & (named_operators(facts, "aten::addmm")[around] | _spreads(facts))
+    spread = by_shapes(facts, slice(None), _spreads) | named_operators(facts, "aten::addmm")[facts.calling]
+    copied = named_operators(facts, "aten::copy_") & spread
     sums = named_operators(facts, "aten::sum") & tree.under(trace.mask_of(nodes))
     stores = facts.measured & trace.named(_ACCUMULATES) & (trace.events.category == Category.OPERATOR)
-    vectors = stores & _is_vector(facts)
+    vectors = stores & by_shapes(facts, slice(None), _begins_with_vector)
     stored = _storing(facts, nodes, vectors)
     gone = tree.outermost(layers & named_operators(facts, "aten::add_") | sums | trace.mask_of(stored))
     copies = np.flatnonzero(layers & copied & ~tree.under(gone))
     share, of_vectors = (len(stored) / max(int(kind.sum()), 1) for kind in (stores, vectors))
     return combine([
-        scale_operators(facts, np.flatnonzero(gone), np.zeros(int(gone.sum())), _UNCERTAINTY, launch_kept=0.0),
+        drop_operators(facts, np.flatnonzero(gone), _UNCERTAINTY),
         scale_operators(facts, copies, _without_call(facts, copies), _UNCERTAINTY),
         _fewer_parameters(facts, share, of_vectors),
     ])  # fmt: skip
@@ -180,28 +168,18 @@ def _fewer_parameters(facts: Facts, share: float, of_vectors: float) -> Edit:
     owner = tree.nearest_ancestor(facts.trace.mask_of(rows))
     inside = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (owner >= 0))
     working = np.bincount(owner[inside], spent_ns(facts, inside), len(events))[rows]
-    inside = inside[_is_vector(facts)[inside]]
+    inside = inside[by_shapes(facts, inside, _begins_with_vector)]
     on_vectors = np.bincount(owner[inside], spent_ns(facts, inside), len(events))[rows]
     spent = spent_ns(facts, rows)
     saved = share * (spent - working).clip(min=0) + of_vectors * on_vectors
     return shrink(rows, (spent - saved).astype(np.int64), _UNCERTAINTY)
 
 
-def _spreads(facts: Facts) -> Bools:
-    """Events whose second input is a vector along the second dimension of the first, as a bias is of an image."""
-    codes = facts.trace.events.dims_code
-    known = distinct(codes[codes >= 0])
-    verdicts = []
-    for code in known.tolist():
-        shapes = parse_dims(facts.trace.text_of(code))
-        whole, part = shapes[:2] if len(shapes) > 1 else ((), ())
-        verdicts.append(len(whole) > 2 and math.prod(part) == whole[1] == max(part, default=0) < math.prod(whole))
-    return np.isin(codes, known[verdicts])
+def _spreads(shapes: Shapes) -> bool:
+    """Whether the second input is a vector along the second dimension of the first, as a bias is of an image."""
+    whole, part = shapes[:2] if len(shapes) > 1 else ((), ())
+    return len(whole) > 2 and math.prod(part) == whole[1] == max(part, default=0) < math.prod(whole)
 
 
-def _is_vector(facts: Facts) -> Bools:
-    """Events whose first input is a vector."""
-    codes = facts.trace.events.dims_code
-    known = distinct(codes[codes >= 0])
-    shapes = [next(iter(parse_dims(facts.trace.text_of(int(code)))), ()) for code in known]
-    return np.isin(codes, known[[len(shape) == 1 for shape in shapes]])
+def _begins_with_vector(shapes: Shapes) -> bool:
+    return len(first_shape(shapes)) == 1

@@ -36,24 +36,21 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_types
+from profkit.evidence.attribution import order_sites
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import named_operators, program_operators
+from profkit.evidence.shapes import by_shapes, first_shape
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    locations_of,
-    named_operators,
-    per_step,
-    program_operators,
-    share_of_steps,
-    sites_by_time,
-)
-from profkit.rules.pricing import run_in_both, scale_with_backward, share_with_backward
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import costliest_lines, name_lines
+from profkit.ruling.pricing import run_in_both, share_with_backward
 from profkit.savings.edits import Edit, combine, remove, shrink_work
 from profkit.savings.replay import replay
-from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_count, format_time
+from profkit.units import format_count, format_time, pick_form
 
 _TRANSPOSES = re.compile(r"nchwtonhwc|nhwctonchw|batched_transpose", re.IGNORECASE)
 """How cuDNN and MIOpen name the kernels that change an image's layout."""
@@ -93,24 +90,23 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
     launches, events = facts.launches, facts.trace.events
     named = facts.trace.where_name(lambda name: _TRANSPOSES.search(name) is not None)
     chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL)
-    owner = np.where(launches.call >= 0, launches.call, launches.operator)
-    chosen &= (owner >= 0) & facts.measured[owner]
-    work, owner = launches.work[chosen], owner[chosen]
+    chosen &= (launches.owner >= 0) & facts.measured[launches.owner]
+    work, owner = launches.work[chosen], launches.owner[chosen]
     edit = combine([remove(work[:0], work, _UNCERTAINTY), _normalised_last(facts)])
-    if share_of_steps(facts, owner) < 0.5 or replay(facts, edit).fraction < _MIN_TRANSPOSING:
+    if not in_most_steps(facts, owner) or replay(facts, edit).fraction < _MIN_TRANSPOSING:
         return
-    count = max(1, round(per_step(facts, work)))
+    count = times_per_step(facts, work)
     spent = facts.steps.per_step_ns(events.duration_ns[work].sum())
     yield Suspicion(
-        message=f"{format_count(count, 'kernel')} a step transpose images between channels first and channels last, "
-        f"{format_time(spent)} in all.",
+        message=f"{format_count(count, 'kernel')} a step {pick_form(count, 'transposes', 'transpose')} images between "
+        f"channels first and channels last, {format_time(spent)} in all.",
         fix=_FIX,
         rows=owner,
         edit=edit,
         confidence=0.85,
         count=count,
         spent_ns=spent,
-        location=next(iter(locations_of(facts, [_busiest_forward_site(facts, owner, work)])), None),
+        places=name_lines(facts, order_sites(facts.lines.forward_site[owner], events.duration_ns[work])[:1]),
         evidence={"transposing_kernels_per_step": count},
     )
 
@@ -119,37 +115,29 @@ def _normalised_last(facts: Facts) -> Edit:
     """PyTorch's own batch normalisation of what the convolutions then hand over with the channels last."""
     launches, events = facts.launches, facts.trace.events
     named = facts.trace.where_name(lambda name: _NORMALISES.search(name) is not None)
-    owner = np.where(launches.call >= 0, launches.call, launches.operator)
+    owner = launches.owner
     chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL) & (owner >= 0)
-    work = launches.work[chosen & facts.measured[owner.clip(min=0)]]
+    work = launches.work[chosen & facts.measured[owner]]
     return shrink_work(work, (_NORMALISATION_KEPT * events.duration_ns[work]).astype(np.int64), _UNCERTAINTY)
-
-
-def _busiest_forward_site(facts: Facts, owner: Rows, work: Rows) -> int:
-    """The line whose operators, with their backward, transpose longest; `NONE` where no line is known."""
-    sites = facts.lines.forward_site[owner]
-    known = sites >= 0
-    spent = facts.trace.events.duration_ns[work[known]]
-    return int(np.bincount(sites[known], weights=spent).argmax()) if known.any() else NONE
 
 
 def _channels_first_on_the_host(facts: Facts) -> Iterator[Suspicion]:
     rows = _convolutions(facts)
-    if share_of_steps(facts, rows) < 0.5 or share_with_backward(facts, rows) < _MIN_SHARE:
+    if not in_most_steps(facts, rows) or share_with_backward(facts, rows) < _MIN_SHARE:
         return
-    trial = _run_in_both(facts, np.sort(np.concatenate([rows, _others(facts)])))
+    everything = np.sort(np.concatenate([rows, _others(facts)]))
+    trial = run_in_both(facts, everything, "channels-last", _UNCERTAINTY)
     if trial is None:
         raise CannotLook("the recorded convolutions cannot be run again, and no recording shows what a layout costs")
-    count = max(1, round(per_step(facts, rows)))
-    places = locations_of(facts, sites_by_time(facts, rows))
+    count = times_per_step(facts, rows)
     yield Suspicion(
-        message=f"{format_count(count, 'convolution')} a step work on images with the channels first.",
+        message=f"{format_count(count, 'convolution')} a step {pick_form(count, 'works', 'work')} on images with the "
+        "channels first.",
         fix=_FIX,
         rows=rows,
         confidence=0.8,
         count=count,
-        location=places[0] if places else None,
-        also=places[1:],
+        places=costliest_lines(facts, rows),
         evidence={"convolutions_per_step": count},
         trial=trial,
         unpriced=_UNMEASURED,
@@ -182,23 +170,11 @@ def _others(facts: Facts) -> Rows:
     """The program's other operators on images whose time depends on the layout."""
     called = program_operators(facts)
     called = called[operators_of(facts.trace, _OTHERS)[called]]
-    codes = facts.trace.events.dims_code[called]
-    image = {int(code): len(next(iter(parse_dims(facts.trace.text_of(int(code)))), ())) == _IMAGE_DIMENSIONS
-             for code in distinct(codes)}  # fmt: skip
-    chosen: Rows = called[np.array([image[int(code)] for code in codes], dtype=bool)]
-    return chosen
+    images: Rows = called[by_shapes(facts, called, lambda shapes: len(first_shape(shapes)) == _IMAGE_DIMENSIONS)]
+    return images
 
 
 def _layout_of(arguments: str) -> str:
     """The memory format that ``resize_`` was asked for, its third argument, if the size, its second, is an image's."""
     _, size, layout, *_ = [*parse_types(arguments), "", "", ""]
     return layout if size.count(",") == _IMAGE_DIMENSIONS - 1 else ""
-
-
-def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
-    """In both layouts."""
-
-    def edit_of(factor: float) -> Edit:
-        return scale_with_backward(facts, rows, np.full(len(rows), factor), _UNCERTAINTY)
-
-    return run_in_both(facts, rows, "channels-last", edit_of)

@@ -32,10 +32,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.findings import Kind
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
+from profkit.evidence.program import spent_ns
+from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import SAVE_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, share_of_steps, spent_ns
 from profkit.savings.edits import remove, shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Rows
@@ -43,10 +45,6 @@ from profkit.units import format_count, format_share, format_time
 
 _BUDGET = 0.01
 """The share of the time that checkpoints may cost: little against what a crash loses, n/2 steps on average."""
-_WORTH = 0.03
-"""Severity medium, and three times the budget: between the two, the interval is a matter of taste."""
-_MOST_STEPS = 0.5
-"""How often a checkpoint of fewer steps comes cannot be told from a recording of a few."""
 _LEAST_STEPS = 2
 """A program without steps that saves its model once, at its end, is in order."""
 _UNCERTAINTY = 0.25
@@ -58,16 +56,14 @@ def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
     """Each line that saves is a finding."""
     if facts.run.torch is None:
         raise CannotLook("the writing of checkpoints shows only in recordings that profkit made")
-    for _, rows in group_by_site(facts, _saves(facts)):
-        if share_of_steps(facts, rows) < max(_MOST_STEPS, _LEAST_STEPS / max(facts.steps.measured_count, 1)):
-            continue
+    for rows in frequent_lines(facts, _saves(facts), _LEAST_STEPS):
         saving = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
         rest = max(facts.steps.per_step_ns(replay(facts, remove(rows)).edited_ns), 1)
         interval = max(1, math.ceil(saving / (_BUDGET * rest)))
         edit = shrink(rows, (spent_ns(facts, rows) / interval).astype(np.int64), _UNCERTAINTY)
-        if replay(facts, edit).fraction < _WORTH:
+        if replay(facts, edit).fraction < MEDIUM_FROM:  # three times the budget: between, the interval is taste
             continue
-        times = format_count(max(1, round(per_step(facts, rows))), "time")
+        times = format_count(times_per_step(facts, rows), "time")
         yield Suspicion(
             message=f"`torch.save` runs {times} a step and takes {format_time(saving)}, in which nothing is computed.",
             fix=f"Save every {interval:,} steps, which costs {format_share(_BUDGET)}, or at the end of an epoch; a "

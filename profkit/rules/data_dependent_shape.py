@@ -40,23 +40,23 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
+from profkit.evidence.attribution import by_line
+from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.places import runs_inside_a_call
-from profkit.evidence.wait_causes import WaitCause, wait_causes
-from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
-from profkit.rules.evidence import (
+from profkit.evidence.program import (
     backward_of,
-    group_by_site,
     named_operators,
-    per_step,
     program_elementwise,
     program_operators,
     program_traffic,
-    share_of_steps,
     spent_ns,
 )
-from profkit.rules.pricing import call_ns, computing_ns, scale_operators
-from profkit.savings.edits import combine, unblock
+from profkit.evidence.shapes import Shapes, by_shapes, shapes_of
+from profkit.evidence.wait_causes import WaitCause, wait_causes
+from profkit.findings import LOW_FROM, Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
+from profkit.ruling.pricing import call_ns, computing_ns, scale_with_backward
+from profkit.savings.edits import unblock
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -74,8 +74,6 @@ _MOST_SIZES = 8
 """Distinct sizes of results on one line whose users are looked for."""
 _MANY_IN_ONE = 3
 """In a recording of one step a single wait says nothing about every step."""
-_LOW = 0.005
-"""The share of a step from which a finding is more than information; see `profkit.findings.severity_of`."""
 _UNCERTAINTY = 0.35
 """What `torch.where` and the sum over the mask really take was between two thirds and four thirds of a pass."""
 _FIX = (
@@ -125,9 +123,9 @@ def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
         missing = missing_needs(facts, (Need.SHAPES, Need.MEMORY))
         if missing:
             raise CannotLook(missing[0].value)
-    for _, of_line in group_by_site(facts, rows, forward=facts.device.present):
+    for of_line in by_line(facts, rows, forward=facts.device.present):
         several = len(facts.steps) > 1 or (facts.device.present and per_step(facts, of_line) >= _MANY_IN_ONE)
-        if share_of_steps(facts, of_line) >= 0.5 and several:
+        if in_most_steps(facts, of_line) and several:
             yield from judge(facts, of_line)
 
 
@@ -153,8 +151,7 @@ def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
         growth = _Growth(1.0, rows[:0], 0.0)
     else:
         growth = _find_growth(facts, rows, _describe(facts, rows))
-    steps = max(facts.steps.measured_count, 1)
-    if saved - growth.longer_ns / steps / max(step_time(facts).ns, 1) < _LOW:
+    if saved - growth.longer_ns / facts.steps.measured_count / max(step_time(facts).ns, 1) < LOW_FROM:
         return
     count = per_step(facts, waits.rows[inside])
     yield Suspicion(
@@ -174,7 +171,7 @@ def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     found = _describe(facts, rows)
     large = found.tensor_bytes >= _MIN_BYTES
     rows, found = rows[large], found.of(large)
-    if not rows.size or share_of_steps(facts, rows) < 0.5:
+    if not in_most_steps(facts, rows):
         return
     nodes = backward_of(facts, rows)
     spent = float(spent_ns(facts, rows).sum() + spent_ns(facts, nodes).sum())
@@ -182,8 +179,8 @@ def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     passes = passes_bytes / _bytes_per_ns(facts, rows, found) + call_ns(facts) * (len(rows) + len(nodes))
     growth = _find_growth(facts, rows, found)
     kept = (passes + growth.longer_ns) / max(spent, 1.0)
-    steps, is_inside = max(facts.steps.measured_count, 1), runs_inside_a_call(facts, rows)
-    if spent * (1 - kept) / steps < _LOW * step_time(facts).ns:
+    steps, is_inside = facts.steps.measured_count, runs_inside_a_call(facts, rows)
+    if spent * (1 - kept) / steps < LOW_FROM * step_time(facts).ns:
         return
     size = int(found.tensor_bytes.sum()) // steps
     yield Suspicion(
@@ -191,7 +188,7 @@ def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
         "searching the mask, gathering and scattering takes longer than a pass over everything.",
         fix=_INSIDE_FIX if is_inside else _FIX,
         rows=rows,
-        edit=combine([scale_operators(facts, part, np.full(len(part), kept), _UNCERTAINTY) for part in (rows, nodes)]),
+        edit=scale_with_backward(facts, rows, kept, _UNCERTAINTY),
         confidence=0.8,
         kind=Kind.OPPORTUNITY if is_inside else _kind_of(facts, growth),
         evidence={"masked_bytes_per_step": size, "picked_share": round(1 / growth.factor, 3)},
@@ -270,18 +267,18 @@ def _takers(facts: Facts, rows: Rows) -> Rows:
 
 def _length(facts: Facts, row: int) -> int:
     """The elements that a mask picks at once: those of the dimensions that it does not have."""
-    shapes = parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))
+    shapes = shapes_of(facts, row)
     return math.prod(shapes[0][len(shapes[1]) :]) if len(shapes) > 1 else 0
 
 
 def _take(facts: Facts, rows: Rows, size: int, lengths: set[int]) -> Bools:
-    """Which operators have an input of this size, or of a length among these; told once per distinct shapes."""
-    codes = facts.trace.events.dims_code[rows]
-    known = {}
-    for code in distinct(codes).tolist():
-        shapes = [shape for shape in parse_dims(facts.trace.text_of(code)) if shape]
-        known[code] = any(math.prod(shape) == size or (len(shape) > 1 and shape[0] in lengths) for shape in shapes)
-    return np.isin(codes, [code for code, takes in known.items() if takes])
+    """Which operators have an input of this size, or of a length among these."""
+
+    def takes(shapes: Shapes) -> bool:
+        known = (shape for shape in shapes if shape)
+        return any(math.prod(shape) == size or (len(shape) > 1 and shape[0] in lengths) for shape in known)
+
+    return by_shapes(facts, rows, takes)
 
 
 def _bytes_per_ns(facts: Facts, rows: Rows, found: _Selections) -> float:

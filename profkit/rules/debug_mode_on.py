@@ -39,9 +39,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.program import named_operators, works_under
 from profkit.findings import Kind
 from profkit.rules.base import Suspicion, rule
-from profkit.rules.evidence import locations_of, named_operators, remarked, works_under
+from profkit.ruling.places import Places, locations_of, remarked
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.source.remark_kinds import ANOMALY_MODE_SET
 from profkit.source.settings import anomaly_mode_setters, sync_debug_setters
@@ -74,7 +75,7 @@ def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
         yield Suspicion(
             message="`torch.cuda.set_sync_debug_mode` is on: each call that waits for the GPU is looked at.",
             fix="Switch it off once the waits are found: `torch.cuda.set_sync_debug_mode('default')`.",
-            location=next(iter(locations_of(facts, _lines_with(facts, sync_debug_setters))), None),
+            places=Places.of(locations_of(facts, _lines_with(facts, sync_debug_setters))[:1]),
             count=1,
         )
 
@@ -112,7 +113,7 @@ def _is_node(name: str) -> bool:
 
 def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
     """At the line that switches it on: one that profkit saw run, else what the source shows."""
-    steps = max(facts.steps.measured_count, 1)
+    steps = facts.steps.measured_count
     mask = facts.trace.mask_of(checks)
     searched = round(int(named_operators(facts, "aten::isnan")[checks].sum()) / steps)
     formatting = _stack_formatting(facts)
@@ -125,8 +126,7 @@ def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
         edit=combine([remove(checks, works_under(facts, mask), _UNCERTAINTY), formatting]),
         confidence=0.95,
         count=max(1, searched),
-        location=next(iter(places), None),
-        also=places[1:],
+        places=Places.of(places),
         evidence={
             "gradients_searched_per_step": searched,
             "operators_with_stack_per_step": round(len(formatting.span_start_ns) / steps),
@@ -154,7 +154,7 @@ def _stack_formatting(facts: Facts) -> Edit:
     start_ns = events.start_ns[np.concatenate([rows, silent])]
     last_ns = tree.end_ns[np.concatenate([rows, silent])]
     end_ns = np.minimum(start_ns + taken_ns, np.maximum(last_ns, start_ns))
-    return shrink_spans(start_ns, end_ns, np.full(len(start_ns), usual_ns), _UNCERTAINTY)
+    return shrink_spans(start_ns, end_ns, usual_ns, _UNCERTAINTY)
 
 
 def _records_a_node(facts: Facts) -> Bools:
@@ -180,7 +180,7 @@ def _blocking_launches(facts: Facts) -> Rows:
 def _launch_blocking(facts: Facts, blocked: Rows) -> Suspicion:
     start_ns = facts.trace.events.start_ns
     work, call = facts.launches.work[blocked], facts.launches.call[blocked]
-    count = max(1, round(len(blocked) / max(facts.steps.measured_count, 1)))
+    count = max(1, round(len(blocked) / facts.steps.measured_count))
     return Suspicion(
         message=f"CUDA_LAUNCH_BLOCKING is set: the host waits for {format_count(count, 'kernel')} a step, each by "
         "itself.",

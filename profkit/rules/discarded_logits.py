@@ -26,7 +26,7 @@ DDR4-2400.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -34,10 +34,13 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
+from profkit.evidence.program import backward_of
+from profkit.evidence.shapes import Shapes, shapes_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import backward_of, group_by_site, per_step, share_of_steps
-from profkit.rules.pricing import call_ns, computing_ns, scale_operators
+from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Int64s, Rows
@@ -72,9 +75,7 @@ def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
     layers = layers[facts.measured[layers]]
     known = np.where(facts.repeats.row[layers] >= 0, facts.repeats.row[layers], layers)
     layers, known = layers[among(known, at)], known[among(known, at)]
-    for _, rows in group_by_site(facts, layers):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, layers):
         of = [found[i] for i in np.searchsorted(at, known[among(layers, rows)])]
         most = max(layer.positions for layer in of)
         yield Suspicion(
@@ -84,7 +85,7 @@ def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
             rows=rows,
             edit=_compute_one(facts, rows, of),
             confidence=0.85,
-            count=max(1, round(per_step(facts, rows))),
+            count=times_per_step(facts, rows),
             evidence={"positions": most},
         )
 
@@ -93,7 +94,7 @@ def _find_layers(facts: Facts) -> Iterator[_Layer]:
     """Layers of which, until the next of their kind or the end of the step, nothing but one position is taken."""
     events, trace = facts.trace.events, facts.trace
     called = facts.operators.rows[~(facts.updates.inside | facts.lines.backward)[facts.operators.rows]]
-    step = facts.steps.index_of(events.start_ns[called])
+    step = facts.step_of(called)
     looked_at = facts.steps.located if facts.steps.located.any() else facts.steps.measured
     called, step = called[looked_at[step] & (step >= 0)], step[looked_at[step] & (step >= 0)]
     layers = operators_of(trace, _LAYER)[called]
@@ -116,7 +117,7 @@ def _find_layers(facts: Facts) -> Iterator[_Layer]:
                 yield _Layer(int(called[begin]), result[-2], math.prod(shapes[code][1]))
 
 
-def _takes(shapes: Sequence[Sequence[int]], result: list[int]) -> bool:
+def _takes(shapes: Shapes, result: list[int]) -> bool:
     return any(math.prod(shape) == math.prod(result) for shape in shapes if shape)
 
 
@@ -125,14 +126,14 @@ def _used_of_the_last(facts: Facts, before: Rows, result: list[int]) -> set[str]
     before, which may be shorter or longer."""
     used = set[str]()
     for row in before[operators_of(facts.trace, _LAYER)[before].cumsum() == 0].tolist():
-        shapes = parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))
+        shapes = shapes_of(facts, row)
         last = next((shape for shape in shapes if len(shape) > 1 and shape[-1] == result[-1]), None)
         if last is not None and math.prod(last) > math.prod(result) // result[-2]:
             used.add(_position_of(facts, row, list(last)) if len(last) == len(result) else "")
     return used
 
 
-def _result_of(shapes: Sequence[Sequence[int]]) -> list[int]:
+def _result_of(shapes: Shapes) -> list[int]:
     """The shape of what a linear layer gives."""
     if len(shapes) < 2 or len(shapes[1]) != 2 or not shapes[0]:
         return []
@@ -143,7 +144,7 @@ def _position_of(facts: Facts, row: int, result: list[int]) -> str:
     """Which position of the layer's result an operator takes: ``all`` where it is a slice along another dimension,
     nothing where it does something else."""
     trace, events = facts.trace, facts.trace.events
-    shapes = parse_dims(trace.text_of(int(events.dims_code[row])))
+    shapes = shapes_of(facts, row)
     given = parse_types(trace.text_of(int(events.concrete_code[row])))
     if not operators_of(trace, _PICKS)[row] or list(shapes[0]) != result or len(given) < 3:
         return ""
@@ -165,5 +166,5 @@ def _compute_one(facts: Facts, rows: Rows, of: list[_Layer]) -> Edit:
     least = np.maximum(4 * weights / bytes_per_ns, call_ns(facts))
     kept = np.maximum(1 / positions, least / spent).clip(max=1)
     nodes = backward_of(facts, rows)
-    behind = scale_operators(facts, nodes, np.full(len(nodes), float(kept.mean())), _UNCERTAINTY)
+    behind = scale_operators(facts, nodes, float(kept.mean()), _UNCERTAINTY)
     return combine([scale_operators(facts, rows, kept, _UNCERTAINTY), behind])

@@ -34,19 +34,13 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import item_bytes, parse_types
+from profkit.evidence.attribution import sites_by_time
+from profkit.evidence.frequency import in_most_steps
+from profkit.evidence.program import named_operators, program_elementwise, program_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
-    backward_of,
-    locations_of,
-    named_operators,
-    program_elementwise,
-    program_operators,
-    share_of_steps,
-    sites_by_time,
-)
-from profkit.rules.pricing import scale_operators
-from profkit.savings.edits import combine
+from profkit.ruling.places import name_lines
+from profkit.ruling.pricing import scale_with_backward
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import distinct_rows
 from profkit.units import format_bytes, format_count
@@ -86,13 +80,13 @@ def dtype_round_trip(facts: Facts) -> Iterator[Suspicion]:
     for kind in kinds[:, distinct_rows(*kinds)[0]].T:
         mine = first[(kinds == kind[:, None]).all(axis=0)]
         rows = np.concatenate([casts.rows[mine], casts.rows[mine + 1]])
-        if share_of_steps(facts, rows) < 0.5:
+        if not in_most_steps(facts, rows):
             continue
         source, target = casts.names[kind[1]], casts.names[kind[2]]
-        steps = max(facts.steps.measured_count, 1)
+        steps = facts.steps.measured_count
         trips = max(1, round(len(mine) / steps))
         moved = int(facts.operators.elements[rows].sum()) * (item_bytes(source) + item_bytes(target)) // steps
-        places = locations_of(facts, [int(kind[0]), *sites_by_time(facts, casts.rows[mine + 1])])
+        places = name_lines(facts, [int(kind[0]), *sites_by_time(facts, casts.rows[mine + 1])])
         exact = item_bytes(target) > item_bytes(source)
         yield Suspicion(
             message=f"{format_count(trips, 'tensor')} a step cast from {_SHORT[source]} to {_SHORT[target]} and "
@@ -100,17 +94,13 @@ def dtype_round_trip(facts: Facts) -> Iterator[Suspicion]:
             fix=f"Let what computes in {_SHORT[source]} hand on {_SHORT[source]}, and cast once at the end where "
             f"{_SHORT[target]} is asked for.",
             rows=rows,
-            edit=combine([
-                scale_operators(facts, part, np.zeros(len(part)), _UNCERTAINTY, launch_kept=0.0)
-                for part in (rows, backward_of(facts, rows))
-            ]),
+            edit=scale_with_backward(facts, rows, 0.0, _UNCERTAINTY, launch_kept=0.0),
             confidence=0.9 if exact else 0.7,
             count=trips,
             kind=Kind.FAULT if exact else Kind.OPPORTUNITY,
-            location=places[0] if places else None,
-            also=places[1:],
+            places=places,
             evidence={"round_trips_per_step": trips, "moved_bytes_per_step": moved},
-        )  # fmt: skip
+        )
 
 
 def _find_casts(facts: Facts) -> _Casts:
@@ -120,7 +110,7 @@ def _find_casts(facts: Facts) -> _Casts:
     casts = (source != target) & (facts.operators.elements[called] >= _MIN_ELEMENTS)
     at = np.flatnonzero(casts | ~program_elementwise(facts)[1])
     here, after = at[:-1], at[1:]
-    step = facts.steps.index_of(facts.trace.events.start_ns[called])
+    step = facts.step_of(called)
     elements = facts.operators.elements[called]
     back = casts[here] & casts[after] & (source[here] == target[after]) & (target[here] == source[after])
     back &= (elements[here] == elements[after]) & (step[here] == step[after])

@@ -38,21 +38,15 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims, parse_types
+from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.located import in_located_step, marks_before, model_call
 from profkit.evidence.loops.loop_source import assigned_names, names_in
 from profkit.evidence.places import call_site
+from profkit.evidence.program import Floats, named_operators, program_operators
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    Floats,
-    locations_of,
-    named_operators,
-    per_step,
-    program_operators,
-    remarked,
-    share_of_steps,
-)
-from profkit.rules.pricing import computing_ns, run_in_both, scale_with_backward
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places, locations_of, remarked
+from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.run import CallSite, Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
@@ -99,7 +93,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]
     rows = called[_matters(facts, called) & facts.once(_holds_doubles)[called] & ~casts]
-    if not rows.size or share_of_steps(facts, rows) < 0.5:
+    if not in_most_steps(facts, rows):
         return
     made = called[casts & _makes_doubles(facts, called)]
     if _are_needed(facts, called, rows, made):
@@ -115,10 +109,9 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=edit,
         confidence=0.85,
-        location=places[0] if places else None,
-        also=places[1:],
+        places=Places.of(places),
         evidence={"operators_per_step": count},
-        trial=_run_in_both(facts, rows),
+        trial=run_in_both(facts, rows, "narrower-type", _UNCERTAINTY, "float64", "float32"),
     )
 
 
@@ -175,14 +168,6 @@ def _single_rate(facts: Facts, rates: Rates, name: str) -> str:
     allowed = flags.get("cudnn_tf32", True) if is_convolution(name) else flags.get("matmul_precision") in _TF32
     return "tf32" if allowed else "float32"
 
-
-def _run_in_both(facts: Facts, rows: Rows) -> Trial | None:
-    """In float64 and in float32."""
-
-    def edit_of(factor: float) -> Edit:
-        return _compute_in_floats(facts, rows, np.full(len(rows), factor))
-
-    return run_in_both(facts, rows, "narrower-type", edit_of, "float64", "float32")
 
 
 def _matters(facts: Facts, rows: Rows) -> Bools:

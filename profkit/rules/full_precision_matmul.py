@@ -37,17 +37,19 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.derive.operators.operators import parse_types
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import program_operators
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import locations_of, per_step, program_operators, share_of_steps, sites_by_time
-from profkit.rules.pricing import run_in_both, scale_with_backward, share_with_backward
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import costliest_lines
+from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.run import Rates
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.roofline import Work, is_convolution, work_of
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
-from profkit.units import format_count
+from profkit.units import format_count, pick_form
 
 _MIN_OPERATIONS = 4e6
 """Fewer take some 50 us on a core without units for tiles (32 operations a cycle), which is what dispatching an
@@ -78,26 +80,26 @@ def full_precision_matmul(facts: Facts) -> Iterator[Suspicion]:
     rows = _wide_products(facts)
     if facts.device.present:
         rows = _without_tf32(facts, rows)
-    if share_of_steps(facts, rows) < 0.5 or share_with_backward(facts, rows) < _MIN_SHARE:
+    if not in_most_steps(facts, rows) or share_with_backward(facts, rows) < _MIN_SHARE:
         return
     to, rates = _reduced_type(facts)
     if not to:
         return
-    trial, edit = _run_in_both(facts, rows, to), _priced(facts, rows, to, rates)
+    trial = run_in_both(facts, rows, "reduced-precision", _UNCERTAINTY, "float32", to)
+    edit = _priced(facts, rows, to, rates)
     if trial is None and edit is None:
         raise CannotLook(_UNMEASURED)
-    count = max(1, round(per_step(facts, rows)))
-    places = locations_of(facts, sites_by_time(facts, rows))
+    count = times_per_step(facts, rows)
     device = "a GPU that has TF32" if facts.device.present else "a processor with instructions for bfloat16"
     yield Suspicion(
-        message=f"{format_count(count, 'product')} a step multiply in full float32 on {device}.",
+        message=f"{format_count(count, 'product')} a step {pick_form(count, 'multiplies', 'multiply')} in full "
+        f"float32 on {device}.",
         fix=_GPU_FIX if facts.device.present else _CPU_FIX,
         rows=rows,
         edit=edit,
         confidence=0.8,
         count=count,
-        location=places[0] if places else None,
-        also=places[1:],
+        places=costliest_lines(facts, rows),
         evidence={"products_per_step": count},
         trial=trial,
         unpriced="" if edit else _UNMEASURED,
@@ -166,7 +168,7 @@ def _without_tf32(facts: Facts, rows: Rows) -> Rows:
     trace, launches, flags = facts.trace, facts.launches, facts.run.flags
     wide = trace.where_name(lambda name: _WIDE_KERNEL.search(name) is not None)
     narrow = trace.where_name(lambda name: "tf32" in name.lower())
-    owner = np.where(launches.call >= 0, launches.call, launches.operator)
+    owner = launches.owner
     owner = owner[(owner >= 0) & (wide & ~narrow)[launches.work]]
     carrier = facts.tree.nearest_ancestor(trace.mask_of(rows), include_self=True, of=owner)
     rows = rows[trace.mask_of(carrier[carrier >= 0])[rows]]
@@ -190,12 +192,3 @@ def _kept_share(work: Work | None, rates: Rates, to: str) -> float:
     before = work.least_ns(rates, "float32") if work else None
     after = work.least_ns(rates, "float32", to) if work else None
     return min(1.0, after / before) if before and after else 1.0
-
-
-def _run_in_both(facts: Facts, rows: Rows, to: str) -> Trial | None:
-    """In float32 and in the reduced type."""
-
-    def edit_of(factor: float) -> Edit:
-        return scale_with_backward(facts, rows, np.full(len(rows), factor), _UNCERTAINTY)
-
-    return run_in_both(facts, rows, "reduced-precision", edit_of, "float32", to)

@@ -35,22 +35,21 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
-from profkit.findings import Kind
+from profkit.evidence.attribution import by_line
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import spent_ns
+from profkit.evidence.requests import picked_one_by_one
+from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.marks import GC_AUTOMATIC, GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, picked_one_by_one, share_of_steps, spent_ns
-from profkit.savings.edits import remove
+from profkit.savings.edits import Edit, remove
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time
 
-_WORTH_REMOVING = 0.005
-"""Severity low: what takes less is no reason to touch a line."""
-_WORTH_TUNING = 0.03
-"""Severity medium: Python's own collections take a percent or so of any program that makes many small objects."""
-_MOST_STEPS = 0.5
-"""A pause seen in fewer steps has a rate that a recording of a few steps cannot tell."""
+_WORTH_TUNING = MEDIUM_FROM
+"""Python's own collections take a percent or so of any program that makes many small objects."""
 _LEAST_STEPS = 2
 """A recording of one step, as of a program that has none, says nothing of how often either."""
 _UNCERTAINTY = 0.2
@@ -63,13 +62,15 @@ def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
         raise CannotLook("garbage collections show only in recordings that profkit made")
     rows = _collections(facts)
     own = facts.trace.where_name(lambda name: name.endswith(GC_AUTOMATIC))[rows]
-    for _, at_line in group_by_site(facts, rows[~own]):
+    for at_line in by_line(facts, rows[~own]):
         asked = _frequent(facts, at_line)
-        if _is_worth(facts, asked, _WORTH_REMOVING):
-            yield _asked_for(facts, asked)
+        edit = remove(asked, uncertainty=_UNCERTAINTY)
+        if asked.size and replay(facts, edit).fraction >= LOW_FROM:
+            yield _asked_for(facts, asked, edit)
     frequent = _frequent(facts, rows[own & ~facts.tree.under(_picking(facts))[rows]])
-    if _is_worth(facts, frequent, _WORTH_TUNING):
-        yield _automatic(facts, frequent)
+    edit = remove(frequent, uncertainty=_UNCERTAINTY)
+    if frequent.size and replay(facts, edit).fraction >= _WORTH_TUNING:
+        yield _automatic(facts, frequent, edit)
 
 
 def _collections(facts: Facts) -> Rows:
@@ -93,40 +94,35 @@ def _frequent(facts: Facts, rows: Rows) -> Rows:
     """Those of the generations that are collected in most steps: a lone full collection says nothing of how often."""
     names = facts.trace.events.name_code[rows]
     kinds = [rows[names == code] for code in distinct(names)]
-    least = max(_MOST_STEPS, _LEAST_STEPS / max(facts.steps.measured_count, 1))
-    return np.concatenate([kind for kind in kinds if share_of_steps(facts, kind) >= least] or [rows[:0]])
+    return np.concatenate([kind for kind in kinds if in_most_steps(facts, kind, _LEAST_STEPS)] or [rows[:0]])
 
 
-def _is_worth(facts: Facts, rows: Rows, share: float) -> bool:
-    return bool(rows.size) and replay(facts, remove(rows)).fraction >= share
-
-
-def _asked_for(facts: Facts, rows: Rows) -> Suspicion:
+def _asked_for(facts: Facts, rows: Rows, edit: Edit) -> Suspicion:
     spent = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
-    times = format_count(max(1, round(per_step(facts, rows))), "time")
+    times = format_count(times_per_step(facts, rows), "time")
     return Suspicion(
         message=f"`gc.collect()` runs {times} a step and takes {format_time(spent)}: it visits every object that the "
         "process holds, while tensors are freed without it.",
         fix="Remove the call. Where steps leave cycles that hold much memory, break these, or collect every few "
         "hundred steps, after one `gc.freeze()` at the end of the set-up.",
         rows=rows,
-        edit=remove(rows, uncertainty=_UNCERTAINTY),
+        edit=edit,
         confidence=0.95,
         spent_ns=spent,
         evidence={"collecting_ns_per_step": spent},
     )
 
 
-def _automatic(facts: Facts, rows: Rows) -> Suspicion:
+def _automatic(facts: Facts, rows: Rows, edit: Edit) -> Suspicion:
     """No line is at fault: a collection begins wherever one object too many is made."""
     spent = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
-    times = max(1, round(per_step(facts, rows)))
+    times = times_per_step(facts, rows)
     return Suspicion(
         message=f"Python pauses each step for {format_count(times, 'garbage collection')} of its own, "
         f"{format_time(spent)} in all.",
         fix="Call `gc.freeze()` once after the set-up, so that what lives as long as the program is not visited again; "
         "where that is not enough, `gc.disable()` and a `gc.collect()` of your own every few hundred steps.",
-        edit=remove(rows, uncertainty=_UNCERTAINTY),
+        edit=edit,
         confidence=0.8,
         count=times,
         spent_ns=spent,

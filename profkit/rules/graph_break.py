@@ -39,9 +39,11 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.compiling import COMPILED_REGION, frame_of_regions, has_compiler_events
+from profkit.evidence.frequency import times_per_step
+from profkit.evidence.program import backward_of, length_ns, spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import backward_of, length_ns, per_step, spent_ns
+from profkit.ruling.places import Places
 from profkit.run import CallSite, Compilation, GraphBreak
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -122,7 +124,6 @@ def _entered(facts: Facts, breaks: Sequence[GraphBreak], compilations: Sequence[
 
 
 def _suspect(facts: Facts, breaks: list[GraphBreak], regions: Rows) -> Suspicion:
-    site, *outer = reversed(_user_stack(breaks[0]))
     reason = _reason(breaks[0])
     edit = _without_entries(facts, regions) if regions.size else None
     message, evidence = _describe(facts, regions, edit)
@@ -132,9 +133,8 @@ def _suspect(facts: Facts, breaks: list[GraphBreak], regions: Rows) -> Suspicion
         rows=regions,
         edit=edit,
         confidence=0.95,
-        count=max(1, round(per_step(facts, regions))) if regions.size else sum(one.count for one in breaks),
-        location=Location.of(site),
-        also=tuple(Location.of(one) for one in outer),
+        count=times_per_step(facts, regions) if regions.size else sum(one.count for one in breaks),
+        places=Places.of(map(Location.of, reversed(_user_stack(breaks[0])))),
         evidence={"reason": reason, **evidence},
     )
 
@@ -154,7 +154,7 @@ def _describe(facts: Facts, regions: Rows, edit: Edit | None) -> tuple[str, dict
         return f"{seen}.", {}
     whole = (spent_ns(facts, edit.rows) - edit.kept_ns).sum() + (edit.span_end_ns - edit.span_start_ns).sum()
     spent = facts.steps.per_step_ns(whole)
-    entries = max(1, round(per_step(facts, regions)))
+    entries = times_per_step(facts, regions)
     times = format_count(entries, "time")
     return f", {times} a step: entering it takes {format_time(spent)}.", {
         "entries_per_step": entries,
@@ -188,7 +188,7 @@ def _ways_to(facts: Facts, regions: Rows) -> Edit:
     last = work[before.clip(min=0)]
     start_ns, end_ns = tree.end_ns[last], events.start_ns[lookups]
     way = (before >= 0) & (around[last] == around[lookups]) & (end_ns - start_ns <= _LONGEST_WAY_NS)
-    return shrink_spans(start_ns[way], end_ns[way], np.zeros(int(way.sum()), dtype=np.int64), _UNCERTAINTY)
+    return shrink_spans(start_ns[way], end_ns[way], 0, _UNCERTAINTY)
 
 
 def _lookups_of(facts: Facts, regions: Rows) -> Rows:

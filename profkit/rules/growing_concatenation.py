@@ -37,10 +37,12 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import by_line
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import program_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.pricing import scale_operators
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
 from profkit.units import format_bytes, format_count
@@ -65,22 +67,21 @@ def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
     inputs = _InputSizes(facts)
     using = called[~operators_of(facts.trace, VIEW, _JOINING)[called]]
     picking = operators_of(facts.trace, _PICKING)[using]
-    for _, rows in group_by_site(facts, called[operators_of(facts.trace, _JOINING)[called]]):
+    for rows in by_line(facts, called[operators_of(facts.trace, _JOINING)[called]]):
         runs = [run for run in _growing_runs(facts, rows, inputs) if not _is_used(run, using, picking, inputs)]
         calls = np.concatenate([*runs, rows[:0]])
         moved_bytes = int(np.maximum(facts.operators.input_bytes[calls], inputs.allocated[calls]).sum())
-        if moved_bytes < _MIN_BYTES or share_of_steps(facts, calls) < 0.5:
+        if moved_bytes < _MIN_BYTES or not in_most_steps(facts, calls):
             continue
         new = np.array([1 - max(inputs.of(row)) / max(sum(inputs.of(row)), 1) for row in calls])
-        per_step_bytes = moved_bytes // max(facts.steps.measured_count, 1)
+        per_step_bytes = moved_bytes // facts.steps.measured_count
         yield Suspicion(
-            message=f"A tensor grows by {format_count(max(1, round(per_step(facts, calls))), 'concatenation')} a step, "
+            message=f"A tensor grows by {format_count(times_per_step(facts, calls), 'concatenation')} a step, "
             f"each of which copies all that is there already: {format_bytes(per_step_bytes)} a step in all.",
             fix="Append the pieces to a Python list and concatenate once after the loop, or write them into a tensor "
             "that was allocated beforehand (`out[i] = piece`).",
             rows=calls,
             edit=scale_operators(facts, calls, new, _UNCERTAINTY),
-            confidence=0.9,
             evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},
         )
 
@@ -137,7 +138,7 @@ def _growing_runs(facts: Facts, rows: Rows, inputs: _InputSizes) -> Iterator[Row
         run.append(row)
         waiting.setdefault(total, []).append(run)
     for found in map(np.array, runs):
-        step = facts.steps.index_of(facts.trace.events.start_ns[found])
+        step = facts.step_of(found)
         if len(found) >= _MIN_CALLS or len(distinct(step)) >= _MIN_STEPS:
             yield found
 

@@ -45,7 +45,7 @@ from profkit.evidence.retention.holding import (
 )
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of
+from profkit.ruling.places import Places, locations_of
 from profkit.units import format_bytes, format_count
 
 _ALSO = 3
@@ -79,8 +79,9 @@ def _suspect(facts: Facts, name: GrowingName, size_bytes: int) -> Suspicion:
         f"it; memory grows by {format_bytes(size_bytes)} a step.",
         fix=f"Keep what is wanted of them and not the tensors: add to a running sum or count instead of `{name.path}`"
         f"{on_host}; or empty it once in a while.",
-        location=location,
-        also=tuple(place for place in locations_of(facts, outliving_sites(facts)[:_ALSO]) if place != location),
+        places=Places(
+            location, tuple(place for place in locations_of(facts, outliving_sites(facts)[:_ALSO]) if place != location)
+        ),
         size_bytes=size_bytes,
         grows=True,
         confidence=0.9,

@@ -29,10 +29,12 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_types
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import per_step
+from profkit.evidence.program import named_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, named_operators, per_step, share_of_steps
-from profkit.rules.pricing import launches_anything
+from profkit.ruling.pricing import launches_anything
 from profkit.savings.edits import remove
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.units import format_bytes, format_count, format_time
@@ -63,9 +65,7 @@ def host_created_tensor(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that copies."""
     created = {tensor.copy: tensor for tensor in _created_tensors(facts)}
     copies = np.array(sorted(created), dtype=np.int64)
-    for _, rows in group_by_site(facts, copies):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, copies):
         chain = np.concatenate([created[int(row)].chain for row in rows])
         yield _suspect(facts, rows, chain)
 
@@ -74,7 +74,7 @@ def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
     events, launches = facts.trace.events, facts.launches
     inside = facts.tree.under(facts.trace.mask_of(rows))
     work = launches.work[(launches.call >= 0) & inside[launches.call]]
-    count, steps = per_step(facts, rows), max(facts.steps.measured_count, 1)
+    count, steps = per_step(facts, rows), facts.steps.measured_count
     host_ns = facts.steps.per_step_ns((facts.tree.end_ns[chain] - events.start_ns[chain]).sum())
     size = int(events.size_bytes[work].clip(min=0).sum()) // steps
     first = chain[np.isin(chain, np.flatnonzero(named_operators(facts, *_FACTORIES, *_FILLS)))]

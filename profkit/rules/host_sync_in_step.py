@@ -45,10 +45,11 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import in_most_steps, per_step
+from profkit.evidence.program import named_operators, spent_ns, works_under
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
-from profkit.findings import Kind
+from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
-from profkit.rules.evidence import named_operators, per_step, share_of_steps, spent_ns, works_under
 from profkit.savings.edits import Edit, combine, remove, unblock
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Int32s, Rows
@@ -58,8 +59,6 @@ from profkit.units import format_count, format_share, format_time
 _ELEMENT_LOOP = 64
 """Without a GPU so many reads on one line in one step are a loop over a tensor's elements, which tensor-element-loop
 reports: it is Python's loop that costs, not the reading."""
-_LOW = 0.005
-"""The share of a step from which a finding is more than information; see `profkit.findings.severity_of`."""
 _SYNCHRONISES = re.compile(r"torch/.*\.py\(\d+\): synchronize$")
 """``torch.cuda.synchronize``, and that of streams and events, as Python frames are named."""
 _MOST_LINES = 24
@@ -117,8 +116,9 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
             yield from _judge_reads(facts, line)
         return
     for remedy, lines in waiting_lines(facts):
-        for line, part in zip(lines, _parts(facts, lines), strict=True):
-            yield from _judge_waits(facts, remedy, lines, line, part)
+        together = _without(facts, lines) if lines else Edit()
+        for line, part in zip(lines, _parts(facts, lines, together), strict=True):
+            yield from _judge_waits(facts, remedy, line, part, together, others=len(lines) - 1)
 
 
 def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
@@ -145,25 +145,23 @@ def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
 
 
 def _judge_waits(
-    facts: Facts, remedy: _Remedy, lines: list[_Line], line: _Line, part: float
+    facts: Facts, remedy: _Remedy, line: _Line, part: float, together: Edit, others: int
 ) -> Iterator[Suspicion]:
     steps, stops = facts.steps, distinct(line.place)
     count, most = per_step(facts, stops), _in_most_steps(facts, line.rows)
     waited = steps.per_step_ns(int(spent_ns(facts, line.rows).sum()))
-    together = _without(facts, lines)
     all_saved = replay(facts, together).fraction
     saved = part * all_saved
     # A read in every step is a fault even where it costs nothing yet, if its line is known or the wait is long; other
     # waits only where they hold something up. In a recording of one step a single wait says nothing about every step.
-    tells = line.is_known or waited >= _LOW * steps.median_ns
+    tells = line.is_known or waited >= LOW_FROM * steps.median_ns
     repeats = most or (len(steps) == 1 and count >= 3)
-    if not ((most and remedy is _READ and tells) or (repeats and saved >= _LOW)):
+    if not ((most and remedy is _READ and tells) or (repeats and saved >= LOW_FROM)):
         return
-    others = sum(part_of is not line for part_of in lines)
     also = f", and {format_share(all_saved)} with {format_count(others, 'other line')} like it" if others else ""
     worth = (
         f"the device runs dry meanwhile: without it the step would be {format_share(saved)} shorter{also}"
-        if saved >= _LOW
+        if saved >= LOW_FROM
         else "the device has work meanwhile, or idles anyway: it costs next to nothing here"
     )
     name = facts.trace.names[int(np.bincount(facts.trace.events.name_code[line.place]).argmax())]
@@ -198,17 +196,17 @@ def _synchronising_frames(facts: Facts) -> Bools:
     return facts.tree.outermost(frames)
 
 
-def _parts(facts: Facts, lines: list[_Line]) -> list[float]:
+def _parts(facts: Facts, lines: list[_Line], together: Edit) -> list[float]:
     """What part each of the lines has in what all give back together: half of what it gives back alone, and half of
     what the others lack without it. Where none of that tells, by how long the host waits there."""
     if len(lines) <= 1:
         return [1.0] * len(lines)
     waited = np.array([spent_ns(facts, line.rows).sum() for line in lines], dtype=np.float64)
     weight = np.zeros(len(lines))
-    together = replay(facts, _without(facts, lines)).fraction
+    all_saved = replay(facts, together).fraction
     for number in np.argsort(-waited)[:_MOST_LINES].tolist():
         rest = replay(facts, _without(facts, [*lines[:number], *lines[number + 1 :]])).fraction
-        weight[number] = replay(facts, _without(facts, [lines[number]])).fraction + max(0.0, together - rest)
+        weight[number] = replay(facts, _without(facts, [lines[number]])).fraction + max(0.0, all_saved - rest)
     weight = weight if weight.any() else waited if waited.any() else np.ones(len(lines))
     parts: list[float] = (weight / weight.sum()).tolist()
     return parts
@@ -220,7 +218,7 @@ def _times(count: float) -> str:
 
 def _in_most_steps(facts: Facts, rows: Rows) -> bool:
     """Whether at least half of the steps do it, where more than one step was recorded."""
-    return len(facts.steps) > 1 and share_of_steps(facts, rows) >= 0.5
+    return len(facts.steps) > 1 and in_most_steps(facts, rows)
 
 
 def _reads(facts: Facts) -> Rows:

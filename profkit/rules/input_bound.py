@@ -54,22 +54,16 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import union
+from profkit.evidence.attribution import busiest_site
+from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.hottest import lines_by_time
 from profkit.evidence.loops.located import in_located_step
+from profkit.evidence.program import named_operators
+from profkit.evidence.requests import asked_of_workers, begins_an_iterator, picked_one_by_one
 from profkit.evidence.workers import LoaderAccount, busiest_loader
-from profkit.findings import Kind, Location
+from profkit.findings import MEDIUM_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    asked_of_workers,
-    begins_an_iterator,
-    busiest_site,
-    loader_places,
-    locations_of,
-    named_operators,
-    per_step,
-    picked_one_by_one,
-    share_of_steps,
-)
+from profkit.ruling.places import Places, loader_places, locations_of
 from profkit.run import Host
 from profkit.savings.edits import Edit, remove, shrink
 from profkit.savings.replay import replay
@@ -77,8 +71,8 @@ from profkit.trace.events import Category, Rows
 from profkit.trace.values import among, median
 from profkit.units import format_count, format_share, format_time
 
-_WORTH = 0.03
-"""The least gain for which worker processes, with their memory and start-up time, are worth it: severity medium."""
+_WORTH = MEDIUM_FROM
+"""The least gain for which worker processes, with their memory and start-up time, are worth it."""
 _UNCERTAINTY, _UNCERTAINTY_SHARED = 0.3, 1.0
 """Where other programs have the CPUs it is the scheduler's matter how many of them workers get; groups of processes may
 be given as much as one."""
@@ -171,7 +165,7 @@ class _Plan(Struct, frozen=True):
 def input_bound(facts: Facts) -> Iterator[Suspicion]:
     """One finding: the line that makes the DataLoader, or the loop that asks for batches."""
     rows = _requests(facts)
-    if share_of_steps(facts, rows) < 0.5:
+    if not in_most_steps(facts, rows):
         return
     loading = _measure(facts, rows)
     if _is_hiccup(facts, rows) or _is_in_memory(facts, rows) or _has_no_cpu_left(facts, loading):
@@ -189,8 +183,7 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=edit,
         confidence=0.9 if facts.device.present else 0.8,
-        location=places.location,
-        also=places.also if slowest is None else (slowest[0], *places.also),
+        places=places if slowest is None else Places(places.location, (slowest[0], *places.also)),
         evidence={
             "wait_ns_per_step": int(loading.wait_ns),
             "step_with_data_ready_ns": int(loading.rest_ns),
@@ -353,7 +346,7 @@ def _measured_parts(loading: _Loading) -> dict[str, int]:
 def _handing_over_ns(facts: Facts, rows: Rows) -> float:
     """What it takes a step to be given its batches: the connections, and the pages of what is sent to the device, else
     of what the main process stacked."""
-    events, steps = facts.trace.events, max(facts.steps.measured_count, 1)
+    events, steps = facts.trace.events, facts.steps.measured_count
     sent = facts.trace.where_name(lambda name: "HtoD" in name)
     copies = facts.measured & (events.category == Category.MEMCPY) & sent
     stacked = named_operators(facts, "aten::stack") & facts.tree.under(facts.trace.mask_of(rows))

@@ -37,14 +37,16 @@ from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals, intersection, union
+from profkit.evidence.attribution import order_sites
+from profkit.evidence.frequency import per_step
 from profkit.evidence.idling import busy_otherwise
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of, per_step
+from profkit.ruling.places import name_lines
 from profkit.savings.edits import shrink_spans
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_count, format_share, format_time
 
@@ -82,7 +84,7 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
     idle_share = _idle_while_launching(facts, launching)
     if idle_share < _IDLE_SHARE:
         return
-    edit = shrink_spans(launching.start_ns, launching.end_ns, np.zeros(len(launching.start_ns), dtype=np.int64), 0.3)
+    edit = shrink_spans(launching.start_ns, launching.end_ns, 0, 0.3)
     saved = replay(facts, edit).fraction
     count = round(per_step(facts, kernels.calls))
     yield Suspicion(
@@ -91,10 +93,9 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
         f"{format_time(kernel_ns)}.",
         fix="Give each launch more to do (a larger batch), fuse small operators (torch.compile), or launch the step as "
         'one CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.make_graphed_callables).',
-        location=next(iter(locations_of(facts, [_busiest_forward_site(facts, kernels)])), None),
+        places=name_lines(facts, order_sites(facts.lines.forward_site[_launching_operators(facts, kernels)])[:1]),
         rows=kernels.calls,
         edit=replace(edit, uncertainty=_uncertainty(facts, saved)),
-        confidence=0.9,
         count=count,
         evidence={
             "idle_fraction": round(idle_share, 4),
@@ -165,13 +166,11 @@ def _measured_time(facts: Facts) -> Intervals:
     return union(steps.start_ns[steps.measured], steps.end_ns[steps.measured])
 
 
-def _busiest_forward_site(facts: Facts, kernels: _Kernels) -> int:
-    """The line whose operators, with their backward, launch most; `NONE` where no line is known."""
+def _launching_operators(facts: Facts, kernels: _Kernels) -> Rows:
+    """The operator around each launch, where there is one."""
     launches = facts.launches
-    operators = launches.operator[among(launches.work, kernels.work) & (launches.operator >= 0)]
-    sites = facts.lines.forward_site[operators]
-    sites = sites[sites >= 0]
-    return int(np.bincount(sites).argmax()) if sites.size else NONE
+    operators: Rows = launches.operator[among(launches.work, kernels.work) & (launches.operator >= 0)]
+    return operators
 
 
 def _median(values: Int64s) -> float:

@@ -37,13 +37,15 @@ from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
 from profkit.evidence.loops.loop_source import calls_independent_modules, is_named_lambda
 from profkit.evidence.places import call_site
+from profkit.evidence.program import backward_of, length_ns, named_operators, program_operators, spent_ns
+from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import backward_of, length_ns, locations_of, named_operators, program_operators, spent_ns
-from profkit.rules.releases import INDUCTOR, note_since
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import Places, locations_of
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.trial import Trial
 from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.values import among, distinct
 
@@ -92,7 +94,7 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
             edit=_batch(facts, rows, calls),
             confidence=0.9 if loops[0].joined else 0.8,
             count=sum(len(loop.calls) for loop in loops),
-            location=places[0] if places else None,
+            places=Places.of(places),
             evidence={"calls": calls, "operators_per_call": len(loops[0].operators) // len(loops[0].calls)},
             trial=_run_batched(facts, loops[0], rows, calls),
         )

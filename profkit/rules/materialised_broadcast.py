@@ -35,11 +35,13 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.traffic import measure_traffic
+from profkit.evidence.program import program_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, per_step, program_operators, share_of_steps
-from profkit.rules.pricing import scale_operators, scale_with_backward
+from profkit.ruling.pricing import drop_operators, scale_operators, scale_with_backward
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import among, distinct
@@ -89,15 +91,13 @@ def materialised_broadcast(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that repeats tensors for an elementwise operator."""
     found = _find_repeats(facts)
     chosen = (found.takers >= 0) & (found.large_bytes >= _MIN_BYTES)
-    for _, rows in group_by_site(facts, found.rows[chosen]):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, found.rows[chosen]):
         mine = chosen & among(found.rows, rows)
-        steps = max(facts.steps.measured_count, 1)
+        steps = facts.steps.measured_count
         large = int(found.large_bytes[mine].sum()) // steps
         small = int(found.small_bytes[mine].sum()) // steps
         yield Suspicion(
-            message=f"{format_count(max(1, round(per_step(facts, rows))), 'tensor')} a step "
+            message=f"{format_count(times_per_step(facts, rows), 'tensor')} a step "
             f"({format_bytes(small)}) repeated in memory ({format_bytes(large)}) for {_purpose(facts, found, mine)}.",
             fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. Where the dimension is "
             "missing, add it (`x[:, None]`, `x.unsqueeze(1)`); where a shape is asked for, `expand` copies nothing. "
@@ -141,7 +141,7 @@ def _find_expansions(facts: Facts, called: Rows, at: Int64s) -> tuple[Rows, Int6
     expands = operators_of(facts.trace, _EXPANDING)
     copies = operators_of(facts.trace, _COPYING)
     aside = operators_of(facts.trace, VIEW, _COPYING)
-    step = facts.steps.index_of(facts.trace.events.start_ns[called])
+    step = facts.step_of(called)
     found, place = np.full(len(at), NONE, dtype=np.int64), np.zeros(len(at), dtype=np.int64)
     searching = copies[called[at]]
     for back in range(1, _LOOK_AHEAD + 1):
@@ -224,7 +224,7 @@ def _find_takers(facts: Facts, called: Rows, at: Int64s, told: list[_Repetition]
     """
     elementwise, weighing = operators_of(facts.trace, _MATCHING), operators_of(facts.trace, _WEIGHING)
     aside = operators_of(facts.trace, VIEW, _REPEATING, _COPYING)
-    step = facts.steps.index_of(facts.trace.events.start_ns[called])
+    step = facts.step_of(called)
     takers = np.full(len(at), NONE, dtype=np.int64)
     searching = np.ones(len(at), dtype=bool)
     for ahead in range(1, _LOOK_AHEAD + 1):
@@ -273,7 +273,7 @@ def _broadcast(facts: Facts, found: _Repeats, mine: Bools) -> Edit:
     kept = 1 - np.minimum(less, traffic.read_bytes) / np.maximum(total, 1)
     gone, of_one = found.rows[mine], found.small_bytes / found.large_bytes
     return combine([
-        scale_operators(facts, gone, np.zeros(len(gone)), _UNCERTAINTY, launch_kept=0.0),
+        drop_operators(facts, gone, _UNCERTAINTY),
         scale_operators(facts, takers, kept, _UNCERTAINTY),
         scale_with_backward(facts, found.takers[products], of_one[products], _UNCERTAINTY),
     ])  # fmt: skip

@@ -35,19 +35,22 @@ It is an opportunity: the model has to learn to go on from a cache, and its resu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.derive.operators.operators import parse_types
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import model_call
+from profkit.evidence.program import backward_of, named_operators
+from profkit.evidence.shapes import Shapes, shapes_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import backward_of, locations_of, named_operators, per_step
-from profkit.rules.pricing import computing_ns, scale_operators
+from profkit.ruling.places import name_lines
+from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit
 from profkit.trace.events import Int64s, Rows
@@ -95,7 +98,7 @@ def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
             continue
         told.add(site)
         lengths = [each.length for each in passes]
-        calls = max(1, round(per_step(facts, lookups)))
+        calls = times_per_step(facts, lookups)
         yield Suspicion(
             message="A model with causal attention reads all tokens again for each one that it adds: "
             f"{calls:,} pass{'es' * (calls > 1)} a step, over {min(lengths):,} to {max(lengths):,} tokens, of which "
@@ -106,8 +109,7 @@ def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
             rows=lookups,
             edit=_read_once(facts, passes),
             confidence=0.85,
-            count=calls,
-            location=next(iter(locations_of(facts, [site])), None),
+            places=name_lines(facts, [site]),
             evidence={"passes_per_step": calls, "longest": max(lengths)},
         )
 
@@ -126,7 +128,7 @@ def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
         batch = np.array([shapes[i][1] for i in mine])
         was = np.array([shapes[i][2] for i in mine])
         length = _lengths(facts, lookups[mine], known[mine], was)
-        step = facts.steps.index_of(facts.trace.events.start_ns[lookups[mine]])
+        step = facts.step_of(lookups[mine])
         grows = (np.diff(length) == 1) & (np.diff(batch) == 0) & (length[:-1] > 0) & (np.diff(step) <= 1)
         stops = np.append(np.searchsorted(called, lookups[mine])[1:], len(called))
         passes: list[_Pass] = []
@@ -140,7 +142,7 @@ def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
 
 def _table_and_ids(facts: Facts, row: int) -> tuple[tuple[int, ...], int, int]:
     """The shape of the table, the sequences and the tokens in each, of a look-up."""
-    shapes = parse_dims(facts.trace.text_of(facts.trace.events.dims_code[row]))
+    shapes = shapes_of(facts, row)
     if len(shapes) < 2 or not shapes[1]:
         return (), 0, 0
     return tuple(shapes[0]), math.prod(shapes[1][:-1]), shapes[1][-1]
@@ -161,9 +163,9 @@ def _cut(facts: Facts, called: Rows, run: list[tuple[int, int, int, int, int]]) 
     longest = len(called)
     for lookup, stop, batch, known_length, length in run:
         begin = int(np.searchsorted(called, lookup))
-        step = facts.steps.index_of(facts.trace.events.start_ns[called[begin : begin + 1]])
+        step = facts.step_of(called[begin : begin + 1])
         rows = called[begin : min(stop, begin + longest)]
-        rows = rows[facts.steps.index_of(facts.trace.events.start_ns[rows]) == step]
+        rows = rows[facts.step_of(rows) == step]
         longest = min(longest, len(rows))
         known = np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
         if facts.measured[lookup]:
@@ -178,7 +180,7 @@ def _draws_from_causal_attention(facts: Facts, passes: list[_Pass]) -> bool:
         known = each.known[each.known >= 0]
         first, _ = distinct_rows(trace.events.name_code[known], trace.events.dims_code[known])
         for row in known[first].tolist():
-            name, shapes = base_name(trace.name_of(row)), _shapes_of(facts, row)
+            name, shapes = base_name(trace.name_of(row)), shapes_of(facts, row)
             square = [shape[-2:] == [each.known_length] * 2 for shape in shapes]
             if name == "scaled_dot_product_attention" and _is_causal(facts, row, shapes, each.known_length):
                 masked = True
@@ -198,21 +200,17 @@ def _draws(facts: Facts, passes: list[_Pass], batch: int) -> bool:
     step = facts.steps.index_of(start_ns[np.array([each.rows[0] for each in passes])])
     inside = called[among(facts.steps.index_of(start_ns[called]), step)]
     first, _ = distinct_rows(facts.trace.events.dims_code[inside])
-    shapes = [_shapes_of(facts, row) for row in inside[first].tolist() if facts.trace.events.dims_code[row] >= 0]
+    shapes = [shapes_of(facts, row) for row in inside[first].tolist() if facts.trace.events.dims_code[row] >= 0]
     tokens = _table_and_ids(facts, int(passes[0].known[0]))[0][:1]
     return any(math.prod(of[0][:-1]) == batch for of in shapes if of and (len(of[0]) > 1 or tuple(of[0]) == tokens))
 
 
-def _is_causal(facts: Facts, row: int, shapes: Sequence[Sequence[int]], length: int) -> bool:
+def _is_causal(facts: Facts, row: int, shapes: Shapes, length: int) -> bool:
     if len(shapes) < 3 or any(len(shape) < 2 or shape[-2] != length for shape in shapes[:2]):
         return False
     given = parse_types(facts.trace.text_of(facts.trace.events.concrete_code[row]))
     is_causal = len(given) > _CAUSAL_ARGUMENT and given[_CAUSAL_ARGUMENT] == "True"
     return is_causal or any(list(shape[-2:]) == [length, length] for shape in shapes[3:])
-
-
-def _shapes_of(facts: Facts, row: int) -> Sequence[Sequence[int]]:
-    return parse_dims(facts.trace.text_of(facts.trace.events.dims_code[row]))
 
 
 def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
@@ -228,7 +226,7 @@ def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
     first, kind = distinct_rows(facts.trace.events.name_code[known], facts.trace.events.dims_code[known], known_length)
     growing, weights = np.zeros(len(first), dtype=bool), np.zeros(len(first))
     for i, at in enumerate(first.tolist()):
-        shapes = _shapes_of(facts, int(known[at])) if known[at] >= 0 else []
+        shapes = shapes_of(facts, int(known[at])) if known[at] >= 0 else []
         growing[i] = _goes_by_length(shapes, int(batch[at]), int(known_length[at]))
         if base_name(facts.trace.name_of(known[at])) in _WITH_WEIGHTS and len(shapes) > 1:
             weights[i] = 4 * math.prod(shapes[1])
@@ -240,7 +238,7 @@ def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
     return scale_operators(facts, rows[wanted], kept, _UNCERTAINTY)
 
 
-def _goes_by_length(shapes: Sequence[Sequence[int]], batch: int, length: int) -> bool:
+def _goes_by_length(shapes: Shapes, batch: int, length: int) -> bool:
     """Whether the first tensor of an operator has as many positions as there are tokens, of each sequence or in all."""
     shape = next((shape for shape in shapes if shape), [])
     if len(shape) == 2 and shape[0] == batch * length:

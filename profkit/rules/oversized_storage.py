@@ -34,6 +34,7 @@ from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
+from profkit.evidence.program import program_operators
 from profkit.evidence.retention.holding import (
     MIN_SAMPLES,
     GrowingName,
@@ -44,7 +45,7 @@ from profkit.evidence.retention.holding import (
 )
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of, program_operators
+from profkit.ruling.places import Places, locations_of
 from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count
 
@@ -78,8 +79,7 @@ def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, of "
         f"{format_bytes(name.more_used_bytes)}, and with them storages of {format_bytes(name.more_bytes)}.",
         fix=f"Keep a copy of the part instead of a view of the whole: put `x.clone()` into `{name.path}`.",
-        location=location,
-        also=tuple(dict.fromkeys(place for place in others if place and place != location)),
+        places=Places.of([location, *others]),
         size_bytes=wasted,
         peak_fraction=name.wasted_bytes / max(facts.memory.peak_bytes, name.wasted_bytes, 1),
         grows=not name.is_bounded,

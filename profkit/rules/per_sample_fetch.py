@@ -36,27 +36,21 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.findings import Kind
+from profkit.evidence.frequency import in_most_steps
+from profkit.evidence.program import named_operators, spent_ns
+from profkit.evidence.requests import LEAST_PICKS, PICKS, picked_one_by_one
+from profkit.findings import MEDIUM_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    LEAST_PICKS,
-    PICKS,
-    loader_places,
-    named_operators,
-    picked_one_by_one,
-    share_of_steps,
-    spent_ns,
-)
-from profkit.rules.pricing import call_ns
+from profkit.ruling.places import loader_places
+from profkit.ruling.pricing import call_ns
 from profkit.savings.edits import shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_time
 
-_WORTH = 0.03
-"""Severity medium: the loop has to be written anew for it."""
-_MOST_STEPS = 0.5
+_WORTH = MEDIUM_FROM
+"""The loop has to be written anew for it."""
 _MOST_NAMED = 3
 _FREE = (
     "aten::item", "aten::lift_fresh", "aten::detach", "aten::detach_", "aten::empty", "aten::view", "aten::permute",
@@ -105,9 +99,9 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
     fetches = fetches.where(picked_one_by_one(facts, fetches.rows) & (fetches.stacks > 0))
     others = _transforms(facts, fetches.rows)
     edit = shrink(fetches.rows, fetches.stacking_ns + others.spent_ns, _UNCERTAINTY)
-    if share_of_steps(facts, fetches.rows) < _MOST_STEPS or replay(facts, edit).fraction < _WORTH:
+    if not in_most_steps(facts, fetches.rows) or replay(facts, edit).fraction < _WORTH:
         return
-    picks, places = round(median(fetches.picks)), loader_places(facts, fetches.rows)
+    picks = round(median(fetches.picks))
     yield Suspicion(
         message=f"Each batch is made of {format_count(picks, 'pick')} out of tensors in memory, one by one, and takes "
         f"{format_time(median(fetches.spent_ns))}, of which copying them together takes "
@@ -118,9 +112,7 @@ def per_sample_fetch(facts: Facts) -> Iterator[Suspicion]:
         kind=Kind.OPPORTUNITY if others.draw else None,
         rows=fetches.rows,
         edit=edit,
-        confidence=0.9,
-        location=places.location,
-        also=places.also,
+        places=loader_places(facts, fetches.rows),
         evidence={
             "picks_per_batch": picks,
             "fetching_ns_per_batch": int(median(fetches.spent_ns)),

@@ -42,6 +42,7 @@ from profkit.evidence.compiling import compilations
 from profkit.evidence.frames import is_library
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
+from profkit.ruling.places import Places
 from profkit.run import CallSite, Compilation
 from profkit.savings.edits import remove
 from profkit.trace.events import Rows
@@ -155,8 +156,7 @@ def _suspect(one: _Repeated, rows: Rows, elapsed_ns: int) -> Suspicion:
         edit=remove(rows, uncertainty=_UNCERTAINTY) if rows.size else None,
         confidence=0.95,
         count=one.times,
-        location=place or function,
-        also=(function,) if place else (),
+        places=Places.of([place, function]),
         severity=None if rows.size else _severity_of_loss(one.lost_ns, elapsed_ns),
         evidence={
             "recompilations": one.times,

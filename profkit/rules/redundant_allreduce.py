@@ -38,9 +38,12 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.findings import Kind, Location
+from profkit.evidence.attribution import busiest_site
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import spent_ns, works_under
+from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import busiest_site, locations_of, per_step, share_of_steps, spent_ns, works_under
+from profkit.ruling.places import Places, locations_of
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct
@@ -84,7 +87,7 @@ def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
         return
     mine = (of_pass >= 0) & facts.measured[reduces]
     again = reduces[mine & passes.redundant[of_pass]]
-    if not again.size or share_of_steps(facts, again) < 0.5:
+    if not in_most_steps(facts, again):
         return
     windows = distinct(passes.window[of_pass[mine]])
     rounds = len(distinct(of_pass[mine])) / len(windows)
@@ -94,9 +97,8 @@ def redundant_allreduce(facts: Facts) -> Iterator[Suspicion]:
         fix="Run all micro-batches but the last, forward and backward, under `with model.no_sync():`.",
         rows=again,
         edit=_reduce_once(facts, passes),
-        confidence=0.9,
-        count=max(1, round(per_step(facts, again))),
-        location=_place(facts, again),
+        count=times_per_step(facts, again),
+        places=_places(facts, again),
         evidence={"all_reduces_per_optimizer_step": round(int(mine.sum()) / len(windows), 2),
                   "backward_passes_per_optimizer_step": round(rounds, 2)},
     )  # fmt: skip
@@ -188,12 +190,11 @@ def _waits(facts: Facts, passes: _Passes, copies: Rows) -> Edit:
         np.maximum.at(line, _pass_of(facts, passes, rows), events.ends_of(rows))
     begin, end = last[0], np.minimum(last[1], passes.end_ns)
     waiting = passes.redundant & (begin > 0) & (end > begin)
-    return shrink_spans(begin[waiting], end[waiting], np.zeros(int(waiting.sum()), dtype=np.int64), _UNCERTAINTY)
+    return shrink_spans(begin[waiting], end[waiting], 0, _UNCERTAINTY)
 
 
-def _place(facts: Facts, reduces: Rows) -> Location | None:
+def _places(facts: Facts, reduces: Rows) -> Places:
     """The line of the backward pass. Where a thread of its own ran it, that of the forward pass, which `no_sync` has
     to enclose as well."""
     forwards = facts.measured_rows(facts.trace.named(_FORWARD))
-    places = locations_of(facts, [busiest_site(facts, reduces), busiest_site(facts, forwards)])
-    return places[0] if places else None
+    return Places.of(locations_of(facts, [busiest_site(facts, reduces), busiest_site(facts, forwards)])[:1])

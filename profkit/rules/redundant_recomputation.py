@@ -40,13 +40,15 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
+from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site, runs_inside_a_call
-from profkit.findings import Kind, Location
+from profkit.evidence.program import named_operators, program_operators, spent_ns
+from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
 from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import named_operators, per_step, program_operators, share_of_steps, spent_ns
-from profkit.rules.pricing import leave_out
+from profkit.ruling.places import Places
+from profkit.ruling.pricing import leave_out
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct_rows
@@ -58,10 +60,8 @@ _FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like"
 make them anew."""
 _WHOLE = 0.95
 """Of what operators take below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
-_LEAST = 0.005
-"""Of the step: from here on a finding is more than information, and nobody changes a program for less."""
-_LEAST_INSIDE = 0.03
-"""Where a library does it, which has to be looked up or passed by: severity medium."""
+_LEAST_INSIDE = MEDIUM_FROM
+"""Where a library does it, which has to be looked up or passed by."""
 _BENCHMARK = 0.8
 """A program that computes one thing again and again to time it repeats all but what ends the step; one that prepares
 again what its steps have in common then computes something with it, and with other data."""
@@ -118,20 +118,19 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
     """One line's operators, and the indices of their calls."""
     where = _place(facts, calls.line[call])
     computes = ~(named_operators(facts, *_FILLS) | operators_of(facts.trace, VIEW))[rows]
-    if where is None or not computes.any() or share_of_steps(facts, rows) < 0.5:
+    if where is None or not computes.any() or not in_most_steps(facts, rows):
         return None
     edit = leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY)
-    if replay(facts, edit).fraction < (_LEAST_INSIDE if runs_inside_a_call(facts, rows) else _LEAST):
+    if replay(facts, edit).fraction < (_LEAST_INSIDE if runs_inside_a_call(facts, rows) else LOW_FROM):
         return None
     first = _place(facts, calls.first_line[call])
     ways = [_place(facts, part[call]) for part in (calls.first_parting, calls.parting)]
-    count = max(1, round(per_step(facts, rows)))
+    count = times_per_step(facts, rows)
     return Suspicion(
         message=_message_each(count) if is_each else _message(count, where, first, ways),
         fix=_ONCE if is_each else _KEEP,
         rows=rows,
-        location=where,
-        also=() if is_each else tuple(dict.fromkeys(one for one in (first, *ways) if one and one != where)),
+        places=Places.of([where] if is_each else [where, first, *ways]),
         edit=edit,
         confidence=0.8 if is_each else 0.9,
         count=count,

@@ -42,7 +42,7 @@ from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.findings import Kind, Location
 from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of, remarked
+from profkit.ruling.places import Places, locations_of, remarked
 from profkit.run import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
 from profkit.trace.events import Bools, Category, Int64s
@@ -84,8 +84,7 @@ def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
         fix="Break the cycle when it has served: refer upwards by `weakref.ref(parent)`, keep no closure or bound "
         "method of `self` in `self`, or clear the references at the step's end.",
         rows=memory.rows[garbage.index] if not facts.lines.known else memory.rows[:0],
-        location=next(iter(places), None),
-        also=places[1 : 1 + _ALSO],
+        places=Places.of(places[: 1 + _ALSO]),
         size_bytes=with_cycles - without,
         peak_fraction=(with_cycles - without) / max(with_cycles, 1),
         confidence=0.9,

@@ -36,18 +36,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import in_located_step
-from profkit.findings import Kind, Location
+from profkit.evidence.program import program_operators
+from profkit.findings import LOW_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import per_step, program_operators, share_of_steps
-from profkit.rules.pricing import leave_out
+from profkit.ruling.places import Places
+from profkit.ruling.pricing import leave_out
 from profkit.run import Remark
 from profkit.savings.replay import replay
 from profkit.source.remark_kinds import RARELY_USED
 from profkit.trace.events import Bools, Category, Rows
 
-_LEAST = 0.005
-"""Of the step: from here on a finding is more than information, and nobody changes a program for less."""
 _USUAL = 10
 """Steps between two uses, where the text does not say: progress is seldom told more often, and more adds little."""
 _UNCERTAINTY = 0.1
@@ -66,13 +66,13 @@ def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
         marks = _marks_of(facts, remark, remark.site.line, max(remark.until, remark.site.line))
         was_used = _marks_of(facts, remark, remark.used_at, remark.used_at).any()
         rows, mark = _operators_below(facts, marks)
-        if not rows.size or share_of_steps(facts, rows) < 0.5 or (was_used and remark.every < 2):
+        if not in_most_steps(facts, rows) or (was_used and remark.every < 2):
             continue
         if (facts.tree.under(marks) & (facts.lines.backward | facts.optimizing)).any():
             continue
         kept, uncertainty = (1 / remark.every, _UNCERTAINTY) if remark.every else (1 / _USUAL, _UNCERTAINTY_OF_USUAL)
         edit = leave_out(facts, rows, mark, kept, uncertainty)
-        if replay(facts, edit).fraction < _LEAST:
+        if replay(facts, edit).fraction < LOW_FROM:
             continue
         often = f"at every {remark.every} steps" if remark.every > 1 else "in some steps"
         yield Suspicion(
@@ -81,11 +81,11 @@ def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
             fix="Move it under the condition that its results are used under. Where it puts the model into evaluation "
             "mode, `model.train()` must come before the next training step, as it must now.",
             rows=rows,
-            location=Location.of(remark.site),
+            places=Places(Location.of(remark.site)),
             edit=edit,
             confidence=0.9 if remark.every else 0.8,
             count=1,
-            evidence={"operators_per_step": max(1, round(per_step(facts, rows)))},
+            evidence={"operators_per_step": times_per_step(facts, rows)},
         )
 
 

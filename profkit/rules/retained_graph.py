@@ -48,7 +48,7 @@ from profkit.evidence.retention.growing_graphs import (
 from profkit.evidence.retention.holding import outliving_sites
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of
+from profkit.ruling.places import Places, locations_of
 from profkit.run import CallSite
 from profkit.units import format_bytes, format_count
 
@@ -102,8 +102,7 @@ def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
         message=f"`{graph.path}` keeps {what} each step ({format_count(graph.more_nodes, 'backward node')} a step, "
         f"{graph.nodes:,} by now){size}.",
         fix=_advise(graph) if carried_graph(facts) is None else _UNTRAINED,
-        location=location,
-        also=tuple(place for place in _outliving(facts) if place != location),
+        places=Places(location, tuple(place for place in _outliving(facts) if place != location)),
         size_bytes=more_bytes,
         grows=True,
         # Where nothing is trained the graph is needless: `unused_autograd_graph` names the cause and comes first.

@@ -37,24 +37,21 @@ from msgspec import Struct, structs
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import busiest_site, by_line
+from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
 from profkit.evidence.loops.traffic import measure_traffic
+from profkit.evidence.program import spent_ns, works_under
+from profkit.evidence.releases import FOREACH, Release, has_release, note_since
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind, Location
-from profkit.rules.base import Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    busiest_site,
-    group_by_site,
-    locations_of,
-    share_of_steps,
-    spent_ns,
-    works_under,
-)
-from profkit.rules.pricing import call_ns
-from profkit.rules.releases import FOREACH, Release, has_release, note_since
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places, locations_of
+from profkit.ruling.pricing import call_ns
 from profkit.run import CallSite
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
+from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
 from profkit.trace.values import distinct, quantile
 from profkit.units import format_count, format_time
@@ -120,7 +117,7 @@ class _Updates(Struct, frozen=True):
 
     def per_step(self, facts: Facts) -> float:
         """How often the optimizer steps in a step of the program."""
-        return len(self.steps) / max(facts.steps.measured_count, 1)
+        return len(self.steps) / facts.steps.measured_count
 
     @property
     def fused_states(self) -> int | None:
@@ -161,8 +158,9 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
             rows=updates.operators if updates.is_own else updates.steps,
             edit=_update_together(facts, updates, work),
             confidence=0.9,
-            location=Location.of(updates.head) if updates.head else None,
-            also=locations_of(facts, [busiest_site(facts, updates.operators)]) if updates.head else (),
+            places=Places(
+                Location.of(updates.head), locations_of(facts, [busiest_site(facts, updates.operators)])
+            ) if updates.head else Places(),
             count=round(per_step * times),
             kind=Kind.FAULT if (asked or work.size) and not updates.may_be_adam else Kind.OPPORTUNITY,
             evidence={"operators_per_parameter": round(updates.per_parameter, 1), "parameters": updates.parameters},
@@ -210,11 +208,11 @@ def _advise(facts: Facts, updates: _Updates, on_device: bool) -> str:
 def _find_updates(facts: Facts) -> Iterator[_Updates]:
     """The optimizers that loop over their parameters in most steps."""
     rows = facts.measured_rows(facts.optimizing & (facts.trace.events.lane == facts.steps.main_lane))
-    for site, _ in group_by_site(facts, rows):
+    for site in (int(facts.lines.site[of_line[0]]) for of_line in by_line(facts, rows)):
         for code in distinct(facts.trace.events.name_code[rows]):
             steps = rows[(facts.lines.site[rows] == site) & (facts.trace.events.name_code[rows] == code)]
             name = _class_of(facts.trace.names[code])
-            if not steps.size or share_of_steps(facts, steps) < 0.5:
+            if not in_most_steps(facts, steps):
                 continue
             operators = _loop_operators(facts, steps)
             if not operators.size:

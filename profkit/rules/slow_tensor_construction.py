@@ -33,9 +33,12 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
+from profkit.evidence.program import named_operators
+from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, named_operators, per_step, share_of_steps
 from profkit.savings.edits import shrink_spans
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among
@@ -69,22 +72,19 @@ class _Constructions(Struct, frozen=True):
 def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that makes tensors of lists."""
     found = _find_constructions(facts)
-    for _, rows in group_by_site(facts, found.rows):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, found.rows):
         start = found.start_ns[among(found.rows, rows)]
         end = facts.trace.events.start_ns[rows]
-        steps = max(facts.steps.measured_count, 1)
+        steps = facts.steps.measured_count
         spent_ns = facts.steps.per_step_ns((end - start).sum())
         elements = int(facts.operators.elements[rows].sum()) // steps
         yield Suspicion(
-            message=f"{format_count(max(1, round(per_step(facts, rows))), 'tensor')} a step made of a list, number by "
+            message=f"{format_count(times_per_step(facts, rows), 'tensor')} a step made of a list, number by "
             f"number: {elements:,} numbers in {format_time(spent_ns)}.",
             fix="Let NumPy join the list and share its memory: `torch.from_numpy(np.stack(arrays))`, or for lists of "
             "numbers `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`; or keep the data in one array.",
             rows=rows,
             edit=shrink_spans(start, end, _joined_ns(facts, rows, end - start), _UNCERTAINTY),
-            confidence=0.9,
             spent_ns=spent_ns,
             evidence={"elements_per_step": elements, "ns_per_element": round((end - start).sum() / steps / elements)},
         )
@@ -93,9 +93,7 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
 def _joined_ns(facts: Facts, rows: Rows, spent_ns: Int64s) -> Int64s:
     """What NumPy takes for the lists of the tensors that ``rows`` make, for which PyTorch took ``spent_ns``."""
     bandwidth = facts.run.rates.bandwidth / 2 if facts.run.rates and not facts.device.present else _BANDWIDTH
-    codes = facts.trace.events.dims_code[rows]
-    inner = {int(code): _last_size(facts.trace.text_of(int(code))) for code in np.unique(codes)}
-    last = np.array([inner[int(code)] for code in codes], dtype=np.float64)
+    last = by_shapes(facts, rows, _last_size, of=float)
     numbers = _OF_NUMBERS * spent_ns
     views = np.minimum(_NUMBERS_PER_ARRAY / last.clip(min=1), _MOST_OF_ARRAYS) * spent_ns
     copying = 1e9 * facts.operators.input_bytes[rows] / bandwidth
@@ -103,9 +101,9 @@ def _joined_ns(facts: Facts, rows: Rows, spent_ns: Int64s) -> Int64s:
     return np.where(last > 0, nested, numbers).astype(np.int64)
 
 
-def _last_size(dims: str) -> int:
+def _last_size(shapes: Shapes) -> int:
     """Of the first tensor, if it has several dimensions; else 0, a list of single numbers."""
-    shape = next(iter(parse_dims(dims)), ())
+    shape = first_shape(shapes)
     return shape[-1] if len(shape) > 1 else 0
 
 

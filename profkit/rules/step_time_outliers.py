@@ -144,7 +144,7 @@ def _cause(facts: Facts, slow: _Slow) -> tuple[str, Rows]:
         taken_ns, rows = _per_step(facts, wanted)
         usual_ns = median(taken_ns[facts.steps.measured])
         if (taken_ns[slow.recorded] - usual_ns).sum() >= _EXPLAINS * excess_ns[slow.recorded].sum():
-            step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+            step = facts.step_of(rows)
             return name, rows[np.isin(step, slow.recorded)]
     return _page_faults(facts, slow.unprofiled), np.zeros(0, dtype=np.int64)
 
@@ -177,7 +177,7 @@ def _per_step(facts: Facts, wanted: Bools) -> tuple[Floats, Rows]:
     """The time of the outermost of these events on the main thread, by step; and their rows."""
     events, steps = facts.trace.events, facts.steps
     rows = np.flatnonzero(facts.tree.outermost(wanted) & (events.lane == steps.main_lane))
-    step = steps.index_of(events.start_ns[rows])
+    step = facts.step_of(rows)
     rows, step = rows[step >= 0], step[step >= 0]
     taken_ns = np.bincount(step, events.duration_ns[rows], len(steps)).astype(np.float64)
     return taken_ns, rows.astype(np.int64)

@@ -32,28 +32,23 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
-from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.derive.operators.operators import has_type
 from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.attribution import group_by_place, sites_by_time
+from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import ITERATING, count_accesses
 from profkit.evidence.loops.independent_rounds import rounds_recur
 from profkit.evidence.loops.located import in_located_step, marks_around, sites_between
 from profkit.evidence.places import call_site
-from profkit.findings import Kind, Location
+from profkit.evidence.program import backward_of, length_ns, program_elementwise, program_operators
+from profkit.evidence.shapes import by_shapes
+from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
-    backward_of,
-    group_by_place,
-    length_ns,
-    locations_of,
-    program_elementwise,
-    program_operators,
-    share_of_steps,
-    sites_by_time,
-)
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.places import Places, locations_of
+from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows, median
+from profkit.trace.values import distinct, median
 from profkit.units import format_count, format_time
 
 _MIN_ACCESSES = 64
@@ -98,20 +93,20 @@ class _Loop(Struct, frozen=True):
 def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
     """Find the runs of tiny operators and report them by place."""
     found = list(_find_loops(facts))
-    steps = max(facts.steps.measured_count, 1)
+    steps = facts.steps.measured_count
     for place in group_by_place(facts, [loop.rows for loop in found], _NEAR_LINES):
         loops = [found[i] for i in place]
         rows = np.concatenate([loop.rows for loop in loops])
         accesses = round(sum(loop.accesses for loop in loops) / steps)
         rounds = sum(loop.rounds for loop in loops) / steps
-        if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or share_of_steps(facts, rows) < 0.5:
+        if accesses < _MIN_ACCESSES or rounds < _MIN_ROUNDS or not in_most_steps(facts, rows):
             continue
         if facts.lines.known and not (facts.lines.site[rows] >= 0).any():
             continue  # what does not run in the located step need be no loop: requests that come meanwhile
         if _recurs(facts, rows):
             continue
         start, end, _ = _stretches(facts, loops)
-        places, spent_ns = _places(facts, rows, loops), facts.steps.per_step_ns((end - start).sum())
+        spent_ns = facts.steps.per_step_ns((end - start).sum())
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
@@ -119,11 +114,9 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
             fix=_AS_NUMBERS if _reads_numbers(facts, loops) else _VECTORISED,
             rows=rows,
             edit=_vectorise(facts, loops),
-            confidence=0.9,
             count=accesses,
             spent_ns=spent_ns,
-            location=places[0] if places else None,
-            also=places[1:],
+            places=_places(facts, rows, loops),
             evidence={"accesses_per_step": accesses, "operators_per_step": round(len(rows) / steps)},
         )
 
@@ -155,7 +148,7 @@ def _reads_numbers(facts: Facts, loops: list[_Loop]) -> bool:
     return bool(rounds) and int(operators_of(facts.trace, _READS)[rows].sum()) >= rounds / 2
 
 
-def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> tuple[Location, ...]:
+def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> Places:
     """The lines of the loop, the costliest first; those of functions that it calls, and that take no elements
     themselves, stand behind it: they are the same for one element and for all. Where the loop goes over the elements of
     a tensor (`for row in x`), that line's function is the loop's, whatever the others take of the elements."""
@@ -166,18 +159,18 @@ def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> tuple[Location, ...
         takers = iterated
     taking = locations_of(facts, distinct(facts.lines.site[takers]))
     loop = {(place.file, place.function) for place in taking}
-    return tuple(sorted(places, key=lambda place: (place.file, place.function) not in loop))
+    own_first = sorted(places, key=lambda place: (place.file, place.function) not in loop)
+    return Places.of(own_first)
 
 
 def _find_loops(facts: Facts) -> Iterator[_Loop]:
     """Runs of operators of a step that take elements or work on few, repeated often."""
     rows = program_operators(facts)
-    events = facts.trace.events
     accesses = count_accesses(facts, rows)
     large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
     views = program_elementwise(facts)[1]
     small = (accesses > 0) | views | ((facts.operators.elements[rows] <= _TINY_ELEMENTS) & ~large)
-    step = facts.steps.index_of(events.start_ns[rows])
+    step = facts.step_of(rows)
     ends = np.flatnonzero((np.diff(step) != 0) | ~small[1:] | ~small[:-1]) + 1
     for part in stretches(ends, len(rows), _MIN_RUN):
         if small[part.start]:
@@ -203,12 +196,8 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
 
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
     """Products of two vectors: `x[i] @ y[j]`, `torch.dot`; of what nobody knows the shapes it may be a layer."""
-    events = facts.trace.events
-    first, inverse = distinct_rows(events.dims_code[rows])
-    codes = events.dims_code[rows[first]].tolist()
-    shapes = [parse_dims(facts.trace.text_of(code)) if code >= 0 else [[0, 0]] for code in codes]
-    flat = [all(len(shape) <= 1 for shape in of_inputs) for of_inputs in shapes]
-    return np.array(flat, dtype=bool)[inverse]
+    flat = by_shapes(facts, rows, lambda shapes: all(len(shape) <= 1 for shape in shapes))
+    return flat & (facts.trace.events.dims_code[rows] >= 0)
 
 
 def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s]:
@@ -229,5 +218,5 @@ def _vectorise(facts: Facts, loops: list[_Loop]) -> Edit:
     kept = 1 / median(rounds)
     rows = np.concatenate([loop.rows for loop in loops])
     scaled = [rows, backward_of(facts, rows)] if facts.device.present else [backward_of(facts, rows)]
-    parts = [scale_operators(facts, one, np.full(len(one), kept), _UNCERTAINTY, launch_kept=kept) for one in scaled]
+    parts = [scale_operators(facts, one, kept, _UNCERTAINTY, launch_kept=kept) for one in scaled]
     return combine([shrink_spans(start, end, length_ns(facts, start, end) // rounds, _UNCERTAINTY), *parts])

@@ -36,21 +36,16 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import count_accesses
 from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site
+from profkit.evidence.program import backward_of, length_ns, program_operators, spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    backward_of,
-    length_ns,
-    locations_of,
-    program_operators,
-    share_of_steps,
-    spent_ns,
-)
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.places import Places, locations_of
+from profkit.ruling.pricing import scale_operators
 from profkit.run import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -105,14 +100,14 @@ def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
     """Look at each loop of the located step, and find its operators in the measured ones."""
     if not facts.steps.located.any():
         raise CannotLook("which line runs how often was not recorded (run the program under profkit)")
-    steps = max(facts.steps.measured_count, 1)
+    steps = facts.steps.measured_count
     for loop in _find_loops(facts):
         runs = _in_measured_steps(facts, loop)
         rows = np.concatenate([*runs, loop.rows[:0]])
         computing = int(_computes(facts, rows).sum() / steps)
-        if computing < _MIN_OPERATORS or share_of_steps(facts, rows) < 0.5:
+        if computing < _MIN_OPERATORS or not in_most_steps(facts, rows):
             continue
-        places = locations_of(facts, loop.lines)
+        places, head = locations_of(facts, loop.lines), (loop.head.file, loop.head.line)
         rounds = round(len(rows) * loop.rounds / len(loop.rows) / steps)
         yield Suspicion(
             message=f"A Python loop goes {rounds:,} times a step through lists of tensors and runs "
@@ -122,8 +117,7 @@ def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
             edit=_call_once(facts, runs, len(loop.rows) // loop.rounds),
             confidence=0.85,
             count=rounds,
-            location=loop.head,
-            also=tuple(place for place in places if (place.file, place.line) != (loop.head.file, loop.head.line)),
+            places=Places.of([loop.head, *(one for one in places if (one.file, one.line) != head)]),
             evidence={"rounds_per_step": rounds, "operators_per_step": round(len(rows) / steps)},
         )
 
@@ -237,7 +231,7 @@ def _in_measured_steps(facts: Facts, loop: _Loop) -> list[Rows]:
     """Each run of the loop in the measured steps: its lines' operators with no others in between."""
     rows = program_operators(facts)
     mine = np.isin(facts.lines.site[rows], loop.sites)
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    step = facts.step_of(rows)
     ends = np.flatnonzero((np.diff(step) != 0) | (np.diff(mine) != 0)) + 1
     least = _MIN_ROUNDS * (len(loop.rows) // loop.rounds)
     return [rows[part] for part in stretches(ends, len(rows), least) if mine[part.start]]
@@ -256,7 +250,7 @@ def _call_once(facts: Facts, runs: list[Rows], per_round: int) -> Edit:
     spans = shrink_spans(start[[run[0] for run in runs]], end[[run[-1] for run in runs]], kept, _UNCERTAINTY)
     share = per_round * len(runs) / len(rows)
     scaled = [rows, backward_of(facts, rows)] if facts.device.present else [backward_of(facts, rows)]
-    parts = [scale_operators(facts, one, np.full(len(one), share), _UNCERTAINTY, launch_kept=share) for one in scaled]
+    parts = [scale_operators(facts, one, share, _UNCERTAINTY, launch_kept=share) for one in scaled]
     return combine([spans, *parts])
 
 

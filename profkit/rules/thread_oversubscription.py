@@ -39,15 +39,18 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import sites_by_time
+from profkit.evidence.program import backward_of, program_operators, spent_ns
 from profkit.evidence.workers import loader_accounts
 from profkit.experiment import Experiment
 from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule
-from profkit.rules.evidence import backward_of, locations_of, program_operators, remarked, sites_by_time, spent_ns
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import Places, locations_of, remarked
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, shrink
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
+from profkit.savings.trial import Trial
 from profkit.source.remark_kinds import THREADS_SET
 from profkit.source.settings import threads_set
 from profkit.source.syntax import parse_line
@@ -107,8 +110,7 @@ def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
         edit=edit,
         confidence=0.8,
         count=1,
-        location=next(iter(places), None),
-        also=places[1:3],
+        places=Places.of(places[:3]),
         evidence={"threads": found.threads, "cpus": found.cpus, "sleeps_per_step": per_step,
                   "sleeps_per_second": round(found.sleeps)},
         trial=_run_on_fewer(facts, rows, found),

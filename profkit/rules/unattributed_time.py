@@ -34,9 +34,10 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.hottest import lines_by_time
+from profkit.evidence.program import length_ns, named_operators
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import length_ns, locations_of, named_operators
+from profkit.ruling.places import Places, locations_of
 from profkit.trace.events import Bools, Category
 from profkit.trace.values import among
 from profkit.units import format_share, format_time
@@ -64,16 +65,14 @@ def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
     if outside_ns < _LEAST_SHARE * total_ns:
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
-    places = _places(facts)
     yield Suspicion(
         message=f"{format_share(share)} of the step, {format_time(per_step_ns)}, pass outside all of PyTorch's "
         "operators: in Python, in another library, or waiting for something.",
         fix="See what this line does: prepare once before the loop what is the same in every step, let NumPy or "
         "PyTorch do what Python does element by element, move reading and parsing into a DataLoader's workers.",
         confidence=0.6,
-        count=max(1, round(len(spent.start_ns) / max(steps.measured_count, 1))),
-        location=places[0] if places else None,
-        also=places[1:],
+        count=max(1, round(len(spent.start_ns) / steps.measured_count)),
+        places=Places.of(_places(facts)),
         severity=Severity.LOW,
         evidence={"unattributed_ns_per_step": per_step_ns, "unattributed_share": round(share, 4)},
     )

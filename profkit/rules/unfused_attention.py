@@ -40,26 +40,21 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
-from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import per_step, times_per_step
+from profkit.evidence.program import Floats, backward_of, program_operators, program_traffic
+from profkit.evidence.releases import INDUCTOR, note_since
+from profkit.evidence.shapes import shapes_of
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, Trial, rule
-from profkit.rules.evidence import (
-    Floats,
-    backward_of,
-    group_by_site,
-    locations_of,
-    per_step,
-    program_operators,
-    program_traffic,
-    share_of_steps,
-)
-from profkit.rules.pricing import computing_ns, scale_operators
-from profkit.rules.releases import INDUCTOR, note_since
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places, locations_of
+from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.cases import dtype_of
 from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, combine
 from profkit.savings.roofline import work_of
+from profkit.savings.trial import Trial
 from profkit.trace.events import Rows
 from profkit.units import format_count
 
@@ -101,15 +96,13 @@ class _Attention(Struct, frozen=True):
 def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
     """Report each line with such a softmax, and the lines of its products besides."""
     found = {attention.softmax: attention for attention in _find_attentions(facts)}
-    for _, rows in group_by_site(facts, np.array(sorted(found), dtype=np.int64)):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, np.array(sorted(found), dtype=np.int64)):
         attentions = [found[row] for row in rows]
         elements = max(int(facts.operators.elements[row]) for row in rows)
         products = [row for attention in attentions for row in (attention.scores, attention.mix)]
         sites = [site for site in dict.fromkeys(facts.lines.site[products]) if site != facts.lines.site[rows[0]]]
         yield Suspicion(
-            message=f"Attention is computed step by step {format_count(max(1, round(per_step(facts, rows))), 'time')} "
+            message=f"Attention is computed step by step {format_count(times_per_step(facts, rows), 'time')} "
             f"a step: a table of {elements:,} scores is stored, and passed over by "
             f"{format_count(len(attentions[0].passes), 'operator')} between the two products.",
             fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p)`"
@@ -117,8 +110,7 @@ def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
             "pass `need_weights=False`.",
             rows=rows,
             edit=_fuse(facts, attentions),
-            confidence=0.9,
-            also=locations_of(facts, sites),
+            places=Places(also=locations_of(facts, sites)),
             evidence={"scores": elements, "passes_over_the_scores": len(attentions[0].passes)},
             trial=_run_fused(facts, attentions),
         )
@@ -128,7 +120,7 @@ def _find_attentions(facts: Facts) -> Iterator[_Attention]:
     """For each softmax the nearest product before it that makes its table, and the nearest after it that takes it."""
     rows = program_operators(facts)
     elements = program_traffic(facts).elements
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
+    step = facts.step_of(rows)
     matrix = operators_of(facts.trace, MATRIX)[rows]
     products = _Products(facts)
     for at in np.flatnonzero(operators_of(facts.trace, _SOFTMAX)[rows] & (elements >= _MIN_ELEMENTS)):
@@ -177,8 +169,7 @@ class _Products:
 
     def shapes_of(self, row: int) -> list[Sequence[int]]:
         """The shapes of the inputs that are tensors of at least one dimension."""
-        code = self._facts.trace.events.dims_code[row]
-        return [shape for shape in parse_dims(self._facts.trace.text_of(code)) if shape]
+        return [shape for shape in shapes_of(self._facts, row) if shape]
 
     def make(self, row: int, table: Sequence[int]) -> bool:
         """Whether the result is the table, perhaps in another shape."""
@@ -281,7 +272,7 @@ def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
 
     def edit_of(factor: float) -> Edit:
         kept = [(products, 1.0), (passes, 0.0), (nodes[0], 1.0), (nodes[1], 0.0)]
-        return combine([scale_operators(facts, rows, np.full(len(rows), factor), _UNCERTAINTY, launch_kept)
+        return combine([scale_operators(facts, rows, factor, _UNCERTAINTY, launch_kept)
                         for rows, launch_kept in kept])  # fmt: skip
 
     backward = bool(nodes[0].size)
@@ -291,4 +282,4 @@ def _run_fused(facts: Facts, attentions: list[_Attention]) -> Trial | None:
 def _cap(facts: Facts, rows: Rows, kept_ns: float) -> Edit:
     """The rows take this time together, or their own where that is less."""
     share = min(1.0, kept_ns / max(int(computing_ns(facts, rows).sum()), 1))
-    return scale_operators(facts, rows, np.full(len(rows), share), _UNCERTAINTY, launch_kept=float(kept_ns > 0))
+    return scale_operators(facts, rows, share, _UNCERTAINTY, launch_kept=float(kept_ns > 0))

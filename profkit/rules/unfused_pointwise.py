@@ -41,23 +41,22 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_types
 from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.attribution import group_by_place
+from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.places import runs_inside_a_call
-from profkit.findings import Kind
-from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
+from profkit.evidence.program import (
     backward_of,
-    group_by_place,
     length_ns,
-    locations_of,
     program_elementwise,
     program_operators,
     program_traffic,
-    share_of_steps,
-    sites_by_time,
     spent_ns,
 )
-from profkit.rules.pricing import scale_operators
-from profkit.rules.releases import INDUCTOR, note_since
+from profkit.evidence.releases import INDUCTOR, note_since
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import costliest_lines
+from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.replay import replay
 from profkit.trace.events import Int64s, Rows
@@ -114,12 +113,11 @@ def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
     for place in group_by_place(facts, [chain.rows for chain in found], _NEAR_LINES):
         chains = [found[i] for i in place]
         rows = np.concatenate([chain.rows for chain in chains])
-        if share_of_steps(facts, rows) < 0.5:
+        if not in_most_steps(facts, rows):
             continue
-        steps = max(facts.steps.measured_count, 1)
+        steps = facts.steps.measured_count
         moved = sum(chain.moved_bytes for chain in chains) // steps
         kept = sum(chain.moved_bytes * chain.kept for chain in chains) / steps
-        places = locations_of(facts, sites_by_time(facts, rows))
         longest = max(len(chain.rows) for chain in chains)
         edit = _fuse(facts, chains)
         if not facts.device.present and replay(facts, edit).fraction <= 0:
@@ -132,8 +130,7 @@ def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
             edit=edit,
             confidence=0.8,
             count=max(1, round(len(chains) / steps)),
-            location=places[0] if places else None,
-            also=places[1:],
+            places=costliest_lines(facts, rows),
             evidence={"operators_in_chain": longest, "moved_bytes_per_step": moved, "fused_bytes_per_step": int(kept)},
         )
 

@@ -45,24 +45,17 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.evidence.attribution import group_by_place
+from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
 from profkit.evidence.loops.loop_source import CellCall, read_cell_call
 from profkit.evidence.places import call_site
+from profkit.evidence.program import backward_of, program_operators, spent_ns, works_under
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import (
-    backward_of,
-    group_by_place,
-    locations_of,
-    per_step,
-    program_operators,
-    share_of_steps,
-    sites_by_time,
-    spent_ns,
-    works_under,
-)
-from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
-from profkit.rules.written_recurrence import (
+from profkit.ruling.places import costliest_lines, name_lines
+from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
+from profkit.ruling.written_recurrence import (
     LEAST_ROUNDS,
     NEW_STATES,
     UNCERTAINTY,
@@ -119,25 +112,24 @@ def unrolled_recurrence(facts: Facts) -> Iterator[Suspicion]:
     for place in group_by_place(facts, [loop.cells for loop in found], 3):
         loops = [found[i] for i in place]
         cells = np.concatenate([loop.cells for loop in loops])
-        if share_of_steps(facts, cells) < 0.5:
+        if not in_most_steps(facts, cells):
             continue
         names = distinct(facts.trace.events.name_code[cells])
         kind = base_name(facts.trace.names[names[0]]).removesuffix("_cell").partition("_")[0].upper()
-        places = locations_of(facts, sites_by_time(facts, cells))
+        places = costliest_lines(facts, cells)
         longest = max(len(loop.cells) for loop in loops)
         once = any(loop.others_in_one_call and len(loop.others) for loop in loops)
         yield Suspicion(
             message=f"`nn.{kind}Cell` is called {round(per_step(facts, cells)):,} times a step, once a time step"
-            f"{' at each of these lines' * (len(places) > 1)}, on a sequence that is there from the start.",
+            f"{' at each of these lines' * bool(places.also)}, on a sequence that is there from the start.",
             fix=f"Use `nn.{kind}`, which takes the whole sequence in one call; its `weight_ih_l0`, `weight_hh_l0`, "
             "`bias_ih_l0` and `bias_hh_l0` have the shapes of the cell's parameters and can be copied from them."
-            + _STACKED * (len(places) > 1)
+            + _STACKED * bool(places.also)
             + _ONCE * once,
             rows=cells,
             edit=_call_once(facts, loops),
             confidence=0.85,
-            location=places[0] if places else None,
-            also=places[1:],
+            places=places,
             evidence={"calls_per_step": round(per_step(facts, cells)), "longest_run": longest},
         )
     yield from _suspect_written_cells(facts)
@@ -149,12 +141,11 @@ def _suspect_written_cells(facts: Facts) -> Iterator[Suspicion]:
     for site in sorted({loop.site for loop in found}):
         loops = [loop for loop in found if loop.site == site]
         rows = np.sort(np.concatenate([loop.operators for loop in loops]))
-        if share_of_steps(facts, rows) < 0.5:
+        if not in_most_steps(facts, rows):
             continue
-        (location,) = locations_of(facts, [site])
         lstm = loops[0].cell == "LSTM"
         rounds = sum(loop.rounds for loop in loops)
-        count = round(rounds / max(facts.steps.measured_count, 1))
+        count = round(rounds / facts.steps.measured_count)
         yield Suspicion(
             message=f"A recurrent cell written by hand, the formula of `nn.{'LSTM' if lstm else 'RNN'}Cell`, runs "
             f"{count:,} times a step, once a time step, on a sequence that is there from the start.",
@@ -163,7 +154,7 @@ def _suspect_written_cells(facts: Facts) -> Iterator[Suspicion]:
             count=count,
             edit=call_written_once(facts, loops),
             confidence=0.8,
-            location=location,
+            places=name_lines(facts, [site]),
             evidence={"calls_per_step": count, "longest_run": max(loop.rounds for loop in loops)},
         )
 
@@ -179,7 +170,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     total_computing = np.concatenate([[0], np.cumsum(computes)])
     shown = _read_source(facts)
     site = facts.lines.site[rows[at]]
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows[at]])
+    step = facts.step_of(rows[at])
     here, after = at[:-1], at[1:]
     keeps = (total_replacing[after] == total_replacing[here + 1]) | (shown.kept[site[:-1]] & shown.kept[site[1:]])
     given = total_computing[after] == total_computing[here + 1]
@@ -279,7 +270,7 @@ def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
     nodes = backward_of(facts, cells)
     if facts.device.present:
         share = _share_of_products(facts, cells)
-        parts += [scale_operators(facts, rows, np.full(len(rows), share), UNCERTAINTY, launch_kept=1 / len(cells))
+        parts += [scale_operators(facts, rows, share, UNCERTAINTY, launch_kept=1 / len(cells))
                   for rows in (cells, nodes)]  # fmt: skip
     else:
         others = np.concatenate([loop.others for loop in loops if loop.others_in_one_call] or [cells[:0]])

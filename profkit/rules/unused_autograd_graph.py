@@ -39,14 +39,15 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import order_sites
 from profkit.evidence.retention.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
 from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import locations_of, remarked
+from profkit.ruling.places import Places, locations_of, remarked
 from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct
-from profkit.units import format_bytes, format_count
+from profkit.units import format_bytes, format_count, pick_form
 
 _MIN_SHARE = 1 / 3
 """In training: so large a share of all nodes that are made for one step of the optimizer are a pass of a model and not
@@ -73,7 +74,7 @@ def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
     the source shows."""
     recorded = list(_recorded(facts))
     yield from recorded
-    known = {place for found in recorded for place in (found.location, *found.also)}
+    known = {place for found in recorded for place in found.places.all()}
     for location in remarked(facts, EVALUATION_WITH_GRAD):
         if location not in known:
             yield Suspicion(
@@ -81,7 +82,7 @@ def unused_autograd_graph(facts: Facts) -> Iterator[Suspicion]:
                 "call then keeps its results for a backward pass that does not come. The recorded steps have none "
                 "of it.",
                 fix="Run the evaluation under `with torch.inference_mode():`.",
-                location=location,
+                places=Places(location),
                 severity=Severity.LOW,
                 confidence=0.6,
                 count=1,
@@ -109,19 +110,19 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
         return
     places = locations_of(facts, _calling_sites(facts, unused.makers))
     count = round(int(measured.sum()) / steps.measured_count)
-    memory = f" and keep {format_bytes(size)} alive that nobody needs" if size else ""
+    keeps = pick_form(max(1, count), "keeps", "keep")
+    memory = f" and {keeps} {format_bytes(size)} alive that nobody needs" if size else ""
     if carried is not None:
         size = growth_bytes(facts, carried)
         memory = f"; `{carried.path}` carries it on from step to step, and memory grows by {format_bytes(size)} a step"
     yield Suspicion(
-        message=f"{format_count(max(1, count), 'operator')} a step record an autograd graph that no backward pass uses"
-        f"{memory}.",
+        message=f"{format_count(max(1, count), 'operator')} a step "
+        f"{pick_form(max(1, count), 'records', 'record')} an autograd graph that no backward pass uses{memory}.",
         fix="Run it under `with torch.inference_mode():` (or `torch.no_grad()` where the result takes part in a later "
         "backward pass).",
         # Without a located step that shows it, lines carried over from other steps would name the wrong call.
         rows=unused.makers[measured] if not facts.lines.known else unused.makers[:0],
-        location=next(iter(places), None),
-        also=places[1:4],
+        places=Places.of(places[:4]),
         size_bytes=size,
         peak_fraction=size / peak if peak else 0.0,
         grows=carried is not None,
@@ -141,7 +142,7 @@ def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
     rows = facts.operators.nodes
     aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
-    in_step = facts.steps.index_of(facts.trace.events.start_ns[rows]) >= 0
+    in_step = facts.step_of(rows) >= 0
     chosen: Rows = rows[in_step & ~aside[rows] & (facts.trace.events.sequence[rows] >= 0)]
     return chosen
 
@@ -154,7 +155,7 @@ def _makes_nodes(facts: Facts, calls: Rows) -> Bools:
 
 
 def _whole_steps(facts: Facts, makers: Rows) -> _Unused:
-    index = distinct(facts.steps.index_of(facts.trace.events.start_ns[makers]))
+    index = distinct(facts.step_of(makers))
     index = index[facts.steps.measured[index]]
     return _Unused(makers, facts.steps.start_ns[index], facts.steps.end_ns[index])
 
@@ -164,10 +165,10 @@ def _passed_over(facts: Facts, makers: Rows) -> _Unused:
     events = facts.trace.events
     backward = np.flatnonzero(facts.lines.backward & (events.sequence >= 0))
     run_by_backward = among(events.sequence[makers], events.sequence[backward])
-    step = facts.steps.index_of(events.start_ns[makers])
+    step = facts.step_of(makers)
     # A forward pass at the end of a step may have its backward in one that was not recorded: look at what follows.
     last_backward = np.full(len(facts.steps), NONE, dtype=np.int64)
-    backward_step = facts.steps.index_of(events.start_ns[backward])
+    backward_step = facts.step_of(backward)
     known = backward_step >= 0
     np.maximum.at(last_backward, backward_step[known], events.start_ns[backward[known]])
     runs = [
@@ -221,8 +222,7 @@ def _calling_sites(facts: Facts, makers: Rows) -> list[int]:
         calls_module[known] |= in_module[site[known]]
         found = np.where(outside, above[current], found)
         current = np.where(current >= 0, above[current], NONE)
-    sites, counts = np.unique(events.site[found], return_counts=True)
-    return [int(site) for site in sites[np.argsort(-counts, kind="stable")]]
+    return order_sites(events.site[found])
 
 
 def _needless_bytes(facts: Facts, calls: Rows, unused: _Unused) -> tuple[int, int]:

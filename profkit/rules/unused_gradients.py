@@ -42,23 +42,18 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import frequent_lines
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
-from profkit.findings import Kind, Location
+from profkit.evidence.program import Floats, named_operators, spent_ns
+from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.rules.evidence import (
-    Floats,
-    group_by_site,
-    locations_of,
-    named_operators,
-    per_step,
-    share_of_steps,
-    spent_ns,
-)
-from profkit.rules.pricing import scale_operators
+from profkit.ruling.places import Places, name_lines
+from profkit.ruling.pricing import drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct_rows
-from profkit.units import format_count
+from profkit.units import format_count, pick_form
 
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _PRODUCTS = ("aten::mm", "aten::bmm")
@@ -94,20 +89,16 @@ def unused_gradients(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that runs a backward pass of which a part is for nothing."""
     stores = _find_stores(facts)
     useless = stores.unused & among(stores.backward_pass, stores.backward_pass[stores.taken])
-    for site, rows in group_by_site(facts, stores.rows[useless & facts.measured[stores.rows]]):
-        if share_of_steps(facts, rows) < 0.5:
-            continue
+    for rows in frequent_lines(facts, stores.rows[useless & facts.measured[stores.rows]]):
         mine = among(stores.rows, rows)
         is_held = not stores.unheld[mine].mean() > 0.5
-        count = max(1, round(per_step(facts, rows)))
+        count = times_per_step(facts, rows)
         yield Suspicion(
             message=_message(count, is_held),
             fix=_HELD if is_held else _UNHELD,
             rows=rows,
-            location=None if site >= 0 else _line_around(facts, stores.rows[useless]),
+            places=_places(facts, rows, stores.rows[useless]),
             edit=_without(facts, stores, mine),
-            confidence=0.9,
-            count=count,
             evidence={"gradients_per_step": count},
         )
 
@@ -126,9 +117,9 @@ _UNHELD = (
 
 def _message(count: int, is_held: bool) -> str:
     why = (
-        "are cleared before the optimizer that holds their parameters steps"
+        f"{pick_form(count, 'is', 'are')} cleared before the optimizer that holds their parameters steps"
         if is_held
-        else "belong to parameters that no optimizer holds"
+        else f"{pick_form(count, 'belongs', 'belong')} to parameters that no optimizer holds"
     )
     return f"{format_count(count, 'gradient')} a step that this backward pass computes {why}; nothing reads them."
 
@@ -161,13 +152,14 @@ def _number_passes(facts: Facts, rows: Rows) -> Int64s:
     return np.searchsorted(np.sort(starts[called]), starts[rows])
 
 
-def _line_around(facts: Facts, rows: Rows) -> Location | None:
-    """The line that the main thread was at meanwhile, where the pass runs on a thread of the engine's own."""
-    for row in in_located_step(facts, rows)[:1].tolist():
-        marks = marks_before(facts, row)
-        marks = marks[facts.tree.end_ns[marks] > facts.trace.events.start_ns[row]]
-        return next(iter(locations_of(facts, facts.trace.events.site[marks[:1]])), None)
-    return None
+def _places(facts: Facts, rows: Rows, useless: Rows) -> Places:
+    """Of rows without a line, as the pass runs on a thread of the engine's own, that of the main thread meanwhile."""
+    located = in_located_step(facts, useless)
+    if facts.lines.site[rows[0]] >= 0 or not located.size:
+        return Places()
+    marks = marks_before(facts, int(located[0]))
+    marks = marks[facts.tree.end_ns[marks] > facts.trace.events.start_ns[located[0]]]
+    return name_lines(facts, facts.trace.events.site[marks[:1]])
 
 
 def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
@@ -181,7 +173,7 @@ def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:
     before = nodes[:-1][among(nodes[1:], stores.nodes[single]) & facts.trace.where_name(_moves_nothing)[nodes[:-1]]]
     gone = np.unique(np.concatenate([rest, stores.nodes[single], before]))
     return combine([
-        scale_operators(facts, gone, np.zeros(len(gone)), _UNCERTAINTY, launch_kept=0.0),
+        drop_operators(facts, gone, _UNCERTAINTY),
         scale_operators(facts, made, kept, _UNCERTAINTY, launch_kept=0.0),
     ])  # fmt: skip
 

@@ -38,9 +38,11 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import busiest_site
+from profkit.evidence.requests import asked_of_workers
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import asked_of_workers, busiest_site, locations_of
+from profkit.ruling.places import Places, locations_of
 from profkit.trace.events import Rows
 from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
 from profkit.units import format_bytes, format_count
@@ -151,7 +153,7 @@ def _copies(readings: list[WorkerSums]) -> bool:
 
 def _suspect(facts: Facts, growth: _Growth) -> Suspicion:
     requests = _requests(facts)
-    per_step = max(len(requests) / max(facts.steps.measured_count, 1), 1.0) * growth.grown_bytes / growth.batches
+    per_step = max(len(requests) / facts.steps.measured_count, 1.0) * growth.grown_bytes / growth.batches
     held, bound_bytes = growth.largest, growth.bound_bytes
     loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
     line = [Location.of(held.site)] if held is not None and held.site is not None else []
@@ -159,16 +161,15 @@ def _suspect(facts: Facts, growth: _Growth) -> Suspicion:
         f"`{held.path}` is {format_count(held.objects, 'Python object')}, about {format_bytes(held.bytes)}"
         if held is not None else "its dataset reads Python objects of the main process"
     )  # fmt: skip
-    places = (*line, *loop)
+    workers = "Each of " * (growth.workers > 1) + format_count(growth.workers, "worker")
     return Suspicion(
-        message=f"Each of {format_count(growth.workers, 'worker')} copies the memory that it reads: {what}; the "
-        f"workers' own memory grew by {format_bytes(growth.grown_bytes)} in {growth.batches:,} batches, and may grow "
-        f"by {format_bytes(bound_bytes)} in all.",
+        message=f"{workers} copies the memory that it reads: {what}; the workers' own memory grew by "
+        f"{format_bytes(growth.grown_bytes)} in {growth.batches:,} batches, and may grow by "
+        f"{format_bytes(bound_bytes)} in all.",
         fix="Keep the samples in a few NumPy arrays or tensors (numbers in one array; texts joined into one buffer of "
         "bytes, with an array of where each ends), or in a file that workers read: no counters of references.",
         rows=requests,
-        location=next(iter(places), None),
-        also=places[1:],
+        places=Places.of([*line, *loop]),
         size_bytes=round(per_step),
         grows=True,
         severity=_severity(facts, growth),

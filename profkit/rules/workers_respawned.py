@@ -40,11 +40,14 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frequency import in_most_steps
+from profkit.evidence.program import spent_ns
+from profkit.evidence.requests import asked_of_workers, begins_an_iterator
 from profkit.evidence.workers import restarts_of
-from profkit.findings import Kind
+from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
-from profkit.rules.evidence import asked_of_workers, begins_an_iterator, loader_places, share_of_steps, spent_ns
+from profkit.ruling.places import loader_places
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Rows
@@ -53,9 +56,8 @@ from profkit.units import format_count, format_time
 
 _LEAST_START_NS = 1_000_000
 """No system starts a process with PyTorch in it sooner: what takes less was no start of workers."""
-_WORTH = 0.03
-"""Severity medium: workers that persist keep their memory, which is worth it for a gain that one can see."""
-_MOST_STEPS = 0.5
+_WORTH = MEDIUM_FROM
+"""Workers that persist keep their memory, which is worth it for a gain that one can see."""
 _UNCERTAINTY = 0.3
 """While the workers start, those that run already read ahead; and a fork slows what touches its memory first."""
 _SEEDING = ("aten::random_", "aten::item")
@@ -84,7 +86,7 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     started = [use.workers for use in facts.run.loaders if use.workers and not use.persistent_workers]
     epochs = [epoch for epoch in _epochs(facts, max(started)) if facts.measured[epoch.first]] if started else []
     rows = np.array([epoch.first for epoch in epochs], dtype=np.int64)
-    if len(rows) < 2 or share_of_steps(facts, rows) < _MOST_STEPS:
+    if len(rows) < 2 or not in_most_steps(facts, rows):
         yield from _between_recordings(facts)
         return
     edit = _keep_the_workers(epochs)
@@ -93,7 +95,6 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     starting = median([epoch.end_ns - epoch.start_ns for epoch in epochs])
     waiting = median(spent_ns(facts, rows))
     ended = np.array([epoch.last for epoch in epochs if epoch.last >= 0], dtype=np.int64)
-    places = loader_places(facts, rows)
     ending = median(spent_ns(facts, ended)) if ended.size else 0.0
     yield Suspicion(
         message=f"Each epoch starts {format_count(max(started), 'worker')} anew: "
@@ -102,9 +103,7 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
         fix=_FIX,
         rows=rows,
         edit=edit,
-        confidence=0.9,
-        location=places.location,
-        also=places.also,
+        places=loader_places(facts, rows),
         evidence={"workers": max(started), "starting_ns": int(starting), "first_batch_ns": int(waiting),
                   "ending_ns": int(ending)},
     )  # fmt: skip
@@ -122,7 +121,6 @@ def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
         return
     start_ns, end_ns = facts.steps.start_ns[facts.steps.measured], facts.steps.end_ns[facts.steps.measured]
     kept_ns = ((1 - share) * (end_ns - start_ns)).astype(np.int64)
-    places = loader_places(facts, rows)
     yield Suspicion(
         message=f"Each epoch starts {format_count(restarts.workers, 'worker')} anew: {format_time(restarts.first_ns)} "
         f"until the first batch, which takes a worker that persists {format_time(restarts.batch_ns)}; "
@@ -131,8 +129,7 @@ def _between_recordings(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         edit=shrink_spans(start_ns, end_ns, kept_ns, _UNCERTAINTY),
         confidence=0.8,
-        location=places.location,
-        also=places.also,
+        places=loader_places(facts, rows),
         count=restarts.count,
         evidence={"workers": restarts.workers, "starts": restarts.count, "first_batch_ns": restarts.first_ns,
                   "batch_ns": restarts.batch_ns, "epoch_ns": restarts.period_ns},
@@ -184,7 +181,7 @@ def _keep_the_workers(epochs: list[_Epoch]) -> Edit:
     def column(name: str) -> Rows:
         return np.array([getattr(epoch, name) for epoch in epochs], dtype=np.int64)
 
-    started = shrink_spans(column("start_ns"), column("end_ns"), np.zeros(len(epochs), dtype=np.int64), _UNCERTAINTY)
+    started = shrink_spans(column("start_ns"), column("end_ns"), 0, _UNCERTAINTY)
     ended = column("last") >= 0
     ending = shrink(column("last")[ended], column("last_kept_ns")[ended], _UNCERTAINTY)
     return combine([started, shrink(column("first"), column("first_kept_ns"), _UNCERTAINTY), ending])

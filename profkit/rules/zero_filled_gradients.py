@@ -36,11 +36,13 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.attribution import by_line
+from profkit.evidence.frequency import in_most_steps, per_step
+from profkit.evidence.program import named_operators, program_operators, spent_ns
+from profkit.evidence.releases import INDUCTOR, has_release
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.rules.evidence import group_by_site, named_operators, per_step, program_operators, share_of_steps, spent_ns
-from profkit.rules.pricing import call_ns, launches_anything, scale_operators
-from profkit.rules.releases import INDUCTOR, has_release
+from profkit.ruling.pricing import call_ns, drop_operators, launches_anything, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct_rows
@@ -73,9 +75,9 @@ class _Clearing(Struct, frozen=True):
 def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that fills gradients with zeros."""
     for clearing in _find_clearings(facts):
-        if share_of_steps(facts, clearing.fills) < 0.5:
+        if not in_most_steps(facts, clearing.fills):
             continue
-        steps = max(facts.steps.measured_count, 1)
+        steps = facts.steps.measured_count
         filled = int(facts.operators.input_bytes[clearing.fills].sum()) // steps
         tensors, added = clearing.tensors / steps, per_step(facts, clearing.adds)
         size = f" ({format_bytes(filled)})" if filled else ""
@@ -86,7 +88,6 @@ def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
             "reads `.grad` in between must expect `None`.",
             rows=clearing.fills,
             edit=_hand_over(facts, clearing),
-            confidence=0.9,
             count=max(1, round(tensors)),
             size_bytes=filled,
             evidence={"gradients_per_step": round(tensors, 1), "additions_per_step": round(added, 1)},
@@ -106,7 +107,7 @@ def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
     # An addition belongs to the line that filled last; the first ones may follow a fill before the recording.
     after = np.searchsorted(events.start_ns[fills], events.start_ns[adds]) - 1
     by_range = facts.tree.under(_clearing_ranges(facts))[fills]
-    for _, rows in group_by_site(facts, fills):
+    for rows in by_line(facts, fills):
         mine = among(fills, rows)
         own = adds[(after >= 0) & mine[after]] if len(fills) else adds[:0]
         tensors = int(_tensors_in(facts, rows).sum())
@@ -182,6 +183,6 @@ def _hand_over(facts: Facts, clearing: _Clearing) -> Edit:
     cached &= ~launches_anything(facts)[clearing.fills]
     kept = np.where(cached, (spent - calls * call_ns(facts)).clip(min=0), 0.0) / np.maximum(spent, 1)
     return combine([
-        scale_operators(facts, clearing.adds, np.zeros(len(clearing.adds)), _UNCERTAINTY, launch_kept=0.0),
+        drop_operators(facts, clearing.adds, _UNCERTAINTY),
         scale_operators(facts, clearing.fills, kept, _UNCERTAINTY, launch_kept=0.0),
     ])  # fmt: skip

@@ -39,12 +39,24 @@ class Replay(Struct, frozen=True):
 
 
 def replay(facts: Facts, edit: Edit) -> Replay:
-    """Replay the measured steps without what the recording added to them, and then with ``edit`` applied too."""
-    removed = _removed_host_time(facts, edit)
-    unedited, edited = facts.once(_unedited), _run(facts, edit, removed)
-    least_ns = min(edited.working_ns, unedited.together_ns)
-    edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, edit, removed)
-    return Replay(max(0, unedited.together_ns), edited_ns)
+    """Replay the measured steps without what the recording added to them, and then with ``edit`` applied too.
+
+    Each edit is replayed once: a rule asks whether it is worth telling, and the price of the finding is the answer.
+    """
+    return facts.once(_Replaying(edit))
+
+
+class _Replaying(Struct, frozen=True):
+    """The same of one edit, to be derived once."""
+
+    edit: Edit
+
+    def __call__(self, facts: Facts) -> Replay:
+        removed = _removed_host_time(facts, self.edit)
+        unedited, edited = facts.once(_unedited), _run(facts, self.edit, removed)
+        least_ns = min(edited.working_ns, unedited.together_ns)
+        edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, self.edit, removed)
+        return Replay(max(0, unedited.together_ns), edited_ns)
 
 
 def host_at_work_ns(facts: Facts) -> int:

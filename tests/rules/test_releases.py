@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.rules.releases import has_release, note_since
+from profkit.evidence.releases import has_release, note_since
 from profkit.run import Run
 from tests.traces import facts_of, op
 

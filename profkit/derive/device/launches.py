@@ -28,6 +28,11 @@ class Launches(Struct, frozen=True):
     launched_ns: Int64s
 
     @property
+    def owner(self) -> Rows:
+        """The call, else the operator."""
+        return np.where(self.call >= 0, self.call, self.operator)
+
+    @property
     def unlaunched(self) -> int:
         """How many pieces of device work have no launch record."""
         return int((self.call < 0).sum())

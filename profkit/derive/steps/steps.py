@@ -82,6 +82,7 @@ class Steps(Struct, frozen=True):
 
     @property
     def measured_count(self) -> int:
+        """At least one: of those that there are, one is always measured."""
         return int(self.measured.sum())
 
     @property

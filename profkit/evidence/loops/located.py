@@ -18,7 +18,7 @@ def in_located_step(facts: Facts, rows: Rows) -> Rows:
     located = np.flatnonzero(facts.steps.located)
     if not located.size:
         return rows[:0]
-    inside: Rows = rows[facts.steps.index_of(facts.trace.events.start_ns[rows]) == located[0]]
+    inside: Rows = rows[facts.step_of(rows) == located[0]]
     return inside
 
 

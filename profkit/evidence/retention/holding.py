@@ -142,7 +142,7 @@ def outliving_sites(facts: Facts) -> list[int]:
     memory, steps = facts.memory, facts.steps
     if not memory.present:
         return []
-    made_in = steps.index_of(facts.trace.events.start_ns[memory.rows])
+    made_in = facts.step_of(memory.rows)
     last = int(np.flatnonzero(steps.measured)[-1])
     kept = (memory.freed_by == NONE) & (made_in >= 0) & (made_in < last) & steps.measured[made_in.clip(min=0)]
     sites = facts.lines.site[memory.rows[kept]]

@@ -3,18 +3,16 @@ nodes or without, and the experiment that finds the share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
+from profkit.evidence.program import Floats, backward_of, length_ns, spent_ns
 from profkit.experiment import Experiment
-from profkit.rules.base import Trial
-from profkit.rules.evidence import Floats, backward_of, length_ns, spent_ns
 from profkit.savings.cases import cases_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans, shrink_work
 from profkit.savings.replay import replay
+from profkit.savings.trial import Trial
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import quantile
 
@@ -43,33 +41,46 @@ def arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
 
 def share_with_backward(facts: Facts, rows: Rows) -> float:
     """What of the step these operators and their backward nodes are."""
-    return replay(facts, scale_with_backward(facts, rows, np.zeros(len(rows)), 0.0)).fraction if rows.size else 0.0
+    return replay(facts, scale_with_backward(facts, rows, 0.0, 0.0)).fraction if rows.size else 0.0
 
 
 def run_in_both(
-    facts: Facts, rows: Rows, kind: str, edit_of: Callable[[float], Edit], of_type: str = "", to: str = ""
+    facts: Facts, rows: Rows, kind: str, uncertainty: float, of_type: str = "", to: str = ""
 ) -> Trial | None:
-    """Run the costliest of the operators in both ways, with their backward pass where it was recorded; None where they
-    cannot be run again."""
+    """Run the costliest of the operators in both ways, with their backward pass where it was recorded: the operators
+    and their backward nodes take the share that was measured. None where they cannot be run again."""
     cases = cases_of(facts, rows, of_type) if of_type else cases_of(facts, rows)
     if not cases:
         return None
-    return Trial(Experiment(kind, cases, to=to, backward=backward_of(facts, rows).size > 0), edit_of)
+    return Trial(
+        Experiment(kind, cases, to=to, backward=backward_of(facts, rows).size > 0),
+        lambda factor: scale_with_backward(facts, rows, factor, uncertainty),
+    )
 
 
-def scale_with_backward(facts: Facts, rows: Rows, kept: Floats, uncertainty: float) -> Edit:
-    """The operators ``rows`` take the share ``kept`` of their time, one value each, their backward nodes the same."""
+def scale_with_backward(
+    facts: Facts, rows: Rows, kept: Floats | float, uncertainty: float, launch_kept: float = 1.0
+) -> Edit:
+    """The operators ``rows`` take the share ``kept`` of their time, one value each or one for all, their backward nodes
+    the same."""
     share = np.ones(len(facts.trace.events))
     share[rows] = kept
     mine = facts.trace.mask_of(rows)
     nodes = backward_of(facts, rows)
     owner = facts.tree.nearest_ancestor(mine, include_self=True, of=facts.lines.forward[nodes])
     parts = ((rows, kept), (nodes, share[owner]))
-    return combine([scale_operators(facts, part, of_part, uncertainty) for part, of_part in parts])
+    return combine([scale_operators(facts, part, of_part, uncertainty, launch_kept) for part, of_part in parts])
 
 
-def scale_operators(facts: Facts, rows: Rows, kept: Floats, uncertainty: float, launch_kept: float = 1.0) -> Edit:
-    """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each.
+def drop_operators(facts: Facts, rows: Rows, uncertainty: float) -> Edit:
+    """The operators ``rows`` vanish, on the host and on the device."""
+    return scale_operators(facts, rows, 0.0, uncertainty, launch_kept=0.0)
+
+
+def scale_operators(
+    facts: Facts, rows: Rows, kept: Floats | float, uncertainty: float, launch_kept: float = 1.0
+) -> Edit:
+    """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each or the same.
 
     An operator that computes on the device keeps ``launch_kept`` of its time on the host, and its work the share.
     """
@@ -91,12 +102,9 @@ def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: f
     step = facts.steps.index_of(starts[rows])
     follows = (np.diff(place) == 1) & (np.diff(step) == 0) & (np.diff(group) == 0)
     start, end = ends[rows[:-1][follows]], starts[rows[1:][follows]]
-    parts = [
-        scale_operators(facts, part, np.full(len(part), kept), uncertainty, launch_kept=kept)
-        for part in (rows, backward_of(facts, rows))
-    ]
     left_ns = (kept * length_ns(facts, start, end)).astype(np.int64)
-    return combine([shrink_spans(start, end, left_ns, uncertainty), *parts])
+    scaled = scale_with_backward(facts, rows, kept, uncertainty, launch_kept=kept)
+    return combine([shrink_spans(start, end, left_ns, uncertainty), scaled])
 
 
 def computing_ns(facts: Facts, rows: Rows) -> Int64s:
@@ -109,11 +117,9 @@ def computing_ns(facts: Facts, rows: Rows) -> Int64s:
 
 def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     """The device work launched in these operators, and for each piece the operator."""
-    launches = facts.launches
-    mine = facts.trace.mask_of(rows)
-    owner = np.where(launches.call >= 0, launches.call, launches.operator)
-    known = np.flatnonzero(owner >= 0)
-    carrier = facts.tree.nearest_ancestor(mine, include_self=True, of=owner[known])
+    launches, mine = facts.launches, facts.trace.mask_of(rows)
+    known = np.flatnonzero(launches.owner >= 0)
+    carrier = facts.tree.nearest_ancestor(mine, include_self=True, of=launches.owner[known])
     return launches.work[known[carrier >= 0]], carrier[carrier >= 0]
 
 

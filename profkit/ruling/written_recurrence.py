@@ -15,8 +15,8 @@ from profkit.evidence.loops.located import in_located_step, sites_between
 from profkit.evidence.loops.rounds import Rounds, find_rounds, mark_chains
 from profkit.evidence.loops.written_cells import FORMS, PASSING, WrittenCells, find_written_cells
 from profkit.evidence.places import call_site
-from profkit.rules.evidence import backward_of, program_operators, spent_ns
-from profkit.rules.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
+from profkit.evidence.program import backward_of, program_operators, spent_ns
+from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, distinct_rows
@@ -72,7 +72,7 @@ def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
     anchors = site[_anchors(facts, rows, cells)]
     keeps = np.array([code in sources and sources[code].keeps_state for code in anchors.tolist()], dtype=bool)
     known = np.isin(anchors, list(sources))
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows[first]])
+    step = facts.step_of(rows[first])
     passes = np.cumsum(facts.lines.backward)[rows[first]]
     here, after = first[:-1], first[1:]
     joined = (touched[after] == touched[here]) | (keeps[1:] & (spoilt[after] == spoilt[here]))

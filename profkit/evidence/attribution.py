@@ -1,0 +1,95 @@
+"""Which lines of the program events belong to: one group for each line or place, and the line that leads.
+
+Lines are put in order by count, by time or by bytes, and always by `order_sites`, so that one loop is told at one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.frequency import in_most_steps
+from profkit.evidence.places import call_site, enclosing_function
+from profkit.evidence.program import spent_ns
+from profkit.run import CallSite
+from profkit.trace.events import NONE, Int32s, Int64s, Rows
+from profkit.trace.values import distinct
+
+_NEAR = 0.75
+
+
+def order_sites(sites: Int32s | Int64s, weights: Int64s | None = None) -> list[int]:
+    """The known ones among these call sites, one for each event, those with the greatest weight (or, without weights,
+    the most events) first; of sites within a quarter of it, the one whose events come first leads: where a loop begins
+    says more than what varies from run to run by as much."""
+    known = sites >= 0
+    if not known.any():
+        return []
+    codes, of_event = np.unique(sites[known], return_inverse=True)
+    weight = np.bincount(of_event, None if weights is None else weights[known])
+    leading = of_event[(weight >= _NEAR * weight.max())[of_event].argmax()]
+    order = np.argsort(-weight, kind="stable")
+    ordered: list[int] = codes[[leading, *order[order != leading]]].tolist()
+    return ordered
+
+
+def busiest_site(facts: Facts, rows: Rows) -> int:
+    """The call site at which most of the rows' time was spent, `NONE` where no line is known."""
+    return next(iter(sites_by_time(facts, rows)), NONE)
+
+
+def sites_by_time(facts: Facts, rows: Rows) -> list[int]:
+    """The rows' call sites, the costliest first."""
+    return order_sites(facts.lines.site[rows], spent_ns(facts, rows))
+
+
+def by_line(facts: Facts, rows: Rows, forward: bool = False) -> Iterator[Rows]:
+    """The rows of each calling line, the most frequent line first; those without a line are together.
+
+    With ``forward``, backward operators count to the line of their forward operator.
+    """
+    sites = (facts.lines.forward_site if forward else facts.lines.site)[rows]
+    codes, counts = np.unique(sites, return_counts=True)
+    for code in codes[np.argsort(-counts, kind="stable")]:
+        yield rows[sites == code]
+
+
+def frequent_lines(facts: Facts, rows: Rows, least: int = 1) -> Iterator[Rows]:
+    """The rows of each line at which they come in most steps, and in at ``least`` so many."""
+    return (of_line for of_line in by_line(facts, rows) if in_most_steps(facts, of_line, least))
+
+
+def group_by_place(facts: Facts, runs: list[Rows], near_lines: int) -> Iterator[list[int]]:
+    """Indices of the runs of operators that belong to one place of the program: in one function, with at most
+    ``near_lines`` between the lines of one and the next. Without lines: in one function of the user's, where Python
+    frames tell, else of the same operators."""
+    names = facts.trace.events.name_code
+    functions: dict[bytes, CallSite | None] = {}
+    placed: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for index, run in enumerate(runs):
+        site, operators = call_site(facts, busiest_site(facts, run)), distinct(names[run]).tobytes()
+        if site is None and operators not in functions:
+            functions[operators] = enclosing_function(facts, run)
+        site = site or functions[operators]
+        where = (site.file, site.function) if site else ("", operators.hex())
+        around = [call_site(facts, int(code)) for code in distinct(facts.lines.site[run])]
+        lines = [one.line for one in around if one and (one.file, one.function) == where] or [0]
+        placed.setdefault(where, []).append((min(lines), max(lines), index))
+    for found in placed.values():
+        yield from _split_by_distance(sorted(found), near_lines)
+
+
+def _split_by_distance(ranges: list[tuple[int, int, int]], near_lines: int) -> Iterator[list[int]]:
+    """The third members of ranges of lines, those together that overlap or lie near each other."""
+    together: list[int] = []
+    reach = 0
+    for first, last, index in ranges:
+        if together and first > reach + near_lines:
+            yield together
+            together = []
+        reach = max(reach, last) if together else last
+        together.append(index)
+    if together:
+        yield together

@@ -1,0 +1,75 @@
+"""What the program itself called, forward and backward, on the host and on the device, and how long it took."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.derive.facts import Facts
+from profkit.evidence.loops.traffic import Traffic, measure_traffic, tell_elementwise
+from profkit.trace.events import Bools, Category, Int64s, Rows
+
+Floats = NDArray[np.float64]
+
+
+def named_operators(facts: Facts, *names: str) -> Bools:
+    """Operators with one of these names."""
+    mask: Bools = facts.trace.named(*names) & (facts.trace.events.category == Category.OPERATOR)
+    return mask
+
+
+def program_operators(facts: Facts) -> Rows:
+    """What the program itself called in the measured steps, in time order: the outermost operators of the main
+    thread, without the backward pass, an optimizer's step and the DataLoader."""
+    return facts.once(_program_operators)
+
+
+def _program_operators(facts: Facts) -> Rows:
+    rows = facts.operators.rows
+    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
+    chosen: Rows = rows[facts.measured[rows] & ~aside[rows]]
+    return chosen
+
+
+def program_traffic(facts: Facts) -> Traffic:
+    """The traffic of `program_operators`."""
+    return facts.once(_program_traffic)
+
+
+def _program_traffic(facts: Facts) -> Traffic:
+    return measure_traffic(facts.trace, program_operators(facts))
+
+
+def program_elementwise(facts: Facts) -> tuple[Bools, Bools]:
+    """Which of `program_operators` work element by element, and which of the others move no data at all."""
+    return facts.once(_program_elementwise)
+
+
+def _program_elementwise(facts: Facts) -> tuple[Bools, Bools]:
+    return tell_elementwise(facts, program_operators(facts))
+
+
+def backward_of(facts: Facts, rows: Rows) -> Rows:
+    """The nodes of the backward pass, on any thread, that belong to these forward operators or what runs in them."""
+    wanted = facts.trace.mask_of(rows)
+    forward = facts.lines.forward
+    belongs = (forward >= 0) & facts.tree.under(wanted)[forward]
+    return np.flatnonzero(belongs & facts.tree.outermost(facts.lines.backward))
+
+
+def works_under(facts: Facts, host: Bools) -> Rows:
+    """The device work launched by the given host events or anything below them."""
+    inside, owner = facts.tree.under(host), facts.launches.owner
+    work: Rows = facts.launches.work[(owner >= 0) & inside[owner.clip(min=0)]]
+    return work
+
+
+def spent_ns(facts: Facts, rows: Rows) -> Int64s:
+    """How long each of the host events took, without what the recording added."""
+    return length_ns(facts, facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])
+
+
+def length_ns(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+    """How long stretches of the host's time are, without what the recording added."""
+    length: Int64s = end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)
+    return length

@@ -1,0 +1,81 @@
+"""What the requests for batches are made of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.program import Floats, named_operators
+from profkit.evidence.shapes import by_shapes, first_shape
+from profkit.trace.events import Bools, Category, Int64s, Rows
+
+PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
+"""Operators by which a dataset picks a sample out of a tensor."""
+LEAST_PICKS = 64
+"""Fewer calls, at some microseconds each, take less than most steps can tell."""
+_LEAST_PICKING = 0.25
+"""Of the time of a dataset that only picks, operators take half and more; the rest is Python's call of each."""
+
+
+def asked_of_workers(facts: Facts) -> Bools:
+    """Requests for batches that worker processes prepare, and whatever else names their iterator."""
+    return facts.trace.where_name(lambda name: "MultiProcessing" in name)
+
+
+def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
+    """Which of all requests for a batch are the first of their iterator: since the one before, somebody drew a seed
+    outside a request.
+
+    An iterator draws its workers' seed when it is made, a sampler its own: ``torch.empty(()).random_().item()``.
+    """
+    events = facts.trace.events
+    drawn = named_operators(facts, "aten::random_") & (events.lane == facts.steps.main_lane)
+    drawn = facts.tree.outermost(drawn & (facts.tree.nearest_ancestor(named_operators(facts, "aten::randint")) < 0))
+    seeds = np.sort(events.start_ns[drawn & ~facts.tree.under(facts.loading)])
+    before = np.searchsorted(seeds, events.start_ns[rows])
+    return np.diff(before, prepend=0) > 0
+
+
+def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
+    """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
+    little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python.
+    Where shapes are known, the picks are of tensors that hold as many samples, and they get at least half of what
+    becomes a tensor out of Python's objects (``lift_fresh``): where a sample is made in Python of what was picked, an
+    index or a seed, that is less. (Half, as two tensors may hold one text and what follows each of its words.)
+    """
+    events, tree = facts.trace.events, facts.tree
+    wanted = facts.trace.mask_of(requests)
+    request = tree.nearest_ancestor(wanted)
+    # What an operator calls itself is no pick of the program's.
+    called = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (request >= 0))
+    picks, fresh = (called[named_operators(facts, *names)[called]] for names in (PICKS, ("aten::lift_fresh",)))
+    picks, held = _picked_of_many(facts, picks)
+
+    def of_request(rows: Rows, weights: Floats | Int64s | None = None) -> Floats:
+        return np.bincount(request[rows], weights, len(events))[requests].astype(np.float64)
+
+    # As recorded: of operators this short nobody knows what is left without what recording them took.
+    taken_ns = tree.end_ns - events.start_ns
+    operating, made = of_request(called, taken_ns[called]), of_request(fresh, _elements(facts, fresh)[1])
+    is_much = 2 * of_request(picks, held) >= made
+    chosen: Bools = (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING * taken_ns[requests]) & is_much
+    return chosen
+
+
+def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Floats]:
+    """The picks out of tensors that may hold a data set, and how many elements each gets: without bound for a stretch,
+    and where no shape is known."""
+    first, every = _elements(facts, picks)
+    known, stretches = first > 0, named_operators(facts, "aten::slice", "aten::narrow")[picks]
+    many = ~known | (first >= LEAST_PICKS)
+    held = np.where(known & ~stretches, every / np.maximum(first, 1), np.inf)
+    return picks[many], held[many]
+
+
+def _elements(facts: Facts, rows: Rows) -> tuple[Floats, Floats]:
+    """Of the inputs of each event: the length of the first dimension of the first one, and how many elements they have
+    together; 0 where no shape is known."""
+    first = by_shapes(facts, rows, lambda shapes: next(iter(first_shape(shapes)), 0), of=float)
+    return first, by_shapes(facts, rows, lambda shapes: sum(math.prod(shape) for shape in shapes if shape), of=float)

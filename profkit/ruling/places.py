@@ -1,0 +1,84 @@
+"""The lines that findings name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.evidence.attribution import busiest_site, sites_by_time
+from profkit.evidence.places import call_site
+from profkit.findings import Location
+from profkit.run import CallSite
+from profkit.source.remark_kinds import LOADER_MADE
+from profkit.trace.events import Rows
+
+_FEW_LOADERS = 3
+"""One each for training, validation and test."""
+_NEARLY_ALL = 0.9
+"""Of the time of all requests for batches: the rest is no matter, as of an evaluation that came once."""
+
+
+class Places(Struct, frozen=True):
+    """The line of a finding and further ones, the most telling first. Without a ``location`` the finding's rows tell
+    it."""
+
+    location: Location | None = None
+    also: tuple[Location, ...] = ()
+
+    @classmethod
+    def of(cls, lines: Iterable[Location | None]) -> Places:
+        """The known ones among these, each once: the first leads."""
+        known = [*dict.fromkeys(line for line in lines if line is not None)]
+        return cls(known[0], tuple(known[1:])) if known else cls()
+
+    def all(self) -> tuple[Location, ...]:
+        """Those that are known."""
+        return self.also if self.location is None else (self.location, *self.also)
+
+
+def name_lines(facts: Facts, sites: Iterable[int]) -> Places:
+    """The known lines among these call sites, the first of them leading."""
+    return Places.of(locations_of(facts, sites))
+
+
+def costliest_lines(facts: Facts, rows: Rows) -> Places:
+    """The lines at which the rows take most of their time."""
+    return name_lines(facts, sites_by_time(facts, rows))
+
+
+def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
+    """The known lines among these call sites, each once, in the order given."""
+    found = (call_site(facts, int(site)) for site in dict.fromkeys(sites))
+    return tuple(Location.of(site) for site in found if site is not None)
+
+
+def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
+    """The lines of which the program's source says this (see `profkit.run.Remark`)."""
+    return tuple(Location.of(remark.site) for remark in facts.run.remarks if remark.kind == kind)
+
+
+def loader_places(facts: Facts, requests: Rows) -> Places:
+    """Where the loader is to be changed that these requests for batches are made to: the line that makes it, where
+    there is no doubt which does, and the loop that asks for batches; else the loop leads, which the requests name, and
+    the lines that may make it come behind."""
+    made = remarked(facts, LOADER_MADE)
+    sites = _loader_sites(facts)
+    line = None
+    if len(sites) == 1:
+        (site,) = sites
+        line = Location.of(site) if site is not None else made[0] if len(made) == len(facts.run.loaders) == 1 else None
+    if line is None:  # among more nobody knows which
+        return Places(None, made if len(made) <= _FEW_LOADERS else ())
+    loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
+    return Places.of([line, *loop])  # others make what was not asked
+
+
+def _loader_sites(facts: Facts) -> set[CallSite | None]:
+    """Of the loaders that were asked; of one alone, where that took nearly all of the time."""
+    asked_ns: dict[CallSite | None, int] = {}
+    for use in facts.run.loaders:
+        asked_ns[use.site] = asked_ns.get(use.site, 0) + use.asked_ns
+    nearly_all_ns = _NEARLY_ALL * sum(asked_ns.values())
+    return {site for site, ns in asked_ns.items() if ns > nearly_all_ns} or set(asked_ns)

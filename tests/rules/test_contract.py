@@ -1,0 +1,64 @@
+"""What holds of all rules: each file is one, found by what it holds."""
+
+from __future__ import annotations
+
+import pkgutil
+
+import numpy as np
+import pytest
+
+from profkit import rules
+from profkit.evidence.attribution import order_sites
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.findings import Location
+from profkit.rules import all_rules
+from profkit.ruling.places import Places
+from profkit.savings import replay as replaying
+from profkit.savings.edits import remove
+from profkit.savings.replay import replay
+from tests.traces import facts_of, op, rows_named, step
+
+
+def test_each_file_beside_the_contract_is_a_rule_of_that_name():
+    files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(rules.__path__)}
+    assert files - set(all_rules()) == {"base"}
+
+
+def test_an_edit_is_replayed_once(monkeypatch):
+    facts = facts_of([event for i in range(2) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i, 40))])
+    edit = remove(np.array(rows_named(facts.trace, "aten::mm")))
+    first = replay(facts, edit)
+    assert first.fraction == pytest.approx(0.4)
+    monkeypatch.setattr(replaying, "_run", None)
+    assert replay(facts, edit) is first
+
+
+@pytest.mark.parametrize(
+    ("steps_with", "least", "expected"), [(2, 1, True), (1, 1, False), (2, 3, False), (3, 3, True), (0, 1, False)]
+)
+def test_half_of_the_steps_are_most_of_them(steps_with, least, expected):
+    events = [step(i, 100 * i, 100) for i in range(4)] + [op("aten::mm", 100 * i, 40) for i in range(steps_with)]
+    facts = facts_of([*events, op("aten::add", 350, 5)])
+    rows = np.array(rows_named(facts.trace, "aten::mm"), dtype=np.int64)
+    assert in_most_steps(facts, rows, least) is expected
+    assert times_per_step(facts, rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("sites", "weights", "expected"),
+    [
+        pytest.param([3, 1, 1, -1], None, [1, 3], id="the most events lead"),
+        pytest.param([3, 1, 1, 3], None, [3, 1], id="of as many the first to run"),
+        pytest.param([2, 1], [76, 100], [2, 1], id="within a quarter the first to run"),
+        pytest.param([2, 1], [74, 100], [1, 2], id="beyond it the costliest"),
+        pytest.param([-1], None, [], id="no line known"),
+    ],
+)
+def test_one_rule_says_which_line_leads(sites, weights, expected):
+    assert order_sites(np.array(sites), None if weights is None else np.array(weights)) == expected
+
+
+def test_no_line_is_named_twice():
+    first, second = Location("a.py", 3, "main"), Location("a.py", 5, "main")
+    assert Places.of([None, second, first, second]) == Places(second, (first,))
+    assert Places.of([None]) == Places()
