@@ -91,4 +91,5 @@ def refuse_wishes(what: str, **wishes: Any) -> None:
     """Only a user's program has step signals and can be ended: raise `UsageError` for anything else."""
     for name, value in wishes.items():
         if value not in (0, "auto"):
-            raise UsageError(f"--{name.replace('_', '-')}: {what} does not take this option, only a script or a module does")
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option}: {what} does not take this option, only a script or a module does")
