@@ -34,7 +34,7 @@ from profkit.findings import (
     TimeShare,
     Timing,
     WorkerTimes,
-    is_worth_fixing,
+    is_worth_mending,
     no_gain_note,
     rank,
 )
@@ -65,7 +65,7 @@ _STEP_SIGNALS = {
     "forward": "calls of the model",
     "epoch": "passes over the DataLoader",
 }
-"""What ends a step in profkit's own recordings; other recordings only have marks."""
+"""How profkit's own recordings say where the program's steps end; other recordings say it by their marks alone."""
 
 
 def diagnose_path(path: Path, measure: Measure | None = None) -> Diagnosis:
@@ -209,7 +209,7 @@ def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measur
 def _predict_total(facts: Facts, judged: list[Judged]) -> Saving | None:
     """What fixing all faults at once gives back. They overlap, so it is less than their sum. None for fewer than
     two."""
-    edits = [one.edit for one in judged if one.edit is not None and is_worth_fixing(one.finding)]
+    edits = [one.edit for one in judged if one.edit is not None and is_worth_mending(one.finding)]
     return predict_saving(facts, combine(edits)) if len(edits) > 1 else None
 
 

@@ -251,18 +251,18 @@ def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Sev
     return Severity.LOW if fraction >= LOW_FROM else Severity.INFO
 
 
-def is_worth_fixing(finding: Finding) -> bool:
-    """Whether it is a fault, and more than a remark."""
+def is_worth_mending(finding: Finding) -> bool:
+    """A fault that is more than a remark."""
     return finding.kind is Kind.FAULT and finding.severity is not Severity.INFO
 
 
 def faults(findings: Iterable[Finding]) -> list[Finding]:
     """The faults worth fixing, in their order."""
-    return [finding for finding in findings if is_worth_fixing(finding)]
+    return [finding for finding in findings if is_worth_mending(finding)]
 
 
 def opportunities(findings: Iterable[Finding]) -> list[Finding]:
-    """The opportunities that are more than a remark, in their order."""
+    """Those that are more than a remark, in their order."""
     return [f for f in findings if f.kind is Kind.OPPORTUNITY and f.severity is not Severity.INFO]
 
 

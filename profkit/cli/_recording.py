@@ -1,4 +1,4 @@
-"""What `profkit diagnose` and `profkit record` share: the recording options, and running a program."""
+"""What `profkit diagnose` and `profkit record` share: the options of a recording, and running a program for one."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from profkit.errors import UsageError
 
 PROGRAM_FAILED = 3
 PROGRAMS_ONLY = ("steps_from", "at_step", "stop_after_recording")
-"""Options that mean nothing unless the steps of a program are looked for."""
+"""Options that mean nothing where the steps of no program are looked for."""
 _SIGNALS = ("auto", "step", "optimizer", "dataloader", "forward", "epoch")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The run directories of a program: the first recording's, then those of its windows. ``status`` is the program's
-    exit status, 0 if profkit ended it as asked."""
+    """The run directories of a program: the first recording's, then those of its windows. ``status`` is how the program
+    ended, 0 where profkit ended it as asked."""
 
     directories: tuple[Path, ...]
     status: int
 
 
 def recording_options(command: _Command) -> _Command:
-    """Add the options that say which steps of a program to record, and how."""
+    """Give a command the options that say which steps of a program to record, and how."""
     options = (
         click.option("--wait", type=click.IntRange(0), default=3, show_default=True,
                      help="Steps timed without a profiler."),
         click.option("--warmup", type=click.IntRange(0), default=1, show_default=True,
-                     help="Steps recorded to find out which line runs what."),
+                     help="Steps recorded to learn which line runs what."),
         click.option("--active", type=click.IntRange(1), default=4, show_default=True,
                      help="Steps recorded and measured."),
         click.option("--steps-from", type=click.Choice(_SIGNALS), default="auto", show_default=True,
                      help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
                           "of the outermost DataLoader, a call of the model, a new pass over the DataLoader."),
         click.option("--at-step", type=click.IntRange(0), default=0, metavar="N",
-                     help="Record from this step of a program on, as the report numbers steps."),
+                     help="Record from this step of a program on, by the numbers that the report gives to steps."),
         click.option("--stop-after-recording", is_flag=True,
                      help="End the program, as sys.exit would, once it is recorded; the default is to let it run."),
     )  # fmt: skip
@@ -52,7 +52,7 @@ def recording_options(command: _Command) -> _Command:
 
 
 def run_program(target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any) -> Recorded:
-    """Run a script or a module and record it. Ends profkit with one line if nothing was recorded."""
+    """Run a script, or a module, recorded; ends profkit with one line where nothing was recorded."""
     from profkit.collect.launch.parent import launch_script
     from profkit.run import (
         create_directory,
@@ -88,7 +88,7 @@ def fail_as(status: int) -> NoReturn:
 
 
 def refuse_wishes(what: str, **wishes: Any) -> None:
-    """Only a user's program has step signals and can be ended: raise `UsageError` for anything else."""
+    """Only a program of the user's has signals to choose from, and can be ended: raise `UsageError` for others."""
     for name, value in wishes.items():
         if value not in (0, "auto"):
-            raise UsageError(f"--{name.replace('_', '-')}: this option is for a script or a module, not for {what}")
+            raise UsageError(f"--{name.replace('_', '-')}: {what} has no such choice: only a script or a module does")

@@ -141,7 +141,7 @@ def _run_scenario(
 
 
 def _finish_program(recorded: Recorded, measure: bool, format_name: str, fail_on: str | None) -> None:
-    """Diagnose a program and each window that was asked for while it ran. The report is that of the first recording."""
+    """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
     first, *windows = recorded.directories
     diagnoses = [_diagnose(first, measure), *(_write(_diagnose(window, measure), window) for window in windows)]
     worst = min((found.worst.rank for found in diagnoses if found.worst is not None), default=None)

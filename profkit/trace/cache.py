@@ -67,9 +67,9 @@ class _Unusable(Exception):
 
 
 def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
-    """The trace in a file: from the columns beside it if they are up to date, else read, and kept if it is large.
+    """The trace in a file, from the columns beside it where they are up to date; else read, and kept if it is large.
 
-    A cache that cannot be read or written never makes the reading fail.
+    A cache that cannot be read or written never fails the reading.
     """
     if os.environ.get(CACHE) == "0":
         return read(path)
@@ -93,7 +93,7 @@ def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int, int, str]:
-    """What shows whether a file is still the one that the columns were made from, and who made them and how."""
+    """What tells whether a file is still the one that the columns were made from, and who made them how."""
     import hashlib
 
     with path.open("rb") as file:

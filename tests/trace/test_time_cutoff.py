@@ -63,7 +63,7 @@ def test_what_is_missing_is_said_in_steps_and_events(tmp_path):
     facts = Facts(read(tmp_path, steps_of(200), 500))
     (note,) = facts.trace.health
     assert note == (
-        "the trace is cut to the first 66 of 200 steps (329 of 1,000 events), and all figures are of that part alone: "
+        "only the first 66 of 200 steps (329 of 1,000 events) were kept, and all figures are of these alone: "
         "the trace needs more than 100 MB of memory (PROFKIT_MEMORY_LIMIT sets another limit)"
     )
     assert note in check_recording(facts)
@@ -72,7 +72,7 @@ def test_what_is_missing_is_said_in_steps_and_events(tmp_path):
 def test_without_marks_the_time_is_said(tmp_path):
     trace = read(tmp_path, steps_of(200, marks=False), 500)
     (note,) = trace.health
-    assert note.startswith("the trace is cut to the first 11.5 ms (460 of 800 events), ")
+    assert note.startswith("only the first 11.5 ms (460 of 800 events) were kept, ")
     assert (len(trace.events), trace.events.end_ns.max()) == (460, 11_500_000)
 
 
@@ -97,7 +97,7 @@ def test_an_optimizer_step_that_is_cut_ends_no_step(tmp_path):
 def test_the_order_of_the_file_does_not_matter(tmp_path):
     events = list(steps_of(200))
     facts = Facts(read(tmp_path, events[::-1], 500))
-    assert facts.trace.health[0].startswith("the trace is cut to the first 70 of 200 steps (349 of 1,000 events), ")
+    assert facts.trace.health[0].startswith("only the first 70 of 200 steps (349 of 1,000 events)")
     assert facts.steps.host_ns.tolist() == [100_000] * 70
 
 

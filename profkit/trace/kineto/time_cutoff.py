@@ -19,11 +19,10 @@ from profkit.trace.kineto.convert import Part
 from profkit.trace.limits import MEMORY_LIMIT
 from profkit.units import format_bytes, format_count, format_time
 
-_KEPT_SHARE = 0.85
-"""Share of the events that fit that is kept when there are too many: less would waste memory, more would cut more
-often."""
+_KEPT = 0.85
+"""Of what fits, so much stays when too much is held: less would waste memory, more would cut more often."""
 _BOUNDARIES = (STEP_MARK, "Optimizer.step#")
-"""Marks whose end is the end of a step: cut short, they would end a step that is not whole."""
+"""Marks whose end is the end of a step: cut short they would end a step that is not whole."""
 Kind = tuple[str, str, Any, Any]
 """Category, name, process and thread."""
 
@@ -45,7 +44,7 @@ class TimeCutoff:
     def move_earlier(self, share: float, parts: list[dict[str, Part]], kinds: list[Kind]) -> None:
         """Set the cutoff so that slightly less than this share of the events remains, and remove the others."""
         starts: Int64s = np.concatenate([_known(part["start_ns"]) for part in parts])
-        nth = int(_KEPT_SHARE * share * len(starts))
+        nth = int(_KEPT * share * len(starts))
         self.at_ns = max(int(np.partition(starts, nth)[nth]), int(starts.min()) + 1)
         del starts
         marks = np.array([is_step_mark(category, name) for category, name, _, _ in kinds], dtype=bool)
@@ -87,7 +86,7 @@ class TimeCutoff:
         else:
             kept = f"the first {format_time(length_ns)} ({events})"
         cause = f"the trace needs more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
-        return [f"the trace is cut to {kept}, and all figures are of that part alone: {cause}"]
+        return [f"only {kept} were kept, and all figures are of these alone: {cause}"]
 
 
 def _known(column: Part) -> np.ndarray[Any, Any]:

@@ -59,7 +59,7 @@ class Tables:
     """The tables of one file. ``notes`` says what could not be read."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `UnreadableInput` if the file is not a database."""
+        """Raises `UnreadableInput` where the file is no database."""
         self.path = path
         self.notes: list[str] = []
         self._steps_left = 0
