@@ -48,6 +48,7 @@ from profkit.savings.edits import combine
 from profkit.savings.simulate import measured_saving, predict_saving
 from profkit.savings.step_time import StepTime, step_time
 from profkit.trace.containers import OnProgress
+from profkit.trace.limits import memory_limit
 from profkit.trace.reading import read_trace
 from profkit.trace.workers import read_workers
 from profkit.units import format_time
@@ -83,7 +84,7 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
     trace_path = run_directory.find_trace(path) if path.is_dir() else path
     if trace_path is None:
         raise UnreadableInput(path, "holds no trace (*.pt.trace.json or *.pt.trace.json.gz)")
-    trace = read_trace(trace_path, on_progress)
+    trace = read_trace(trace_path, on_progress, memory_limit())
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
         return Facts(trace, Run(trace=trace_path.name))
