@@ -42,6 +42,7 @@ from profkit.forks import share_out
 from profkit.health import check_recording, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
 from profkit.judging import Judged, gather, judging_tasks, weigh
+from profkit.plan import COUNTED_AS
 from profkit.rules.base import Trial
 from profkit.run import Run
 from profkit.savings.edits import combine
@@ -57,16 +58,6 @@ _SHARED_EVENTS = 100_000
 """Fewer are judged in a fifth of a second: to derive a part of them twice would gain next to nothing."""
 _MOST_EXPERIMENTS = 8
 """Each takes two seconds: a diagnosis with many lines at fault must not take minutes."""
-
-
-_STEP_SIGNALS = {
-    "step()": "calls of step()",
-    "optimizer": "the optimizer's steps",
-    "dataloader": "the DataLoader's batches",
-    "forward": "calls of the model",
-    "epoch": "passes over the DataLoader",
-}
-"""How profkit's own recordings say where the program's steps end; other recordings say it by their marks alone."""
 
 
 def diagnose_path(path: Path, measure: Measure | None = None) -> Diagnosis:
@@ -245,7 +236,7 @@ def _is_counted(run: Run) -> bool:
 
 
 def _describe_steps(facts: Facts) -> str:
-    signal, number = _STEP_SIGNALS.get(facts.run.step_signal or "", facts.steps.source), facts.run.signals_per_step
+    signal, number = COUNTED_AS.get(facts.run.step_signal or "", facts.steps.source), facts.run.signals_per_step
     return signal if number == 1 else f"{signal}, {number} to a step"
 
 

@@ -12,11 +12,11 @@ import click
 
 from profkit.cli import BAD_INPUT
 from profkit.errors import UsageError
+from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, SIGNALS, WAIT_STEPS, WARMUP_STEPS
 
 PROGRAM_FAILED = 3
 PROGRAMS_ONLY = ("steps_from", "at_step", "stop_after_recording")
 """Options that mean nothing where the steps of no program are looked for."""
-_SIGNALS = ("auto", "step", "optimizer", "dataloader", "forward", "epoch")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -32,13 +32,13 @@ class Recorded:
 def recording_options(command: _Command) -> _Command:
     """Give a command the options that say which steps of a program to record, and how."""
     options = (
-        click.option("--wait", type=click.IntRange(0), default=3, show_default=True,
+        click.option("--wait", type=click.IntRange(0), default=WAIT_STEPS, show_default=True,
                      help="Steps timed without a profiler."),
-        click.option("--warmup", type=click.IntRange(0), default=1, show_default=True,
+        click.option("--warmup", type=click.IntRange(0), default=WARMUP_STEPS, show_default=True,
                      help="Steps recorded to learn which line runs what."),
-        click.option("--active", type=click.IntRange(1), default=4, show_default=True,
+        click.option("--active", type=click.IntRange(1), default=ACTIVE_STEPS, show_default=True,
                      help="Steps recorded and measured."),
-        click.option("--steps-from", type=click.Choice(_SIGNALS), default="auto", show_default=True,
+        click.option("--steps-from", type=click.Choice((BEST_SIGNAL, *SIGNALS)), default=BEST_SIGNAL, show_default=True,
                      help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
                           "of the outermost DataLoader, a call of the model, a new pass over the DataLoader."),
         click.option("--at-step", type=click.IntRange(0), default=0, metavar="N",
@@ -90,5 +90,5 @@ def fail_as(status: int) -> NoReturn:
 def refuse_wishes(what: str, **wishes: Any) -> None:
     """Only a program of the user's has signals to choose from, and can be ended: raise `UsageError` for others."""
     for name, value in wishes.items():
-        if value not in (0, "auto"):
+        if value not in (0, BEST_SIGNAL):
             raise UsageError(f"--{name.replace('_', '-')}: {what} has no such choice: only a script or a module does")

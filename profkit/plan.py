@@ -1,0 +1,100 @@
+"""What a recording is to hold, as its user asked for it or as it comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+EXPLICIT = "step()"
+SIGNALS = {
+    "step": EXPLICIT,
+    "optimizer": "optimizer",
+    "dataloader": "dataloader",
+    "forward": "forward",
+    "epoch": "epoch",
+}
+"""What may end a step, as a user names it and as the run's file does. ``epoch`` only ends one where it is chosen."""
+COUNTED_AS = {
+    EXPLICIT: "calls of step()",
+    "optimizer": "the optimizer's steps",
+    "dataloader": "the DataLoader's batches",
+    "forward": "calls of the model",
+    "epoch": "passes over the DataLoader",
+}
+"""What steps are that such a signal ends."""
+BEST_SIGNAL = "auto"
+"""As a user leaves it to the program which signal ends its steps."""
+
+WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 3, 1, 4
+"""Steps that are timed without a profiler, that are recorded to learn which line runs what, and that are measured."""
+AFTER_STEPS = 30
+"""Steps that are timed on after the recording."""
+LIMIT_S = 30.0
+"""The longest that is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many steps of each kind; limits in seconds, ``max_lines`` per located step.
+
+    ``opening`` says whether to record until the first step ends, for programs that never end one; else the program
+    must end its steps itself. The opening ends after ``limit_s``, and once the recorded steps took that long no
+    further one is recorded, if one could be measured.
+
+    ``steps_from`` is the one signal that ends steps, by its name in `SIGNALS`; None: the best that comes. No step
+    before ``at_step`` is recorded. ``stops`` ends the program once it is recorded. ``window`` counts the recordings of
+    one run of the program, from 1; one that ``is_second`` takes the place of the first. The signal must come ``every``
+    so many times to end a step; how long such steps took that passed unprofiled, and their page faults, may be known
+    before. ``anew`` counts the recordings whose place was taken because the steps behind them are not like them.
+    """
+
+    wait: int = WAIT_STEPS
+    warmup: int = WARMUP_STEPS
+    active: int = ACTIVE_STEPS
+    after: int = AFTER_STEPS
+    opening: bool = True
+    limit_s: float = LIMIT_S
+    max_lines: int = 40_000
+    steps_from: str | None = None
+    at_step: int = 0
+    stops: bool = False
+    window: int = 1
+    is_second: bool = False
+    every: int = 1
+    anew: int = 0
+    known_step_ns: tuple[int, ...] = ()
+    known_step_faults: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.wait, self.warmup, self.after, self.at_step) < 0 or self.active < 1:
+            raise ValueError("wait, warmup, after and at_step must be at least 0, active at least 1")
+        if self.steps_from is not None and self.steps_from not in SIGNALS:
+            names = f"{BEST_SIGNAL} or one of {', '.join(SIGNALS)}"
+            raise ValueError(f"steps_from must be {names}: not {self.steps_from!r}")
+
+    @property
+    def chosen_signal(self) -> str | None:
+        """The one signal that ends steps, as the run's file names it; None where the best one does."""
+        return None if self.steps_from is None else SIGNALS[self.steps_from]
+
+    @property
+    def finds_cycles(self) -> bool:
+        """Whether nobody chose what a step is: then it may turn out to be several steps of the optimizer."""
+        chosen = None if self.is_second else self.steps_from
+        return chosen is None and self.every == 1 and not (self.at_step or self.stops)
+
+    def for_window(self, window: int, signal: str) -> Plan:
+        """The plan of a later window, which begins where a step ends that ``signal`` announced."""
+        chosen = next(name for name, given in SIGNALS.items() if given == signal)
+        return replace(self, opening=False, steps_from=chosen, at_step=0, window=window)
+
+    def for_better(self, signal: str) -> Plan:
+        """The plan of the recording that takes the place of one whose steps ended otherwise, for want of ``signal``."""
+        return replace(self.for_window(2, signal), is_second=True)
+
+    def for_cycles(self, every: int, cycles: int) -> Plan:
+        """The plan of a recording of that many steps that begins where a step of the optimizer ends, and takes
+        ``every`` so many for one. A cycle may be seconds long: none passes between those that are recorded, or behind
+        them."""
+        wait, after = (self.wait, self.after) if every == 1 else (0, 0)
+        better = self.for_better(SIGNALS["optimizer"])
+        return replace(better, wait=wait, warmup=1, active=cycles, after=after, every=every, anew=self.anew + 1)
