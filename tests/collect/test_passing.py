@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
-from profkit.collect.plan import EXPLICIT, Plan
+from profkit.plan import EXPLICIT, Plan
 from tests.collect.listening import Listener, make_optimizer
 
 

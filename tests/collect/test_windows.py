@@ -18,9 +18,9 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, TensorDataset
 
 from profkit.collect.launch.parent import _catches
-from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests, _calls_hooks, window_directory
+from profkit.plan import Plan
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked

@@ -20,9 +20,9 @@ from profkit.collect.loaders.batches import LoaderBatches
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.loaders.worker_watch import WorkerWatch
-from profkit.collect.plan import EXPLICIT
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
+from profkit.plan import EXPLICIT
 from profkit.run import Feeding, LoaderUse, OptimizerUse
 
 _STRENGTH = {None: 0, "forward": 1, "dataloader": 2, "optimizer": 3, EXPLICIT: 4}

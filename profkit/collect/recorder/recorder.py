@@ -27,7 +27,6 @@ from profkit.collect.loaders.worker_watch import WorkerWatch
 from profkit.collect.machine import environment
 from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.machine.sampler import Sampler
-from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.program.children import ProcessorTime
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
@@ -49,6 +48,7 @@ from profkit.collect.sessions.recordings import Tape
 from profkit.collect.sessions.session import Recording, is_capturing, pause_marked, when_cuda_starts
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
+from profkit.plan import EXPLICIT, Plan
 from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 

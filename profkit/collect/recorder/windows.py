@@ -20,11 +20,11 @@ from types import FrameType
 from torch.optim import optimizer
 
 from profkit.collect.boundaries.signals import StepSignals
-from profkit.collect.plan import EXPLICIT
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.collect.program.guard import Guard
 from profkit.collect.program.interrupts import MainThreadCall
 from profkit.collect.sessions.session import is_capturing
+from profkit.plan import EXPLICIT
 from profkit.run import RUN_FILE, load_run, save
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)
