@@ -16,9 +16,9 @@ from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import measured_numbers
 from profkit.errors import UnreadableInput
 from profkit.evidence.hottest import hottest_lines, hottest_operators, hottest_updates
+from profkit.evidence.loader_accounts import WorkerAccount, loader_accounts
 from profkit.evidence.places import call_site
 from profkit.evidence.shares import IDLE, time_shares
-from profkit.evidence.workers import WorkerAccount, loader_accounts
 from profkit.experiment import Answer, Experiment, Measurement
 from profkit.failures import attempt
 from profkit.findings import (
@@ -51,7 +51,7 @@ from profkit.savings.step_time import StepTime, step_time
 from profkit.trace.containers import OnProgress
 from profkit.trace.limits import memory_limit
 from profkit.trace.reading import read_trace
-from profkit.trace.workers import read_workers
+from profkit.trace.worker_records import read_workers
 from profkit.units import format_time
 
 _SHARED_EVENTS = 100_000

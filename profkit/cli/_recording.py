@@ -21,7 +21,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedProgram:
     """The run directories of a program: the first recording's, then those of its windows. ``status`` is how the program
     ended, 0 where profkit ended it as asked."""
 
@@ -51,7 +51,9 @@ def recording_options(command: _Command) -> _Command:
     return command
 
 
-def run_program(target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any) -> Recorded:
+def run_program(
+    target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any
+) -> RecordedProgram:
     """Run a script, or a module, recorded; ends profkit with one line where nothing was recorded."""
     from profkit.collect.launch.parent import launch_script
     from profkit.run import (
@@ -76,7 +78,7 @@ def run_program(target: str, arguments: tuple[str, ...], output: Path | None, mo
         click.echo(f"profkit: {target}: nothing was recorded: {reasons}", err=True)
         sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
     windows = [directory.with_name(name) for name in run.windows]
-    return Recorded((directory, *(path for path in windows if path.is_dir() and find_trace(path))), status)
+    return RecordedProgram((directory, *(path for path in windows if path.is_dir() and find_trace(path))), status)
 
 
 def fail_as(status: int) -> NoReturn:

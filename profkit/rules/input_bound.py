@@ -55,8 +55,8 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import union
 from profkit.evidence.hottest import lines_by_time
+from profkit.evidence.loader_accounts import LoaderAccount, busiest_loader
 from profkit.evidence.loops.located import in_located_step
-from profkit.evidence.workers import LoaderAccount, busiest_loader
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.rules.evidence import (

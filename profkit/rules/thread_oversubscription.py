@@ -39,7 +39,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.evidence.workers import loader_accounts
+from profkit.evidence.loader_accounts import loader_accounts
 from profkit.experiment import Experiment
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, Trial, rule

@@ -40,7 +40,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.evidence.workers import restarts_of
+from profkit.evidence.loader_accounts import restarts_of
 from profkit.findings import Kind
 from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule

@@ -42,8 +42,8 @@ from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.bounds import MAX_EVENTS, Bounds
 from profkit.collect.sessions.device_moments import read_clocks, take_moment
 from profkit.collect.sessions.graph_size import is_larger
+from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.lines import LineTracer
-from profkit.collect.sessions.marks import free_cycles
 from profkit.collect.sessions.recordings import Tape
 from profkit.collect.sessions.session import Recording, is_capturing, pause_marked, when_cuda_starts
 from profkit.collect.tensors.gradients import GradientWatch
