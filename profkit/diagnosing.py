@@ -16,9 +16,9 @@ from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import measured_numbers
 from profkit.errors import UnreadableInput
 from profkit.evidence.hottest import hottest_lines, hottest_operators, hottest_updates
+from profkit.evidence.loader_accounts import WorkerAccount, loader_accounts
 from profkit.evidence.places import call_site
 from profkit.evidence.shares import IDLE, time_shares
-from profkit.evidence.workers import WorkerAccount, loader_accounts
 from profkit.experiment import Answer, Experiment, Measurement
 from profkit.failures import attempt
 from profkit.findings import (
@@ -42,30 +42,22 @@ from profkit.forks import share_out
 from profkit.health import check_recording, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
 from profkit.judging import Judged, gather, judging_tasks, weigh
+from profkit.plan import COUNTED_AS
 from profkit.run import Run
 from profkit.savings.edits import combine
 from profkit.savings.simulate import measured_saving, predict_saving
 from profkit.savings.step_time import StepTime, step_time
 from profkit.savings.trial import Trial
 from profkit.trace.containers import OnProgress
+from profkit.trace.limits import memory_limit
 from profkit.trace.reading import read_trace
-from profkit.trace.workers import read_workers
+from profkit.trace.worker_records import read_workers
 from profkit.units import format_time
 
 _SHARED_EVENTS = 100_000
 """Fewer events are judged in a fifth of a second: another process would gain next to nothing."""
 _MOST_EXPERIMENTS = 8
 """Each takes two seconds, and a diagnosis with many faulty lines must not take minutes."""
-
-
-_STEP_SIGNALS = {
-    "step()": "calls of step()",
-    "optimizer": "the optimizer's steps",
-    "dataloader": "the DataLoader's batches",
-    "forward": "calls of the model",
-    "epoch": "passes over the DataLoader",
-}
-"""How profkit's own recordings say where the program's steps end; other recordings say it by their marks alone."""
 
 
 def diagnose_path(path: Path, measure: Measure | None = None) -> Diagnosis:
@@ -83,7 +75,7 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
     trace_path = run_directory.find_trace(path) if path.is_dir() else path
     if trace_path is None:
         raise UnreadableInput(path, "holds no trace (*.pt.trace.json or *.pt.trace.json.gz)")
-    trace = read_trace(trace_path, on_progress)
+    trace = read_trace(trace_path, on_progress, memory_limit())
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
         return Facts(trace, Run(trace=trace_path.name))
@@ -245,7 +237,7 @@ def _is_counted(run: Run) -> bool:
 
 
 def _describe_steps(facts: Facts) -> str:
-    signal, number = _STEP_SIGNALS.get(facts.run.step_signal or "", facts.steps.source), facts.run.signals_per_step
+    signal, number = COUNTED_AS.get(facts.run.step_signal or "", facts.steps.source), facts.run.signals_per_step
     return signal if number == 1 else f"{signal}, {number} to a step"
 
 

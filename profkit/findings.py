@@ -252,7 +252,7 @@ def severity_of(saving: Saving | None, grows_without_bound: bool = False) -> Sev
 
 
 def is_worth_mending(finding: Finding) -> bool:
-    """A fault that is more than a remark."""
+    """A fault that is more than information."""
     return finding.kind is Kind.FAULT and finding.severity is not Severity.INFO
 
 
@@ -262,7 +262,7 @@ def faults(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def opportunities(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that are more than a remark, in their order."""
+    """Those that are more than information, in their order."""
     return [f for f in findings if f.kind is Kind.OPPORTUNITY and f.severity is not Severity.INFO]
 
 

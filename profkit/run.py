@@ -8,7 +8,7 @@
       callsites.json               the lines that the trace's line marks stand for
       live.json                    what was alive at the end of each recorded step
       samples.json                 host and GPU load, sampled
-      workers/                     what each worker of a DataLoader did, written by itself (`profkit.trace.workers`)
+      workers/                     what each worker of a DataLoader did (`profkit.trace.worker_records`)
       diagnosis.json, report.html  what profkit concluded
 """
 

@@ -21,7 +21,7 @@ from profkit.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 from profkit.run import CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Trace
 from profkit.trace.kineto.reader import read_kineto
-from profkit.trace.workers import Workers
+from profkit.trace.worker_records import Workers
 
 MAIN = 1
 """Process and thread id of the main thread."""

@@ -12,16 +12,16 @@ import click
 
 from profkit.cli import BAD_INPUT
 from profkit.errors import UsageError
+from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, SIGNALS, WAIT_STEPS, WARMUP_STEPS
 
 PROGRAM_FAILED = 3
 PROGRAMS_ONLY = ("steps_from", "at_step", "stop_after_recording")
 """Options that mean nothing where the steps of no program are looked for."""
-_SIGNALS = ("auto", "step", "optimizer", "dataloader", "forward", "epoch")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedProgram:
     """The run directories of a program: the first recording's, then those of its windows. ``status`` is how the program
     ended, 0 where profkit ended it as asked."""
 
@@ -32,13 +32,13 @@ class Recorded:
 def recording_options(command: _Command) -> _Command:
     """Give a command the options that say which steps of a program to record, and how."""
     options = (
-        click.option("--wait", type=click.IntRange(0), default=3, show_default=True,
+        click.option("--wait", type=click.IntRange(0), default=WAIT_STEPS, show_default=True,
                      help="Steps timed without a profiler."),
-        click.option("--warmup", type=click.IntRange(0), default=1, show_default=True,
+        click.option("--warmup", type=click.IntRange(0), default=WARMUP_STEPS, show_default=True,
                      help="Steps recorded to learn which line runs what."),
-        click.option("--active", type=click.IntRange(1), default=4, show_default=True,
+        click.option("--active", type=click.IntRange(1), default=ACTIVE_STEPS, show_default=True,
                      help="Steps recorded and measured."),
-        click.option("--steps-from", type=click.Choice(_SIGNALS), default="auto", show_default=True,
+        click.option("--steps-from", type=click.Choice((BEST_SIGNAL, *SIGNALS)), default=BEST_SIGNAL, show_default=True,
                      help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
                           "of the outermost DataLoader, a call of the model, a new pass over the DataLoader."),
         click.option("--at-step", type=click.IntRange(0), default=0, metavar="N",
@@ -51,7 +51,9 @@ def recording_options(command: _Command) -> _Command:
     return command
 
 
-def run_program(target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any) -> Recorded:
+def run_program(
+    target: str, arguments: tuple[str, ...], output: Path | None, module: bool, **wishes: Any
+) -> RecordedProgram:
     """Run a script, or a module, recorded; ends profkit with one line where nothing was recorded."""
     from profkit.collect.launch.parent import launch_script
     from profkit.run import (
@@ -76,7 +78,7 @@ def run_program(target: str, arguments: tuple[str, ...], output: Path | None, mo
         click.echo(f"profkit: {target}: nothing was recorded: {reasons}", err=True)
         sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
     windows = [directory.with_name(name) for name in run.windows]
-    return Recorded((directory, *(path for path in windows if path.is_dir() and find_trace(path))), status)
+    return RecordedProgram((directory, *(path for path in windows if path.is_dir() and find_trace(path))), status)
 
 
 def fail_as(status: int) -> NoReturn:
@@ -90,5 +92,5 @@ def fail_as(status: int) -> NoReturn:
 def refuse_wishes(what: str, **wishes: Any) -> None:
     """Only a program of the user's has signals to choose from, and can be ended: raise `UsageError` for others."""
     for name, value in wishes.items():
-        if value not in (0, "auto"):
+        if value not in (0, BEST_SIGNAL):
             raise UsageError(f"--{name.replace('_', '-')}: {what} has no such choice: only a script or a module does")

@@ -10,7 +10,7 @@ import click
 
 from profkit.cli._recording import (
     PROGRAMS_ONLY,
-    Recorded,
+    RecordedProgram,
     fail_as,
     recording_options,
     refuse_wishes,
@@ -140,7 +140,7 @@ def _run_scenario(
     return _diagnose(directory, measure), directory
 
 
-def _finish_program(recorded: Recorded, measure: bool, format_name: str, fail_on: str | None) -> None:
+def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, fail_on: str | None) -> None:
     """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
     first, *windows = recorded.directories
     diagnoses = [_diagnose(first, measure), *(_write(_diagnose(window, measure), window) for window in windows)]

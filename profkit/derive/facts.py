@@ -31,7 +31,7 @@ from profkit.failures import attempt
 from profkit.run import CallSite, LiveSample, LoadSample, Run
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.values import distinct
-from profkit.trace.workers import Workers
+from profkit.trace.worker_records import Workers
 
 Derived = TypeVar("Derived")
 

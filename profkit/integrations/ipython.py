@@ -10,9 +10,9 @@ from types import CodeType
 from typing import Any
 
 import profkit
-from profkit.collect.plan import Plan
 from profkit.collect.program.frames import walk_up
 from profkit.findings import Diagnosis, Finding, Location
+from profkit.plan import Plan
 
 _MAGIC = "profkit"
 

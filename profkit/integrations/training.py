@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profkit.collect.plan import Plan
+from profkit.plan import ACTIVE_STEPS, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan
 from profkit.report.wording import verdict
 from profkit.run import REPORT_FILE
 
@@ -90,10 +90,10 @@ class TrainingCallback:
         self,
         directory: str | Path | None = None,
         *,
-        wait: int = 3,
-        warmup: int = 1,
-        active: int = 4,
-        limit_s: float = 30.0,
+        wait: int = WAIT_STEPS,
+        warmup: int = WARMUP_STEPS,
+        active: int = ACTIVE_STEPS,
+        limit_s: float = LIMIT_S,
         at_step: int = 0,
     ) -> None:
         self._recording = TrainingRecording(

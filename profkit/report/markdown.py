@@ -13,10 +13,10 @@ from profkit.report.wording import (
     group_by_reason,
     hot_lines,
     hot_operators,
+    minor_findings,
     place,
     printable,
     printable_lines,
-    remarks,
     run_facts,
     skipped_rules,
     verdict,
@@ -33,7 +33,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     blocks += _section("Faults", faults(diagnosis.findings))
     chances = opportunities(diagnosis.findings)
     blocks += _section("Opportunities", chances, "They would help, but change numerics or structure.")
-    blocks += _list("For your information", [_remark(finding) for finding in remarks(diagnosis)])
+    blocks += _list("For your information", [_minor(finding) for finding in minor_findings(diagnosis)])
     blocks += _list(HOT_LINES, [f"{share} {in_code(place)} {in_code(source)}" if source else f"{share} {in_code(place)}"
                                 for share, place, source in hot_lines(diagnosis)])  # fmt: skip
     blocks += _list(HOT_OPERATORS, [f"{share} {in_code(name)}" for share, name in hot_operators(diagnosis)])
@@ -77,7 +77,7 @@ def _finding(finding: Finding) -> list[str]:
     return blocks
 
 
-def _remark(finding: Finding) -> str:
+def _minor(finding: Finding) -> str:
     where = f" at {in_code(place(finding.location))}" if finding.location else ""
     return f"{in_code(finding.rule)}{where}: {escape(printable(finding.message))}"
 

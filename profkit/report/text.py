@@ -18,10 +18,10 @@ from profkit.report.wording import (
     group_by_reason,
     hot_lines,
     hot_operators,
+    minor_findings,
     place,
     printable,
     printable_lines,
-    remarks,
     run_facts,
     short_place,
     skipped_rules,
@@ -58,7 +58,7 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
         _write_title(page, title, bool(findings))
         for finding in findings:
             _write_finding(page, next(numbers), finding)
-    _write_remarks(page, remarks(diagnosis))
+    _write_minor(page, minor_findings(diagnosis))
     if diagnosis.findings:
         page.write()
         page.write(f"What a rule means, with an example: profkit explain {printable(diagnosis.findings[0].rule)}")
@@ -111,7 +111,7 @@ def _more_places(also: tuple[Location, ...]) -> list[str]:
     return [*shown, f"and {left:,} more"] if left else shown
 
 
-def _write_remarks(page: Page, findings: list[Finding]) -> None:
+def _write_minor(page: Page, findings: list[Finding]) -> None:
     _write_title(page, "Too small to matter, or for your information", bool(findings))
     for finding in findings:
         kind = "" if finding.kind is Kind.FAULT else " (opportunity)"

@@ -30,7 +30,7 @@ def printable_lines(text: str) -> list[str]:
     return [_without_controls(line.rstrip()) for line in lines]
 
 
-def remarks(diagnosis: Diagnosis) -> list[Finding]:
+def minor_findings(diagnosis: Diagnosis) -> list[Finding]:
     """The findings too small to act on."""
     return [f for f in diagnosis.findings if f.severity is Severity.INFO]
 

@@ -57,10 +57,10 @@ from profkit.derive.timeline.intervals import union
 from profkit.evidence.attribution import busiest_site
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.hottest import lines_by_time
+from profkit.evidence.loader_accounts import LoaderAccount, busiest_loader
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.program import named_operators
 from profkit.evidence.requests import asked_of_workers, begins_an_iterator, picked_one_by_one
-from profkit.evidence.workers import LoaderAccount, busiest_loader
 from profkit.findings import MEDIUM_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, loader_places, locations_of

@@ -40,8 +40,8 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import sites_by_time
+from profkit.evidence.loader_accounts import loader_accounts
 from profkit.evidence.program import backward_of, program_operators, spent_ns
-from profkit.evidence.workers import loader_accounts
 from profkit.experiment import Experiment
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule

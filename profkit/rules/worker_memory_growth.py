@@ -44,7 +44,7 @@ from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.trace.events import Rows
-from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
+from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
 from profkit.units import format_bytes, format_count
 
 _MIN_READINGS = 4

@@ -41,9 +41,9 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps
+from profkit.evidence.loader_accounts import restarts_of
 from profkit.evidence.program import spent_ns
 from profkit.evidence.requests import asked_of_workers, begins_an_iterator
-from profkit.evidence.workers import restarts_of
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import STEP_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule

@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 
 from profkit.trace.events import NONE, Category, Events, Lane, Recording, Trace
-from profkit.trace.limits import memory_limit
 from profkit.trace.times import DAY_NS
 
 if TYPE_CHECKING:  # imported only when used: small traces need none of them
@@ -66,10 +65,11 @@ class _Unusable(Exception):
     """The file holds no columns that could be trusted."""
 
 
-def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
+def read_through_cache(path: Path, read: Callable[[Path], Trace], limit_bytes: int) -> Trace:
     """The trace in a file, from the columns beside it where they are up to date; else read, and kept if it is large.
 
-    A cache that cannot be read or written never fails the reading.
+    The columns are up to date where the file was read within the same memory limit. A cache that cannot be read or
+    written never fails the reading.
     """
     if os.environ.get(CACHE) == "0":
         return read(path)
@@ -77,7 +77,7 @@ def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
     try:
         if path.stat().st_size < SMALLEST_BYTES:
             return read(path)
-        made_from = _fingerprint(path)
+        made_from = _fingerprint(path, limit_bytes)
     except OSError:
         return read(path)  # it says what is wrong
     with suppress(OSError, _Unusable):
@@ -92,7 +92,7 @@ def read_through_cache(path: Path, read: Callable[[Path], Trace]) -> Trace:
     return trace
 
 
-def _fingerprint(path: Path) -> tuple[int, int, int, int, str]:
+def _fingerprint(path: Path, limit_bytes: int) -> tuple[int, int, int, int, str]:
     """What tells whether a file is still the one that the columns were made from, and who made them how."""
     import hashlib
 
@@ -101,7 +101,7 @@ def _fingerprint(path: Path) -> tuple[int, int, int, int, str]:
         ends = file.read(_ENDS_BYTES)
         file.seek(max(status.st_size - _ENDS_BYTES, 0))
         ends += file.read(_ENDS_BYTES)
-    return FORMAT, memory_limit(), status.st_size, status.st_mtime_ns, hashlib.sha256(ends).hexdigest()
+    return FORMAT, limit_bytes, status.st_size, status.st_mtime_ns, hashlib.sha256(ends).hexdigest()
 
 
 def _save(trace: Trace, target: Path, made_from: tuple[int, int, int, int, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.marks import CALL_MARK, GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK
+from profkit.marks import CALL_MARK, GC_MARK, LINE_MARK, PAUSE_MARK, SAVE_MARK, STEP_MARK
 from profkit.trace.events import DEVICE_WORK, NONE, Category, Int32s
 
 _CATEGORIES = {
@@ -41,6 +41,8 @@ _COMPILED_CODE = ("Torch-Compiled Region", "TorchDynamo Cache Lookup", "Pregraph
                   "AOTDispatcher Runtime Wrapper Prologue", "## Call CompiledFxGraph")  # fmt: skip
 """Beginnings of such names (``_dynamo/output_graph.py``, ``_dynamo/utils.py``, ``_inductor/output_code.py``,
 ``runtime_wrappers.py``); they are recorded as operators or, by some versions, as ranges of the program."""
+BOUNDARIES = (STEP_MARK, "Optimizer.step#")
+"""Marks whose end is the end of a step: cut short they would end a step that is not whole."""
 _READ_AS_ANNOTATION = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.")
 """Until 2021 these had the category of operators."""
 

@@ -6,6 +6,7 @@ import os
 import re
 
 from profkit.errors import UsageError
+from profkit.units import format_bytes
 
 MEMORY_LIMIT = "PROFKIT_MEMORY_LIMIT"
 """The environment variable that sets another limit, such as ``500 MB`` or ``8GB``."""
@@ -19,6 +20,17 @@ lines, which profkit's own recordings have, and the second process holds some of
 _SMALLEST_BYTES = 150 * 10**6
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", re.IGNORECASE)
+
+
+def most_events(limit_bytes: int) -> int:
+    """How many events a trace may have of which a diagnosis keeps to the limit."""
+    return max(0, limit_bytes - EMPTY_BYTES) // EVENT_BYTES
+
+
+def describe_partial(kept: str, limit_bytes: int) -> str:
+    """That a trace was cut in time, and why; ``kept`` says what is left of it."""
+    cause = f"the trace needs more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
+    return f"only {kept} were kept, and all figures are of these alone: {cause}"
 
 
 def memory_limit() -> int:

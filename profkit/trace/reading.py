@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from profkit.errors import UnreadableInput
 from profkit.trace.cache import read_through_cache
 from profkit.trace.events import Trace
+from profkit.trace.limits import DEFAULT_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from profkit.trace.containers import OnProgress
@@ -17,8 +18,11 @@ _SQLITE_MAGIC = b"SQLite format 3\0"
 _UNEXPORTED = (".nsys-rep", ".qdrep")
 
 
-def read_trace(path: Path, on_progress: OnProgress | None = None) -> Trace:
-    """Read a Kineto trace or an Nsight Systems export. ``on_progress`` is told how far a Kineto trace is read.
+def read_trace(
+    path: Path, on_progress: OnProgress | None = None, limit_bytes: int = DEFAULT_LIMIT_BYTES
+) -> Trace:
+    """Read a Kineto trace or an Nsight Systems export. ``on_progress`` is told how far a Kineto trace is read; of one
+    whose diagnosis would take more memory than the limit, what comes first and fits is kept.
 
     Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
     """
@@ -28,12 +32,13 @@ def read_trace(path: Path, on_progress: OnProgress | None = None) -> Trace:
             from profkit.trace.nsys.reader import read_nsys
         except ImportError as error:  # Python can be built without SQLite
             raise UnreadableInput(path, f"is an SQLite file, which this Python cannot read: {error}") from error
-        return read_nsys(path)
+        return read_nsys(path, limit_bytes)
     if path.name.endswith(_UNEXPORTED):
         raise UnreadableInput(path, "is Nsight Systems' own format: `nsys export --type sqlite` makes one to diagnose")
     from profkit.trace.kineto.reader import read_kineto
 
-    return read_through_cache(path, partial(read_kineto, on_progress=on_progress))
+    read = partial(read_kineto, limit_bytes=limit_bytes, on_progress=on_progress)
+    return read_through_cache(path, read, limit_bytes)
 
 
 def refuse_special_file(path: Path) -> None:

@@ -43,10 +43,10 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
 import profkit
-from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.subject import Subject
 from profkit.collect.sessions.detaching import detach, detachable
+from profkit.plan import Plan
 
 STEPS = 4
 BEFORE = 3

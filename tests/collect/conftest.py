@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from profkit.collect.machine.sampler import Sampler
-from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions.session import ProfilerSession
+from profkit.plan import Plan
 from tests.collect.reading import Event, export_whole, read_events
 
 

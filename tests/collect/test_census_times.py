@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
-from profkit.collect.plan import Plan
 from profkit.collect.recorder import census_times as looking
 from profkit.collect.recorder.census_times import ENOUGH, CensusTimes
 from profkit.collect.recorder.side_files import SideFiles
 from profkit.collect.recorder.subject import Subject
 from profkit.evidence.retention.holding import MIN_SAMPLES
+from profkit.plan import Plan
 
 STEP_NS = 10**9
 

@@ -10,11 +10,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import profkit
-from profkit.cli import _recording
 from profkit.collect.boundaries import forwards
 from profkit.collect.boundaries.schedule import Phase, Schedule
-from profkit.collect.plan import SIGNALS, Plan
 from profkit.collect.recorder.profiler import profile
+from profkit.plan import COUNTED_AS, SIGNALS, Plan
 from profkit.run import load_run
 from tests.collect.reading import is_inside, read_events, steps_of
 
@@ -98,9 +97,9 @@ def test_an_unknown_signal_is_refused_with_the_known_ones(wrong: str) -> None:
         profile("never-made", steps_from=wrong)
 
 
-def test_the_command_line_offers_what_there_is() -> None:
-    assert _recording._SIGNALS == ("auto", *SIGNALS)
+def test_each_signal_has_its_words() -> None:
     assert set(SAID) == set(SIGNALS)
+    assert set(COUNTED_AS) == set(SIGNALS.values())
 
 
 def count_phases(plan: Plan, steps: int) -> tuple[list[Phase], Schedule]:

@@ -18,8 +18,8 @@ from torch.optim import SGD
 
 from profkit.collect.boundaries import cycles
 from profkit.collect.boundaries.cycles import Cycle, find_period
-from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
+from profkit.plan import Plan
 from profkit.run import load_live, load_run
 from tests.collect.reading import Event, read_events, steps_of
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.recorder.recorder import _POSTPONED
 from profkit.collect.recorder.subject import Subject
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.lines import LineTracer
+from profkit.plan import Plan
 from profkit.run import load_run
 from profkit.source.user_code import UserFiles
 from tests.collect.reading import read_events, steps_of

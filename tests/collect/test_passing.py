@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.plan import Plan
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.subject import Subject
+from profkit.plan import Plan
 from tests.collect.listening import Listener, make_optimizer
 from tests.collect.reading import read_events, steps_of
 

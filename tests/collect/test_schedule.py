@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.collect.boundaries.schedule import _COUNT_NS, Phase, Schedule
-from profkit.collect.plan import Plan
+from profkit.plan import Plan
 
 SECOND_NS = 1_000_000_000
 

@@ -17,8 +17,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.plan import EXPLICIT
 from profkit.collect.program.guard import Guard
+from profkit.plan import EXPLICIT
 from profkit.run import LoaderUse, OptimizerUse
 from tests.collect.listening import Listener, make_optimizer
 from tests.collect.reading import Event

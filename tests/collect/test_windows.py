@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from profkit.collect.boundaries.next_boundary import NextBoundary, _calls_hooks
 from profkit.collect.launch.parent import _catches
-from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests, window_directory
+from profkit.plan import Plan
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked

@@ -27,7 +27,7 @@ from profkit.collect.loaders.worker_watch import WorkerWatch
 from profkit.collect.program.guard import Guard
 from profkit.run import WORKERS_DIRECTORY
 from profkit.source.user_code import UserFiles
-from profkit.trace.workers import Workers, read_workers
+from profkit.trace.worker_records import Workers, read_workers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the workers of these tests are forked")
 SLEEP_S = 0.01

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from profkit.collect.sessions import marks
-from profkit.collect.sessions.marks import CollectorMarks
+from profkit.collect.sessions import host_marks
+from profkit.collect.sessions.host_marks import CollectorMarks
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.garbage_collection_in_step import garbage_collection_in_step
 from profkit.run import CallSite, Run
@@ -140,7 +140,7 @@ def test_the_collector_says_which_collections_python_began(monkeypatch):
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(marks, "open_mark", Noted)
+    monkeypatch.setattr(host_marks, "open_mark", Noted)
     collector, before = CollectorMarks(), gc.get_threshold()
     gc.collect()
     collector.install()

@@ -6,7 +6,7 @@ import pytest
 
 from profkit.rules.base import CannotLook
 from profkit.savings.simulate import predict_saving
-from profkit.trace.workers import WorkerRecord, Workers, WorkerSums
+from profkit.trace.worker_records import WorkerRecord, Workers, WorkerSums
 from tests.rules.loading import SINGLE, batches, find, on_device, run_on
 from tests.traces import annotation, facts_of, op, step
 

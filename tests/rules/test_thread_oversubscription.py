@@ -13,7 +13,7 @@ from profkit.rules.thread_oversubscription import thread_oversubscription
 from profkit.run import CallSite, Host, LoadSample, Remark, Run
 from profkit.savings.simulate import predict_saving
 from profkit.source.remark_kinds import THREADS_SET
-from profkit.trace.workers import WorkerRecord, Workers, WorkerSums
+from profkit.trace.worker_records import WorkerRecord, Workers, WorkerSums
 from tests.traces import annotation, facts_of, mark, op, rows_named, step
 
 LOOP = CallSite("train.py", 30, "main", "loss = model(x)")

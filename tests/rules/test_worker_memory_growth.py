@@ -12,7 +12,7 @@ from profkit.findings import Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.worker_memory_growth import worker_memory_growth
 from profkit.run import CallSite, Host, LoaderUse, LoadSample, Run
-from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums
+from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums
 from tests.traces import annotation, facts_of, mark, op, step
 
 MB = 1 << 20

@@ -20,6 +20,7 @@ from profkit.trace.kineto import decoding, event_text
 from profkit.trace.kineto.chunks import Chunk
 from profkit.trace.kineto.columns import ColumnBuilder, TooMuch
 from profkit.trace.kineto.reader import read_kineto
+from profkit.trace.limits import DEFAULT_LIMIT_BYTES
 from tests.traces import json_of, memory, op, step, thread_name
 
 pytestmark = [
@@ -37,7 +38,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_text, "_ALONE_BYTES", 0)
 
 
-def read(path: Path, processes: int, limit_bytes: int | None = None) -> Trace:
+def read(path: Path, processes: int, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(event_text, "processes_at_hand", lambda: processes)
         return read_kineto(path, limit_bytes)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.diagnosing import diagnose, diagnose_path
+from profkit.diagnosing import diagnose, diagnose_path, read_facts
+from profkit.errors import UnreadableInput
 from profkit.trace.events import NONE, Category, Trace
+from profkit.trace.limits import EMPTY_BYTES, EVENT_BYTES, MEMORY_LIMIT
 from profkit.trace.reading import read_trace
-from tests.trace.exports import PROCESS, THREAD, calls, copies, export_of, kernels, ranges, strings, write_export
+from tests.trace.exports import PROCESS, THREAD, Table, calls, copies, export_of, kernels, ranges, strings, write_export
 
 KERNEL, MEMCPY, MEMSET = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET"))
 RUNTIME, GRAPH, OVERHEAD = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("RUNTIME", "GRAPH_TRACE", "OVERHEAD"))
@@ -268,3 +272,59 @@ def test_the_healthy_recording_has_nothing_to_report(corpus):
     assert facts.trace.health == ()
     assert facts.device.busy_fraction(*facts.steps.window_ns) == pytest.approx(0.99, abs=0.001)
     assert diagnose(facts).findings == ()
+
+
+def limit_for(events: int) -> int:
+    return EMPTY_BYTES + events * EVENT_BYTES
+
+
+def many(tables: dict[str, Table], limit_bytes: int, tmp_path: Path) -> Trace:
+    return read_trace(write_export(tmp_path / "large.sqlite", tables), limit_bytes=limit_bytes)
+
+
+LARGE: dict[str, Table] = {
+    "StringIds": NAMES,
+    RUNTIME: calls(*((100 * i, 100 * i + 10, i, 1) for i in range(100))),
+    KERNEL: kernels(*((100 * i + 20, 100 * i + 90, i, 2) for i in range(100))),
+    "NVTX_EVENTS": ranges((0, 10_000, "training"),
+                          *((1000 * i, 1000 * i + 999, f"ProfilerStep#{i}") for i in range(10))),
+}  # fmt: skip
+
+
+def test_of_an_export_that_memory_cannot_hold_what_begins_first_is_kept_in_all_tables(tmp_path: Path):
+    trace = many(LARGE, limit_for(100), tmp_path)
+    names = [name for name, _, _ in listed(trace)]
+    assert (names.count("cudaLaunchKernel"), names.count("sgemm")) == (47, 47)
+    assert max(start + length for _, start, length in listed(trace)) == 4700
+    (note,) = trace.health
+    assert note == (
+        "only the first 4.70 us (99 of 211 events) were kept, and all figures are of these alone: the trace needs more "
+        "than 100 MB of memory (PROFKIT_MEMORY_LIMIT sets another limit)"
+    )
+
+
+def test_a_step_that_is_cut_is_none_and_other_ranges_end_where_what_is_kept_ends(tmp_path: Path):
+    found = {name: length for name, _, length in listed(many(LARGE, limit_for(100), tmp_path))}
+    assert [name for name in found if name.startswith("ProfilerStep#")] == [f"ProfilerStep#{i}" for i in range(4)]
+    assert found["training"] == 4700
+
+
+@pytest.mark.parametrize(("events", "kept"), [(211, 211), (210, 209)])
+def test_an_export_that_just_fits_is_kept_whole(events: int, kept: int, tmp_path: Path):
+    """With one event less the last kernel goes, and with it the step that it lies in."""
+    trace = many(LARGE, limit_for(events), tmp_path)
+    assert (len(trace.events), bool(trace.health)) == (kept, events < 211)
+
+
+def test_more_at_one_moment_than_fits_is_refused(tmp_path: Path):
+    at_once = {"StringIds": NAMES, RUNTIME: calls(*((7, 9, i, 1) for i in range(100)))}
+    with pytest.raises(UnreadableInput, match="holds more at one moment than the memory limit allows"):
+        many(at_once, limit_for(10), tmp_path)
+
+
+def test_the_limit_of_the_environment_reaches_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    limits = []
+    monkeypatch.setattr("profkit.trace.nsys.reader.find_cutoff", lambda tables, limit: limits.append(limit))
+    monkeypatch.setenv(MEMORY_LIMIT, "500MB")
+    read_facts(write_export(tmp_path / "small.sqlite", WHOLE))
+    assert limits == [500_000_000]

@@ -6,8 +6,8 @@ from enum import Enum, auto
 
 from profkit.collect.boundaries.accumulation import Accumulation, living_optimizers
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.plan import EXPLICIT, SIGNALS
 from profkit.collect.program.engine import in_backward_pass
+from profkit.plan import EXPLICIT, SIGNALS
 
 OPTIMIZER, DATALOADER, FORWARD = SIGNALS["optimizer"], SIGNALS["dataloader"], SIGNALS["forward"]
 _STRENGTH = {None: 0, FORWARD: 1, DATALOADER: 2, OPTIMIZER: 3, EXPLICIT: 4}

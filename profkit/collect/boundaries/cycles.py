@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import median
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
-from profkit.collect.plan import Plan
+from profkit.plan import Plan
 
 MEASURED = 3
 """Cycles that are measured, after the one that is located: growth is told from four."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from threading import current_thread, get_ident, main_thread
 
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.plan import EXPLICIT, SIGNALS
+from profkit.plan import EXPLICIT, SIGNALS
 
 _TELLING = (EXPLICIT, SIGNALS["optimizer"])
 """Batches may be asked for, and a model called, by a thread that only helps the recorded one."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from profkit.collect.plan import Plan
+from profkit.plan import Plan
 
 _MOST_TIMED = 30
 """Unprofiled steps before the recorded ones whose times are kept: the last ones, which are the nearest."""

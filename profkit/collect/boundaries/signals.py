@@ -20,8 +20,8 @@ from profkit.collect.loaders.batches import LoaderBatches
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.loaders.worker_watch import WorkerWatch
-from profkit.collect.plan import SIGNALS
 from profkit.collect.program.guard import Guard
+from profkit.plan import SIGNALS
 from profkit.run import Feeding, LoaderUse, OptimizerUse
 
 _MOST_AHEAD = 8

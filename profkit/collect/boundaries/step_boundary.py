@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class StepBoundary(Struct, frozen=True):
-    """A step of the program may have ended: by which ``signal`` (a value of `profkit.collect.plan.SIGNALS`), on which
+    """A step of the program may have ended: by which ``signal`` (a value of `profkit.plan.SIGNALS`), on which
     ``thread``, and when (``time.perf_counter_ns``). ``between`` is to be called before the next step begins."""
 
     signal: str

@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from profkit.collect.plan import Plan
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Progress
 from profkit.collect.recorder.subject import Subject
 from profkit.errors import UnreadableInput, UsageError
+from profkit.plan import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, Plan
 from profkit.run import create_directory
 
 VARIANTS = ("pitfall", "fix")
@@ -37,9 +37,9 @@ def run_scenario(
     device: str,
     directory: Path | None = None,
     *,
-    wait: int = 3,
-    warmup: int = 1,
-    active: int = 4,
+    wait: int = WAIT_STEPS,
+    warmup: int = WARMUP_STEPS,
+    active: int = ACTIVE_STEPS,
     on_progress: Progress | None = None,
 ) -> tuple[Any, ...]:
     """Run ``variant`` on ``device`` and return the result of each step, on the CPU and free of any graph.

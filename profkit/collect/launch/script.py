@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from profkit.collect.launch.main_module import Program, load_module, load_script
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe
+from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, WAIT_STEPS, WARMUP_STEPS, Plan
 from profkit.run import FAILED, RUN_FILE, Run, save
 from profkit.source.code import PROFKIT
 
@@ -102,7 +103,6 @@ class Child:
 
     def _begin(self, program: Program) -> None:
         from profkit.collect.launch.messages import Announcer
-        from profkit.collect.plan import Plan
         from profkit.collect.recorder.profiler import profile
         from profkit.collect.recorder.subject import Subject
 
@@ -113,8 +113,8 @@ class Child:
             wait=options.wait,
             warmup=options.warmup,
             active=options.active,
-            after=options.wait if options.stop_after_recording else 30,
-            steps_from=None if options.steps_from == "auto" else options.steps_from,
+            after=options.wait if options.stop_after_recording else AFTER_STEPS,
+            steps_from=None if options.steps_from == BEST_SIGNAL else options.steps_from,
             at_step=options.at_step,
             stops=options.stop_after_recording,
         )
@@ -151,10 +151,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     end = list(arguments).index("--")
     parser = argparse.ArgumentParser(prog="python -m profkit.collect.launch.script")
     parser.add_argument("--directory", required=True)
-    parser.add_argument("--wait", type=int, default=3)
-    parser.add_argument("--warmup", type=int, default=1)
-    parser.add_argument("--active", type=int, default=4)
-    parser.add_argument("--steps-from", default="auto")
+    parser.add_argument("--wait", type=int, default=WAIT_STEPS)
+    parser.add_argument("--warmup", type=int, default=WARMUP_STEPS)
+    parser.add_argument("--active", type=int, default=ACTIVE_STEPS)
+    parser.add_argument("--steps-from", default=BEST_SIGNAL)
     parser.add_argument("--at-step", type=int, default=0)
     parser.add_argument("--stop-after-recording", action="store_true")
     parser.add_argument("--module", action="store_true")

@@ -16,8 +16,8 @@ from types import FrameType
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.census.names import Census
 from profkit.collect.machine import environment
-from profkit.collect.plan import Plan
 from profkit.collect.recorder.side_files import SideFiles
+from profkit.plan import Plan
 
 ENOUGH = 4
 """Samples, from which growth is told (`profkit.evidence.retention.holding`): with the last measured step three behind

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import read_clocks
-from profkit.collect.sessions.marks import free_cycles
+from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.recordings import Recordings
 
 _CUT_SHORT = "fewer steps were recorded than planned, because something that is no step came between them"

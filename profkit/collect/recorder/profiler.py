@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.plan import EXPLICIT, Plan
 from profkit.collect.program.guard import Guard, describe, say, uncompiled
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.forking import Forking, follow_forks
@@ -23,6 +22,7 @@ from profkit.collect.recorder.subject import Subject
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
+from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, EXPLICIT, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan
 from profkit.run import (
     FAILED,
     PROFKIT_FAILED,
@@ -64,17 +64,17 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self,
         directory: str | Path | None = None,
         *,
-        wait: int = 3,
-        warmup: int = 1,
-        active: int = 4,
-        limit_s: float = 30.0,
-        steps_from: str = "auto",
+        wait: int = WAIT_STEPS,
+        warmup: int = WARMUP_STEPS,
+        active: int = ACTIVE_STEPS,
+        limit_s: float = LIMIT_S,
+        steps_from: str = BEST_SIGNAL,
         at_step: int = 0,
         target: str | None = None,
         on_progress: Progress | None = None,
     ) -> None:
         script = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "run"
-        signal = None if steps_from == "auto" else steps_from
+        signal = None if steps_from == BEST_SIGNAL else steps_from
         plan = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s, steps_from=signal, at_step=at_step)
         subject = Subject(("python", *sys.argv), target or script)
         directory = default_directory(subject.target or "run") if directory is None else Path(directory)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.bounds import Imports, bytes_of, give_memory_back
+from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.lines import LineTracer
-from profkit.collect.sessions.marks import free_cycles
 from profkit.collect.sessions.recordings import Recordings
 
 GROWTH_BYTES = 8 << 20

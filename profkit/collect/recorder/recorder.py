@@ -31,7 +31,6 @@ from profkit.collect.loaders.worker_watch import WorkerWatch
 from profkit.collect.machine import environment
 from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.machine.sampler import Sampler, rss_bytes_of
-from profkit.collect.plan import Plan
 from profkit.collect.program.children import ProcessorTime
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
@@ -47,12 +46,13 @@ from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.bounds import MAX_EVENTS, Bounds
 from profkit.collect.sessions.device_moments import read_clocks, take_moment
 from profkit.collect.sessions.graph_size import is_larger
+from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.lines import LineTracer
-from profkit.collect.sessions.marks import free_cycles
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import ProfilerSession, is_capturing, pause_marked, when_cuda_starts
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
+from profkit.plan import Plan
 from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.plan import EXPLICIT
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.recorder import Recorder
 from profkit.collect.sessions.session import is_capturing
+from profkit.plan import EXPLICIT
 
 PATIENCE_S = 60.0
 """After the first recording. What the program does for so long without its optimizer is worth looking at itself; one

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from profkit.collect.boundaries.next_boundary import NextBoundary
-from profkit.collect.plan import EXPLICIT
+from profkit.plan import EXPLICIT
 from profkit.run import RUN_FILE, load_run, save
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)

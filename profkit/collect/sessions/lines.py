@@ -19,7 +19,7 @@ import torch
 
 from profkit.collect.program.frames import SUSPENDS, forget_locals, walk_up
 from profkit.collect.program.living import living
-from profkit.collect.sessions.marks import Mark, open_mark
+from profkit.collect.sessions.host_marks import Mark, open_mark
 from profkit.marks import LINE_MARK
 from profkit.run import CallSite
 from profkit.source.code import function_name, source_file, source_line

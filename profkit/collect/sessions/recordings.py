@@ -13,7 +13,7 @@ import torch
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.exporting import export, write_plain
-from profkit.collect.sessions.marks import CollectorMarks, SaveMarks
+from profkit.collect.sessions.host_marks import CollectorMarks, SaveMarks
 from profkit.collect.sessions.ranges import OpenRanges
 from profkit.collect.sessions.session import ProfilerSession, ProfilerWatch, another_profiler_runs
 

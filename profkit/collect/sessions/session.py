@@ -19,8 +19,8 @@ from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.detaching import detach, detachable
+from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.sessions.kineto import QuietAllocator, let_forked_children_exit, quiet_log
-from profkit.collect.sessions.marks import open_mark
 from profkit.marks import PAUSE_MARK, STEP_MARK
 
 _OWN = "profkit."

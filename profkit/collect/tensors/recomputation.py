@@ -31,7 +31,7 @@ from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
-from profkit.collect.sessions.marks import open_mark
+from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.marks import CALL_MARK
 from profkit.run import Recomputation

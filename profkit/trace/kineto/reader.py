@@ -19,7 +19,7 @@ from profkit.trace.kineto.columns import ColumnBuilder, TooMuch
 from profkit.trace.kineto.event_text import EventText, NoEvents
 from profkit.trace.kineto.schema import Document, encodable
 from profkit.trace.kineto.text_window import Losses, Window
-from profkit.trace.limits import memory_limit
+from profkit.trace.limits import DEFAULT_LIMIT_BYTES
 from profkit.units import format_count
 
 _LARGE_BYTES = 1 << 20
@@ -29,7 +29,7 @@ _RELEASE_OF_BASE_TIME = (2, 3)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def read_kineto(path: Path, limit_bytes: int | None = None, on_progress: OnProgress | None = None) -> Trace:
+def read_kineto(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES, on_progress: OnProgress | None = None) -> Trace:
     """Read a trace from a file. Of a damaged one what can be saved is read, and a health note says what was lost.
 
     Of one whose diagnosis would take more memory than the limit (see `limits`) the first whole steps that fit are kept,
@@ -37,7 +37,7 @@ def read_kineto(path: Path, limit_bytes: int | None = None, on_progress: OnProgr
 
     Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
     """
-    content, builder = Content(path, on_progress), ColumnBuilder(memory_limit() if limit_bytes is None else limit_bytes)
+    content, builder = Content(path, on_progress), ColumnBuilder(limit_bytes)
     with _no_collection():
         window = _open(content)
         text = EventText(window, builder, content.file_bytes >= _LARGE_BYTES)

@@ -12,17 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from profkit.marks import STEP_MARK
 from profkit.trace.events import Bools, Int64s
+from profkit.trace.kinds import BOUNDARIES
 from profkit.trace.kineto.chunks import Chunk, is_step_mark
 from profkit.trace.kineto.convert import Part
-from profkit.trace.limits import MEMORY_LIMIT
-from profkit.units import format_bytes, format_count, format_time
+from profkit.trace.limits import describe_partial
+from profkit.units import format_count, format_time
 
 _KEPT = 0.85
 """Of what fits, so much stays when too much is held: less would waste memory, more would cut more often."""
-_BOUNDARIES = (STEP_MARK, "Optimizer.step#")
-"""Marks whose end is the end of a step: cut short they would end a step that is not whole."""
 Kind = tuple[str, str, Any, Any]
 """Category, name, process and thread."""
 
@@ -64,7 +62,7 @@ class TimeCutoff:
         """The durations of the held events, ended at the cutoff, and which marks that makes unusable."""
         if self.at_ns is None:
             return duration_ns, np.zeros(len(start_ns), dtype=bool)
-        boundary = np.array([name.startswith(_BOUNDARIES) for _, name, _, _ in kinds], dtype=bool)
+        boundary = np.array([name.startswith(BOUNDARIES) for _, name, _, _ in kinds], dtype=bool)
         left_ns = self.at_ns - start_ns
         unusable = (duration_ns > left_ns) & boundary[kind]
         for code in kind[unusable].tolist():
@@ -85,8 +83,7 @@ class TimeCutoff:
             kept = f"the first {steps[0]:,} of {format_count(sum(steps), 'step')} ({events})"
         else:
             kept = f"the first {format_time(length_ns)} ({events})"
-        cause = f"the trace needs more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
-        return [f"only {kept} were kept, and all figures are of these alone: {cause}"]
+        return [describe_partial(kept, limit_bytes)]
 
 
 def _known(column: Part) -> np.ndarray[Any, Any]:

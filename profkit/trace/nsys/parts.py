@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from profkit.trace.events import NONE, Int32s, Int64s
+from profkit.trace.events import NONE, Bools, Int32s, Int64s
 from profkit.trace.nsys.tables import MISSING, MOST_NAME_CHARACTERS, Names, Tables
 from profkit.trace.values import distinct, distinct_rows
 
@@ -58,6 +58,17 @@ class Part(Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def select(self, chosen: Bools) -> Part:
+        """These events alone."""
+        names = ("kind", "start_ns", "end_ns", "process", "correlation", "size_bytes", "sequence")
+        columns = {name: getattr(self, name)[chosen] for name in names}
+        outer, middle, inner = (column[chosen] for column in self.lane)
+        return structs.replace(self, lane=(outer, middle, inner), **columns)
+
+    def until(self, end_ns: int) -> Part:
+        """The events with none that ends later."""
+        return structs.replace(self, end_ns=np.minimum(self.end_ns, end_ns))
 
 
 def read_parts(tables: Tables) -> Iterator[Part]:

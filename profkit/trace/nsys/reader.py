@@ -20,8 +20,10 @@ from profkit.errors import UnreadableInput
 from profkit.trace.events import NONE, Bools, Events, Int32s, Int64s, Lane, Recording, Trace, timeline_order
 from profkit.trace.kinds import classify
 from profkit.trace.left_out import LEFT_OUT
+from profkit.trace.limits import DEFAULT_LIMIT_BYTES
 from profkit.trace.nsys.parts import TABLES, Part, read_parts
 from profkit.trace.nsys.tables import MISSING, Tables
+from profkit.trace.nsys.time_cutoff import find_cutoff
 from profkit.trace.times import DAY_NS, plausible_starts
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count
@@ -32,16 +34,21 @@ _MOST_NS = 2**61
 """Beyond this, some 73 years, differences of times might not fit 64 bits."""
 
 
-def read_nsys(path: Path) -> Trace:
-    """Read an export. Of a damaged one what can be saved is read, and a health note says what was lost.
+def read_nsys(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
+    """Read an export. Of a damaged one what can be saved is read, and a health note says what was lost; so it does of
+    one whose diagnosis would take more memory than the limit, of which the first events that fit are kept.
 
     Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
     """
     with Tables(path) as tables:
         if not any(table in tables for table in TABLES):
             raise UnreadableInput(path, f"is an SQLite file but not {KIND}")
+        cutoff = find_cutoff(tables, limit_bytes)
+    with Tables(path, cutoff.at_ns if cutoff else None) as tables:
         parts = list(read_parts(tables))
         notes = tables.notes
+    if cutoff is not None:
+        parts = [cutoff.cut(part) for part in parts]
     graphs = len(parts[1])
     if graphs:
         noun = "launch" if graphs == 1 else "launches"
@@ -55,6 +62,8 @@ def read_nsys(path: Path) -> Trace:
     trace = _assemble(parts)
     if not len(trace.events):
         raise UnreadableInput(path, "holds no event with a time")
+    if cutoff is not None:
+        notes.append(cutoff.describe(len(trace.events), cutoff.at_ns - trace.base_ns))
     return trace.with_health(*notes)
 
 

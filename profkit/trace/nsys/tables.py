@@ -58,9 +58,11 @@ class Names:
 class Tables:
     """The tables of one file. ``notes`` says what could not be read."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises `UnreadableInput` where the file is no database."""
+    def __init__(self, path: Path, before_ns: int | None = None) -> None:
+        """Of rows that have a start only those ``before_ns`` are read. Raises `UnreadableInput` where the file is no
+        database."""
         self.path = path
+        self._before_ns = before_ns
         self.notes: list[str] = []
         self._steps_left = 0
         try:
@@ -101,7 +103,9 @@ class Tables:
         without the table."""
         parts: list[list[Int64s]] = [[np.zeros(0, dtype=np.int64)] for _ in numbers]
         codes = [np.zeros(0, dtype=np.int32)]
-        query = f"SELECT {', '.join([*numbers.values(), text])} FROM {source} LIMIT {MOST_ROWS + 1}"  # noqa: S608  # this package spells all of it out
+        is_cut = self._before_ns is not None and self.has(table, "start")
+        rows_of = f'{source} WHERE "start" < {self._before_ns}' if is_cut else source
+        query = f"SELECT {', '.join([*numbers.values(), text])} FROM {rows_of} LIMIT {MOST_ROWS + 1}"  # noqa: S608  # this package spells all of it out
         for rows in self._chunks(table, query) if table in self else ():
             *values, texts = zip(*rows, strict=True)
             for part, column in zip(parts, values, strict=True):

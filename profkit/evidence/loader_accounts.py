@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
 from profkit.trace.values import median
-from profkit.trace.workers import HeldObjects, WorkerRecord
+from profkit.trace.worker_records import HeldObjects, WorkerRecord
 
 _LEAST_EPOCHS = 3
 _WARM_UP = 1

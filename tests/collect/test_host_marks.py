@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from profkit.collect.sessions import marks
-from profkit.collect.sessions.marks import SaveMarks
+from profkit.collect.sessions import host_marks
+from profkit.collect.sessions.host_marks import SaveMarks
 
 WRITERS = [torch.serialization._open_zipfile_writer_file, torch.serialization._open_zipfile_writer_buffer]
 
@@ -31,7 +31,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __exit__(self, *_: object) -> None:
             said.append(f"-{self.name}")
 
-    monkeypatch.setattr(marks, "open_mark", Noted)
+    monkeypatch.setattr(host_marks, "open_mark", Noted)
     return said
 
 
@@ -58,7 +58,7 @@ def test_the_traceback_of_a_save_that_fails_shows_no_frame_of_profkit(tmp_path: 
         with pytest.raises(Exception) as failure:  # noqa: PT011  # whatever torch raises
             torch.save(value, target)
         files = [Path(frame.filename).name for frame in traceback.extract_tb(failure.value.__traceback__)]
-        assert "marks.py" not in files
+        assert "host_marks.py" not in files
         assert "serialization.py" in files
 
 

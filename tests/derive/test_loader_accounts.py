@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from profkit.derive.facts import Facts
-from profkit.evidence.workers import LoaderAccount, Restarts, busiest_loader, loader_accounts, restarts_of
-from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums
+from profkit.evidence.loader_accounts import LoaderAccount, Restarts, busiest_loader, loader_accounts, restarts_of
+from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums
 from tests.traces import facts_of, op
 
 

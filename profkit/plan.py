@@ -13,6 +13,23 @@ SIGNALS = {
     "epoch": "epoch",
 }
 """What may end a step, as a user names it and as the run's file does. ``epoch`` only ends one where it is chosen."""
+COUNTED_AS = {
+    EXPLICIT: "calls of step()",
+    "optimizer": "the optimizer's steps",
+    "dataloader": "the DataLoader's batches",
+    "forward": "calls of the model",
+    "epoch": "passes over the DataLoader",
+}
+"""What steps are that such a signal ends."""
+BEST_SIGNAL = "auto"
+"""As a user leaves it to the program which signal ends its steps."""
+
+WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 3, 1, 4
+"""Steps that are timed without a profiler, that are recorded to learn which line runs what, and that are measured."""
+AFTER_STEPS = 30
+"""Steps that are timed on after the recording."""
+LIMIT_S = 30.0
+"""The longest that is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +47,12 @@ class Plan:
     before. ``anew`` counts the recordings whose place was taken because the steps behind them are not like them.
     """
 
-    wait: int = 3
-    warmup: int = 1
-    active: int = 4
-    after: int = 30
+    wait: int = WAIT_STEPS
+    warmup: int = WARMUP_STEPS
+    active: int = ACTIVE_STEPS
+    after: int = AFTER_STEPS
     prologue: bool = True
-    limit_s: float = 30.0
+    limit_s: float = LIMIT_S
     max_lines: int = 40_000
     steps_from: str | None = None
     at_step: int = 0
@@ -51,7 +68,8 @@ class Plan:
         if min(self.wait, self.warmup, self.after, self.at_step) < 0 or self.active < 1:
             raise ValueError("wait, warmup, after and at_step must be at least 0, active at least 1")
         if self.steps_from is not None and self.steps_from not in SIGNALS:
-            raise ValueError(f"steps_from must be auto or one of {', '.join(SIGNALS)}: not {self.steps_from!r}")
+            names = f"{BEST_SIGNAL} or one of {', '.join(SIGNALS)}"
+            raise ValueError(f"steps_from must be {names}: not {self.steps_from!r}")
 
     @property
     def chosen_signal(self) -> str | None:

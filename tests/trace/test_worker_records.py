@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from profkit.run import WORKERS_DIRECTORY, CallSite
-from profkit.trace import workers
-from profkit.trace.workers import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums, read_workers
+from profkit.trace import worker_records
+from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, Workers, WorkerSums, read_workers
 
 HEADER = {"loader": 0, "worker": 1, "workers": 2}
 NAMES = ("fetch_ns", "collate_ns", "put_ns", "send_ns", "busy_cpu_ns", "queued_ns", "elapsed_ns", "cpu_ns")
@@ -71,7 +71,7 @@ def test_a_file_that_does_not_say_who_wrote_it_is_no_worker(tmp_path: Path, firs
 
 
 def test_files_of_other_kinds_and_too_large_ones_are_left_alone(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(workers, "_MAX_FILE_BYTES", 400)
+    monkeypatch.setattr(worker_records, "_MAX_FILE_BYTES", 400)
     write(tmp_path, "over")
     write(tmp_path, "loader-0.json", "[]")
     write(tmp_path, "1-1.jsonl", HEADER, line(1), "x" * 400)
@@ -80,8 +80,8 @@ def test_files_of_other_kinds_and_too_large_ones_are_left_alone(tmp_path: Path, 
 
 
 def test_no_more_than_so_many_files_and_lines_are_read(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(workers, "_MAX_FILES", 2)
-    monkeypatch.setattr(workers, "_MAX_LINES", 3)
+    monkeypatch.setattr(worker_records, "_MAX_FILES", 2)
+    monkeypatch.setattr(worker_records, "_MAX_LINES", 3)
     for number in range(4):
         write(tmp_path, f"0-{number}.jsonl", {**HEADER, "worker": number}, *map(line, range(1, 9)))
     assert [(record.worker, len(record.sums)) for record in read_workers(tmp_path).records] == [(0, 2), (1, 2)]
