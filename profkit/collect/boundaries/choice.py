@@ -28,16 +28,17 @@ class SignalChoice:
     """``name`` is the signal that ends the steps, as soon as there is one: the best that came so far, or nothing but
     what was ``chosen``. Where a step ``has_begun`` already, the signal ends that one: calls of `step` do where nothing
     is chosen. It takes ``every`` so many to end a step. What was chosen as ``is_replacement`` for a weaker signal, by
-    nobody but profkit, gives way to `step` too: ``outdone_by`` names what came too late.
+    nobody but profkit, gives way to `step` too: ``outdone_by`` names what came too late. ``is_each_update`` says that
+    each step of the optimizer ends one of the program's; it is asked at each of them.
     """
 
     def __init__(
         self, chosen: str | None = None, has_begun: bool = False, every: int = 1, is_replacement: bool = False
     ) -> None:
         self.chosen = chosen or (EXPLICIT if has_begun else None)
-        self.name = self.chosen if has_begun else None
         self.outdone_by: str | None = None
         self._every, self._ends, self._is_replacement = every, 0, is_replacement
+        self._take(self.chosen if has_begun else None)
         self._accumulation = Accumulation()
 
     def counts(self, boundary: StepBoundary, is_committed: bool) -> bool:
@@ -58,7 +59,7 @@ class SignalChoice:
             self._ends += 1
             return Verdict.ENDS if self._ends % self._every == 0 else Verdict.NOTHING
         if self.chosen in (None, signal) and self._is_better(signal) and not is_committed:
-            self.name = signal
+            self._take(signal)
             return Verdict.FIRST
         if self._outdoes(signal):
             self.outdone_by = signal
@@ -67,17 +68,17 @@ class SignalChoice:
 
     def begin_anew(self) -> None:
         """The steps so far were none: they ended on a thread that is recorded no more."""
-        self.name, self._ends = None, 0
+        self._ends = 0
+        self._take(None)
+
+    def _take(self, signal: str | None) -> None:
+        self.name = signal
+        self.is_each_update = signal == OPTIMIZER and self._every == 1
 
     @property
     def is_open(self) -> bool:
         """Whether no signal came so far, and any may."""
         return self.name is None and self.chosen is None
-
-    @property
-    def is_each_update(self) -> bool:
-        """Whether each step of the optimizer ends one of the program's."""
-        return self.name == OPTIMIZER and self._every == 1
 
     @property
     def is_weak(self) -> bool:

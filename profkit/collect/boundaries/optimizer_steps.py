@@ -44,10 +44,11 @@ class OptimizerSteps:
         pass_by: Callable[[], int] | None = None,
         watch: UpdateWatch | None = None,
     ) -> None:
-        self._on_step, self._guard, self._pass_by, self._watch = on_step, guard, pass_by, watch
+        self._on_step, self._guard, self._watch = on_step, guard, watch
+        self._pass_by = pass_by if on_step is not None else None
         self.uses: dict[OptimizerUse, None] = {}
         self._described: set[int] = set()
-        self._local = threading.local()
+        self._local = threading.local()  # its ``first`` is the optimizer that stepped first on the thread
         self._skipped = self._skips = 0
         self._handle: RemovableHandle | None = None
 
@@ -77,9 +78,11 @@ class OptimizerSteps:
             self._skipped -= 1
             return
         try:
-            if (ask := self._pass_by) is not None and self._first() is optimizer and (passed := ask()):
-                self._skips, self._skipped = id(optimizer), passed - 1
-                return
+            if (pass_by := self._pass_by) is not None:
+                first = getattr(self._local, "first", None)
+                if first is not None and first() is optimizer and (passed := pass_by()):
+                    self._skips, self._skipped = id(optimizer), passed - 1
+                    return
         except Exception:  # noqa: S110  # the other way meets it again, and tells
             pass
         if (watch := self._watch) is not None and watch.is_on:
@@ -87,21 +90,16 @@ class OptimizerSteps:
         if self._on_step is not None or id(optimizer) not in self._described:
             self._guard(lambda: self._note_step(optimizer, kwargs))
 
-    def _first(self) -> Optimizer | None:
-        """The optimizer that stepped first on this thread, while it lives."""
-        first: weakref.ref[Optimizer] | None = getattr(self._local, "first", None)
-        return None if first is None else first()
-
     def _note_step(self, optimizer: Optimizer, kwargs: dict[str, Any]) -> None:
         if id(optimizer) not in self._described:  # it takes as long as all the rest
             self.uses[_describe_optimizer(optimizer)] = None
             self._described.add(id(optimizer))
         if (on_step := self._on_step) is None:
             return
-        first = self._first()
-        if first is None:
+        first: weakref.ref[Optimizer] | None = getattr(self._local, "first", None)
+        if first is None or first() is None:
             self._local.first = weakref.ref(optimizer)
-        elif first is not optimizer:
+        elif first() is not optimizer:
             return
         if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
             on_step()  # a pre-hook may have put a dict of the program's in the place of ``kwargs``

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.sessions.bounds import Bounds
-from profkit.collect.sessions.device_moments import read_clocks
-from profkit.collect.sessions.host_marks import free_cycles
+from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 
 _CUT_SHORT = "fewer steps were recorded than planned, because something that is no step came between them"
@@ -20,43 +19,30 @@ class Pause:
     afterwards; a second that holds measured steps is kept as it is, as evaluations then follow each other closely.
     """
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        recordings: Recordings,
-        bounds: Bounds,
-        stop_tracing: Callable[[], None],
-        keep: Callable[[int], None],
-        enter: Callable[[Phase], None],
-    ) -> None:
+    def __init__(self, schedule: Schedule, recordings: Recordings, bounds: Bounds, tracer: LineTracer) -> None:
         self.is_on = self._was_cut = False
         self.notes: list[str] = []
-        self._schedule, self._recordings, self._bounds = schedule, recordings, bounds
-        self._stop_tracing, self._keep, self._enter = stop_tracing, keep, enter
+        self._schedule, self._recordings, self._bounds, self._tracer = schedule, recordings, bounds, tracer
 
-    def begin(self) -> None:
-        """The step that the last one's end began is none. Before the first step's end nothing happens."""
+    def begin(self) -> bool:
+        """The step that the last one's end began is none. Before the first step's end nothing happens. Whether what
+        was recorded is to be kept as it is."""
         if self._schedule.phase is Phase.PROLOGUE:
-            return
+            return False
         self.is_on = True
-        self._stop_tracing()
+        self._tracer.stop(sys._getframe())
         if self._recordings.running is None:
-            return
+            return False
         if self._schedule.measured and self._was_cut:
             self.notes.append(_CUT_SHORT)
             self._schedule.limit_recorded(self._schedule.recorded)
-            free_cycles()
-            self._keep(self._schedule.step)
-            self._schedule.let_settle(0)
-        else:
-            self._bounds.end()
-            self._recordings.drop()
-            self._was_cut |= self._schedule.measured > 0
-            self._schedule.measure_anew()
+            return True
+        self._bounds.end()
+        self._recordings.drop()
+        self._was_cut |= self._schedule.measured > 0
+        self._schedule.measure_anew()
+        return False
 
     def end(self) -> None:
         """The next step begins here."""
-        if self.is_on:
-            self._enter(self._schedule.phase)
-            self.is_on = False
-            self._schedule.begin(*read_clocks(self._recordings.running is not None))
+        self.is_on = False

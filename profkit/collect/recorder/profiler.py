@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -15,7 +16,6 @@ from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard, describe, say, uncompiled
 from profkit.collect.recorder.early_end import Stopper
-from profkit.collect.recorder.forking import Forking, follow_forks
 from profkit.collect.recorder.recorder import Progress, Recorder
 from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, Replacement
 from profkit.collect.recorder.subject import Subject
@@ -177,14 +177,14 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     @uncompiled
     def pause(self) -> None:
         """Say that what follows, up to `resume`, belongs to no step: an evaluation between two steps of a training."""
-        if (recorder := self._outermost._recorder) is not None and recorder.hears():
-            self._guard(recorder.pause.begin)
+        if (recorder := self._outermost._recorder) is not None:
+            self._guard(recorder.begin_pause)
 
     @uncompiled
     def resume(self) -> None:
         """Say that the next step begins here."""
         if (recorder := self._outermost._recorder) is not None:
-            self._guard(recorder.pause.end)
+            self._guard(recorder.end_pause)
 
     def finish(self, exit_status: int, note: str | None = None, was_stopped: bool = False) -> None:
         """Leave the context of a program that ran as a process of its own and ended with ``exit_status``; it
@@ -310,20 +310,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
                 recorder.notes.append(PROFKIT_FAILED + describe(error))
                 recorder.write()
 
-    def before_fork(self) -> None:
-        """The program is about to fork."""
-        self._told_of_fork(Forking.before)
-
-    def after_fork(self) -> None:
-        """The program has forked, and this is the parent."""
-        self._told_of_fork(Forking.after)
-
-    def _told_of_fork(self, tell: Callable[[Forking], None]) -> None:
-        if (recorder := self._recorder) is not None:
-            self._guard(lambda: tell(recorder.forking))
-
-    def disown(self) -> None:
-        """The program has forked, and this is the child: the recording is the parent's."""
+    def _leave_to_parent(self) -> None:
+        """The program has forked, and this is the child."""
         profile._current = None
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
@@ -333,4 +321,19 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
                 recorder.disown()
 
 
-follow_forks(lambda: profile._current)
+def _tell_recorder(tell: Callable[[Recorder], None]) -> None:
+    if (current := profile._current) is not None and (recorder := current._recorder) is not None:
+        current._guard(lambda: tell(recorder))
+
+
+def _leave_to_parent() -> None:
+    if (current := profile._current) is not None:
+        current._leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):  # the parent goes on with its recording, the child has none
+    os.register_at_fork(
+        before=lambda: _tell_recorder(Recorder.before_fork),
+        after_in_parent=lambda: _tell_recorder(Recorder.after_fork),
+        after_in_child=_leave_to_parent,
+    )

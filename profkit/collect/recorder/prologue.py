@@ -93,8 +93,9 @@ class Prologue:
             self._finish()
         else:
             self._tracer.notes.clear()
-            self._tracer.max_lines *= 2
-            self._tracer.start(sys._getframe())  # a frame that held itself would hold the program's, and their tensors
+            twice = 2 * self._tracer.max_lines
+            # The frame has no name here: one that held itself would hold the program's, and their tensors.
+            self._tracer.start(sys._getframe(), twice)
         return self.was_full
 
     def end(self) -> None:
@@ -150,10 +151,9 @@ class Prologue:
 
     def _begin_part(self) -> None:
         self._tracer.notes.clear()
-        self._tracer.max_lines = _LINES
         self._recordings.start()
         self._may_grow_from_here()
-        self._tracer.start(sys._getframe())
+        self._tracer.start(sys._getframe(), _LINES)
 
     def _may_grow_from_here(self) -> None:
         self._imports = Imports()

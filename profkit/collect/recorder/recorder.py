@@ -36,7 +36,6 @@ from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.archive import Archive, Parts
 from profkit.collect.recorder.census_times import CensusTimes
-from profkit.collect.recorder.forking import Forking
 from profkit.collect.recorder.pause import Pause
 from profkit.collect.recorder.prologue import MANY_EVENTS, Prologue
 from profkit.collect.recorder.side_files import SideFiles
@@ -119,8 +118,7 @@ class Recorder:
         self.signals = self._make_signals(directory)
         parts = Parts(schedule, self.choice, self.signals, recordings, tracer, self._census, self._sampler)
         self._archive = Archive(self._files, parts, self.notes, replaces)
-        self.pause = Pause(schedule, recordings, self._bounds, self._stop_tracing, self._keep, self._enter)
-        self.forking = Forking(self._sampler, self._prologue, tracer, self.signals, recordings, self._calls)
+        self.pause = Pause(schedule, recordings, self._bounds, tracer)
 
     def _make_watches(self, generators: Callable[[], Iterable[Any]]) -> None:
         """What looks at the program while it runs, and at how much of it is recorded."""
@@ -186,7 +184,20 @@ class Recorder:
     def pass_by(self) -> int:
         """All that there is to the ends of steps of the optimizer that nobody records, which no step may feel: how many
         these are, the one that ends now and those of the next that need not be told of; else 0."""
-        return self._passes(may_skip=True) if self.choice.is_each_update and self.thread.is_current else 0
+        return self._passes(True) if self.choice.is_each_update and self.thread.is_current else 0
+
+    def begin_pause(self) -> None:
+        """What follows, up to `end_pause`, belongs to no step."""
+        if self.hears() and self.pause.begin():
+            free_cycles()
+            self._keep(self._schedule.step)
+            self._schedule.let_settle(0)
+
+    def end_pause(self) -> None:
+        if self.pause.is_on:
+            self._enter(self._schedule.phase)
+            self.pause.end()
+            self._schedule.begin(*read_clocks(self._recordings.running is not None))
 
     def finish(self, exit_status: int | None = None, notes: Iterable[str] = (), was_stopped: bool = False) -> None:
         """Keep what was recorded, however far it came, and write all files."""
@@ -222,10 +233,23 @@ class Recorder:
         """A boundary is one on the thread that is recorded, and none inside profkit's own work or a pause."""
         return not (self.over or self._busy or self.pause.is_on or not self.thread.is_current or is_capturing())
 
+    def before_fork(self) -> None:
+        """No thread may run, and the prologue pauses: a child that inherits it would record for as long as it lives."""
+        self._sampler.suspend()
+        self._prologue.break_off()
+
+    def after_fork(self) -> None:
+        """In the parent, which goes on."""
+        self._prologue.go_on()
+        self._sampler.resume()
+
     def disown(self) -> None:
-        """In the child of a fork: the recording is the parent's."""
+        """In the child of a fork: remove everything, and leave the recording to the parent."""
         self.over = True
-        self.forking.disown()
+        self._tracer.pause()
+        self._calls.stop()
+        self.signals.remove()
+        self._recordings.disown()
 
     def _judge(self, boundary: StepBoundary) -> Verdict:
         is_committed = self._schedule.recorded > 0
@@ -323,8 +347,7 @@ class Recorder:
         if phase.recorded:
             (self._recordings.running or self._begin_recording()).begin_step(self._schedule.step)
             if phase is Phase.LOCATED:
-                self._tracer.max_lines = self._plan.max_lines
-                self._tracer.start(sys._getframe())
+                self._tracer.start(sys._getframe(), self._plan.max_lines)
         elif self._recordings.running is not None:
             free_cycles()
             self._keep()

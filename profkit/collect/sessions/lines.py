@@ -79,8 +79,10 @@ class LineTracer:
         """Whether the line was marked so far."""
         return (file, line) in self._lines
 
-    def start(self, frame: FrameType | None) -> bool:
-        """Begin to mark lines of ``frame``, its callers and all that they call; False where another tracer is set."""
+    def start(self, frame: FrameType | None, max_lines: int | None = None) -> bool:
+        """Begin to mark lines of ``frame``, its callers and all that they call; False where another tracer is set. From
+        here on ``max_lines`` are the most, where they are given."""
+        self.max_lines = self.max_lines if max_lines is None else max_lines
         if self.active or sys.gettrace() is not None:
             self._note("a debugger or a coverage tool traces the program: lines could not be located")
             return False
