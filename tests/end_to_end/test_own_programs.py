@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.running import diagnose, diagnose_forked
-from tests.forks import Forks
+from tests.end_to_end.running import Outcome, diagnose, diagnose_forked, judge, record_program
+from tests.forks import Ended, Forks
+from tests.recordings import Recordings
 
 TRAINING = """
 import sys
@@ -29,44 +28,40 @@ print("arguments", sys.argv[1:], __name__)
 pytestmark = pytest.mark.slow
 
 
-def program(directory: Path, steps: int = 12, end: str = "") -> str:
-    path = directory / "train.py"
-    path.write_text(TRAINING.format(steps=steps, end=end))
-    return str(path)
+def program(steps: int = 12, end: str = "") -> dict[str, str]:
+    return {"train.py": TRAINING.format(steps=steps, end=end)}
 
 
-def test_output_and_results_are_those_of_the_program_alone(tmp_path: Path) -> None:
-    script = program(tmp_path)
-    alone = subprocess.run([sys.executable, script, "--x", "1"], capture_output=True, text=True, check=True)
-    outcome = diagnose(script, "--", "--x", "1", directory=tmp_path)
-    assert outcome.status == 0
+def run_both_ways(recordings: Recordings, end: str, *arguments: str) -> tuple[Ended, Outcome]:
+    """Plainly first, and then recorded, in the same directory."""
+    under_profkit = ["-m", "profkit", "record", "--output", "run", "train.py", "--", *arguments]
+    kept = recordings.start(["train.py", *arguments], under_profkit, writes=program(end=end))
+    return kept.before[0], judge(kept)
+
+
+def test_output_and_results_are_those_of_the_program_alone(recordings: Recordings) -> None:
+    alone, outcome = run_both_ways(recordings, "", "--x", "1")
+    assert outcome.status == alone.returncode == 0
     assert outcome.stdout.startswith(alone.stdout)
     assert outcome.diagnosis["timing"]["steps"] >= 3
 
 
-def test_a_program_that_raises_is_diagnosed_and_its_traceback_shown_unchanged(tmp_path: Path, forks: Forks) -> None:
-    script = program(tmp_path, end="raise KeyError('the end')")
-    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    outcome = diagnose_forked(forks, script, directory=tmp_path)
+def test_a_program_that_raises_is_diagnosed_and_its_traceback_shown_unchanged(recordings: Recordings) -> None:
+    alone, outcome = run_both_ways(recordings, "raise KeyError('the end')")
     assert outcome.status == 3
     assert alone.stderr in outcome.stderr
     assert outcome.diagnosis["timing"]["steps"] >= 3
 
 
-def test_a_program_that_exits_with_a_status_is_diagnosed(tmp_path: Path, forks: Forks) -> None:
-    outcome = diagnose_forked(forks, program(tmp_path, end="sys.exit(3)"), directory=tmp_path)
-    assert outcome.status == 3
-    assert "exit status 3" in outcome.stderr
+def test_a_program_that_exits_with_success_is_a_success(recordings: Recordings) -> None:
+    outcome = judge(record_program(recordings, "train.py", writes=program(end="sys.exit(0)")))
+    assert outcome.status == 0
     assert outcome.diagnosis["timing"]["steps"] >= 3
 
 
-def test_a_program_that_exits_with_success_is_a_success(tmp_path: Path, forks: Forks) -> None:
-    assert diagnose_forked(forks, program(tmp_path, end="sys.exit(0)"), directory=tmp_path).status == 0
-
-
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 6])
-def test_a_short_program_still_gets_a_diagnosis(tmp_path: Path, forks: Forks, steps: int) -> None:
-    outcome = diagnose_forked(forks, program(tmp_path, steps=steps), directory=tmp_path)
+def test_a_short_program_still_gets_a_diagnosis(recordings: Recordings, steps: int) -> None:
+    outcome = judge(record_program(recordings, "train.py", writes=program(steps)))
     assert "Traceback" not in outcome.stderr
     assert outcome.status in (0, 2)
     if steps:

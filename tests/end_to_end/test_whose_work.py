@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
-from tests.end_to_end.running import diagnose, diagnose_forked
+from tests.end_to_end.running import diagnose_forked, judge, record_program
 from tests.forks import Forks
+from tests.recordings import Recordings
 
 pytestmark = pytest.mark.slow
 
@@ -31,19 +30,18 @@ def train(steps):
 
 
 @pytest.mark.parametrize(("end", "status", "said"), [
-    ("os._exit(9)", 9, "exit status 9"),
     ("sys.exit(5)", 5, "exit status 5"),
     ("raise ValueError('no more')", 1, "exit status 1"),
     ("ctypes.string_at(0)", 139, "exit status 139 (SIGSEGV)"),
 ])  # fmt: skip
 def test_a_program_that_failed_in_whatever_way_is_diagnosed_and_gives_3_and_its_own_status_is_said(
-    tmp_path: Path, forks: Forks, end: str, status: int, said: str
+    recordings: Recordings, end: str, status: int, said: str
 ) -> None:
-    (tmp_path / "program.py").write_text(f"{TRAINING}train(12)\n{end}\n")
-    outcome = diagnose_forked(forks, str(tmp_path / "program.py"), directory=tmp_path)
+    program = {"program.py": f"{TRAINING}train(12)\n{end}\n"}
+    outcome = judge(record_program(recordings, "program.py", writes=program))
     assert outcome.status == 3
     assert outcome.stderr.splitlines()[-1] == f"profkit: the program itself failed with {said}"
-    assert load_run(tmp_path / "run").exit_status == status
+    assert load_run(outcome.run).exit_status == status
     assert outcome.diagnosis["timing"]["steps"] >= 1
 
 
@@ -63,7 +61,7 @@ import torch.multiprocessing
 
 def burn(_):
     import time
-    while time.process_time() < 9:
+    while time.process_time() < 6:
         torch.rand(64, 64) @ torch.rand(64, 64)
 
 if __name__ == "__main__":
@@ -81,10 +79,9 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(("how", "is_launcher"), [("spawned", True), ("script", True), ("helper", False)])
 def test_a_program_that_leaves_the_work_to_its_children_is_said_to(
-    tmp_path: Path, how: str, is_launcher: bool
+    recordings: Recordings, how: str, is_launcher: bool
 ) -> None:
-    (tmp_path / "program.py").write_text(LAUNCHES)
-    outcome = diagnose("program.py", "--", how, directory=tmp_path)
+    outcome = judge(record_program(recordings, "program.py", "--", how, writes={"program.py": LAUNCHES}, alone=True))
     assert outcome.status == 0, outcome.stderr
     said = outcome.diagnosis["verdict"]["text"]
     assert said.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, said
@@ -107,11 +104,10 @@ dist.destroy_process_group()
 """
 
 
-def test_a_launcher_that_starts_profkit_has_every_rank_recorded(tmp_path: Path) -> None:
-    (tmp_path / "ranks.py").write_text(RANKS)
+def test_a_launcher_that_starts_profkit_has_every_rank_recorded(recordings: Recordings) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    command = [sys.executable, *launcher, "-m", "profkit", "diagnose", "--output", "run", "ranks.py"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
-    assert result.returncode == 0, result.stderr
+    command = [*launcher, "-m", "profkit", "record", "--output", "run", "ranks.py"]
+    kept = recordings.start(command, writes={"ranks.py": RANKS})
+    assert kept.ended.returncode == 0, kept.ended.stderr
     for rank in range(2):
-        assert sorted(steps_of(read_events(tmp_path / "run" / f"rank{rank}"))) == [2, 4, 5, 6, 7]
+        assert sorted(steps_of(read_events(kept.directory / "run" / f"rank{rank}"))) == [2, 4, 5, 6, 7]

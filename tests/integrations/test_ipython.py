@@ -13,19 +13,19 @@ import pytest
 from profkit.findings import Diagnosis
 from profkit.report import render
 from profkit.run import load_run
-from tests.forks import Forks
 from tests.integrations import ipython_program
+from tests.recordings import Recordings, all_code
 
 
-@pytest.fixture(scope="module", params=["terminal", "kernel"])
-def session(request: pytest.FixtureRequest, forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+@pytest.fixture(params=["terminal", "kernel"])
+def session(request: pytest.FixtureRequest, recordings: Recordings) -> dict[str, Any]:
     if find_spec("IPython") is None:
         pytest.skip("IPython is not installed")
-    directory = tmp_path_factory.mktemp(request.param)
-    ended = forks.run("tests.integrations.ipython_program:main", [request.param], directory)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    told: dict[str, Any] = json.loads((directory / "told.json").read_text())
-    return {**told, "said": ended.stdout + ended.stderr, "directory": directory}
+    kept = recordings.fork("tests.integrations.ipython_program:main", [request.param], reads=all_code())
+    said = kept.ended.stdout + kept.ended.stderr
+    assert kept.ended.returncode == 0, said
+    told: dict[str, Any] = json.loads((kept.directory / "told.json").read_text())
+    return {**told, "said": said, "directory": kept.directory}
 
 
 def line_of(cell: str, source: str) -> int:

@@ -19,6 +19,7 @@ import pytest
 import profkit
 from profkit.run import RUN_FILE, load_run
 from tests.forks import Forks
+from tests.recordings import Recordings, all_code
 
 STEPS = """
     import sys
@@ -122,15 +123,16 @@ class Outcome:
     failures: dict[str, str]
 
 
-@pytest.fixture(scope="module")
-def tests(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    directory = tmp_path_factory.mktemp("tests")
+@pytest.fixture
+def tests(recordings: Recordings) -> Outcome:
     marked = [f"@pytest.mark.profkit({mark})\ndef test_mark_{n}(): fine_step()\n" for n, mark in enumerate(MARKS)]
+    options = ("--junitxml=results.xml", "--profkit-update-baseline")
     body = dedent(STEPS) + "\n".join(marked)
-    _, said = run_pytest(forks, directory, body, "--junitxml=results.xml", "--profkit-update-baseline")
-    cases = ElementTree.parse(directory / "results.xml").iter("testcase")
+    files = {"pytest.ini": "[pytest]\n", "test_it.py": body}  # or it would take this checkout for the tests' own
+    kept = recordings.fork("tests.integrations.running:pytest_main", options, reads=all_code(), writes=files)
+    cases = ElementTree.parse(kept.directory / "results.xml").iter("testcase")
     failures = {case.attrib["name"]: "".join(found.itertext()) for case in cases for found in case.iter("failure")}
-    return Outcome(directory, said, failures)
+    return Outcome(kept.directory, kept.ended.stdout + kept.ended.stderr, failures)
 
 
 def test_those_fail_that_should(tests: Outcome) -> None:
@@ -183,7 +185,7 @@ def test_a_failing_test_stores_no_baseline(tests: Outcome) -> None:
 
 def test_recordings_lie_in_pytests_own_directory_under_the_tests_name(tests: Outcome) -> None:
     names = {path.name for path in tests.directory.iterdir()}
-    assert names <= {"test_it.py", "results.xml", "basetemp", "__pycache__"}
+    assert names <= {"pytest.ini", "test_it.py", "results.xml", "basetemp", "__pycache__"}
     (found,) = tests.directory.glob("basetemp/profkit*/test_it-TestUnmarked-test_it")
     assert load_run(found).target == "test_it.py::TestUnmarked::test_it"
 
