@@ -36,6 +36,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import count_accesses
 from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
@@ -89,7 +90,7 @@ class _Loop(Struct, frozen=True):
     operators stand (in functions that it calls, too), the operators, and how often it goes round."""
 
     head: Location
-    lines: Rows
+    lines: list[int]
     sites: Rows
     rows: Rows
     rounds: int
@@ -191,8 +192,8 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _Loop | None
     comprehensions = {(site.file, site.line) for site in body}  # whose own marks stand inside their line's
     if not rounds_are_independent(body, [site for site in called if (site.file, site.line) not in comprehensions]):
         return None
-    cost = [spent_ns(facts, rows[events.site[owner] == site]).sum() for site in sites]
-    return _Loop(Location.of(head), sites[np.argsort(cost)[::-1]], distinct(facts.lines.site[rows]), rows, rounds)
+    lines = order_sites(events.site[owner], spent_ns(facts, rows))
+    return _Loop(Location.of(head), lines, distinct(facts.lines.site[rows]), rows, rounds)
 
 
 def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
