@@ -18,6 +18,7 @@ from profkit.trace.events import NONE, Int32s, Int64s, Rows
 from profkit.trace.values import distinct
 
 _NEAR = 0.75
+"""Of the greatest weight: what takes as long within a quarter may lead in one recording and follow in the next."""
 
 
 def order_sites(sites: Int32s | Int64s, weights: Int64s | None = None) -> list[int]:

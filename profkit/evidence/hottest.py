@@ -8,7 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.evidence.attribution import order_sites
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
@@ -69,7 +70,7 @@ def hottest_updates(facts: Facts) -> tuple[Hot, ...]:
     codes, sites = facts.trace.events.name_code[rows], facts.lines.site[rows]
     by_name = np.bincount(codes, taken_ns, len(names)) / whole_ns
     return tuple(
-        Hot(fraction, site=int(np.bincount(sites[codes == code].clip(min=-1) + 1).argmax()) - 1, name=names[code])
+        Hot(fraction, site=next(iter(order_sites(sites[codes == code])), NONE), name=names[code])
         for code, fraction in _largest(by_name)
         if fraction >= _LEAST_UPDATE_SHARE
     )

@@ -10,12 +10,21 @@ from profkit.evidence.loops.traffic import Traffic, measure_traffic, tell_elemen
 from profkit.trace.events import Bools, Category, Int64s, Rows
 
 Floats = NDArray[np.float64]
+ACCUMULATES = "torch::autograd::AccumulateGrad"
+"""What stores one gradient, or adds it to what is there."""
 
 
 def named_operators(facts: Facts, *names: str) -> Bools:
     """Operators with one of these names."""
     mask: Bools = facts.trace.named(*names) & (facts.trace.events.category == Category.OPERATOR)
     return mask
+
+
+def clearing_ranges(facts: Facts) -> Bools:
+    """Calls of an optimizer's ``zero_grad``, as PyTorch marks them."""
+    named = facts.trace.where_name(lambda name: name.startswith("Optimizer.zero_grad#"))
+    ranges: Bools = named & (facts.trace.events.category == Category.ANNOTATION)
+    return ranges
 
 
 def program_operators(facts: Facts) -> Rows:

@@ -37,7 +37,15 @@ from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
-from profkit.evidence.program import Floats, backward_of, named_operators, program_operators, spent_ns
+from profkit.evidence.program import (
+    ACCUMULATES,
+    Floats,
+    backward_of,
+    clearing_ranges,
+    named_operators,
+    program_operators,
+    spent_ns,
+)
 from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -53,8 +61,6 @@ _LAYERS = frozenset(("addmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", 
 _NORMALISES = frozenset(("batch_norm", "instance_norm"))
 """Both take the tensor first, and sixth whether its own statistics are used (``native_functions.yaml``)."""
 _USES_ITS_OWN = 5
-_ACCUMULATES = "torch::autograd::AccumulateGrad"
-_CLEARS = "Optimizer.zero_grad#"
 _LOOK_AHEAD = 3
 """Nodes after a layer's backward node in which its bias's gradient is stored: the weight's may come before."""
 _UNCERTAINTY = 0.3
@@ -125,7 +131,7 @@ def _without_bias(facts: Facts, rows: Rows) -> Edit:
     spread = by_shapes(facts, slice(None), _spreads) | named_operators(facts, "aten::addmm")[facts.calling]
     copied = named_operators(facts, "aten::copy_") & spread
     sums = named_operators(facts, "aten::sum") & tree.under(trace.mask_of(nodes))
-    stores = facts.measured & trace.named(_ACCUMULATES) & (trace.events.category == Category.OPERATOR)
+    stores = facts.measured & named_operators(facts, ACCUMULATES)
     vectors = stores & by_shapes(facts, slice(None), _begins_with_vector)
     stored = _storing(facts, nodes, vectors)
     gone = tree.outermost(layers & named_operators(facts, "aten::add_") | sums | trace.mask_of(stored))
@@ -161,8 +167,7 @@ def _fewer_parameters(facts: Facts, share: float, of_vectors: float) -> Edit:
     """The optimizers' loops over all parameters are shorter by the biases' share of these, and what they do with
     vectors by their share of the vectors."""
     events, tree = facts.trace.events, facts.tree
-    clearing = facts.trace.where_name(lambda name: name.startswith(_CLEARS))
-    loops = tree.outermost(facts.optimizing | clearing & (events.category == Category.ANNOTATION))
+    loops = tree.outermost(facts.optimizing | clearing_ranges(facts))
     loops &= events.lane == facts.steps.main_lane
     rows = facts.measured_rows(loops)
     owner = tree.nearest_ancestor(facts.trace.mask_of(rows))

@@ -40,16 +40,13 @@ from profkit.evidence.program import backward_of
 from profkit.evidence.shapes import Shapes, shapes_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
-from profkit.savings.devices import rates_of
+from profkit.ruling.pricing import call_ns, computing_ns, memory_bytes_per_ns, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among
 
 _MIN_POSITIONS = 8
 """Of fewer a good part is used, and their product hardly costs more than that of one."""
-_BANDWIDTH = 9.6e9
-"""Bytes a second where the machine's was not measured (see `slow-tensor-construction`)."""
 _UNCERTAINTY = 0.3
 """Whether the weights come from a cache or from memory."""
 _LAYER = frozenset(("linear",))
@@ -158,12 +155,10 @@ def _position_of(facts: Facts, row: int, result: list[int]) -> str:
 
 def _compute_one(facts: Facts, rows: Rows, of: list[_Layer]) -> Edit:
     """Each layer takes the share of one position, or what its weights take, and so does its backward pass."""
-    rates = rates_of(facts)
-    bytes_per_ns = (rates.bandwidth if rates else _BANDWIDTH) / 1e9
     positions = np.array([layer.positions for layer in of])
     weights: Int64s = np.array([layer.weights for layer in of])
     spent = computing_ns(facts, rows).clip(min=1)
-    least = np.maximum(4 * weights / bytes_per_ns, call_ns(facts))
+    least = np.maximum(4 * weights / memory_bytes_per_ns(facts), call_ns(facts))
     kept = np.maximum(1 / positions, least / spent).clip(max=1)
     nodes = backward_of(facts, rows)
     behind = scale_operators(facts, nodes, float(kept.mean()), _UNCERTAINTY)

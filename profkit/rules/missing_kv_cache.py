@@ -50,8 +50,7 @@ from profkit.evidence.shapes import Shapes, shapes_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import computing_ns, scale_operators
-from profkit.savings.devices import rates_of
+from profkit.ruling.pricing import computing_ns, memory_bytes_per_ns, scale_operators
 from profkit.savings.edits import Edit
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
@@ -60,8 +59,6 @@ _MIN_CALLS = 8
 """Fewer tokens are a label or an answer, for which a cache is not worth its code."""
 _MIN_STEPS = 3
 """Where each call is a step, a recording holds as many as it has measured steps."""
-_BANDWIDTH = 9.6e9
-"""Bytes a second where the machine's was not measured (see `slow-tensor-construction`)."""
 _UNCERTAINTY = 0.4
 """Whether weights come from a cache or from memory changes what one token takes by as much."""
 _MAX_DISPATCH_NS = 15_000
@@ -215,8 +212,6 @@ def _is_causal(facts: Facts, row: int, shapes: Shapes, length: int) -> bool:
 
 def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
     """Operators on all positions take the time of one, or what reading their weights takes."""
-    rates = rates_of(facts)
-    bytes_per_ns = (rates.bandwidth if rates else _BANDWIDTH) / 1e9
     rows = np.concatenate([each.rows for each in passes])
     known = np.concatenate([each.known for each in passes])
     sizes = np.array([len(each.rows) for each in passes])
@@ -233,7 +228,7 @@ def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
     wanted = growing[kind] & ~operators_of(facts.trace, VIEW)[rows]
     spent = computing_ns(facts, rows[wanted]).clip(min=1)
     fixed = np.zeros(1) if facts.device.present else _dispatch_ns(facts, rows[wanted], spent)
-    once = np.maximum(fixed + (spent - fixed) / length[wanted], weights[kind][wanted] / bytes_per_ns)
+    once = np.maximum(fixed + (spent - fixed) / length[wanted], weights[kind][wanted] / memory_bytes_per_ns(facts))
     kept = (once / spent).clip(max=1)
     return scale_operators(facts, rows[wanted], kept, _UNCERTAINTY)
 

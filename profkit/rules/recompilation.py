@@ -40,7 +40,7 @@ from msgspec.structs import replace
 from profkit.derive.facts import Facts
 from profkit.evidence.compiling import compilations
 from profkit.evidence.frames import is_library
-from profkit.findings import Kind, Location, Severity
+from profkit.findings import HIGH_FROM, LOW_FROM, Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.run import CallSite, Compilation
@@ -178,4 +178,4 @@ def _read_at(one: _Repeated) -> Location | None:
 def _severity_of_loss(lost_ns: int, elapsed_ns: int) -> Severity:
     """Never high: it grows no further while the process does."""
     share = lost_ns / elapsed_ns if elapsed_ns else 0.0
-    return Severity.MEDIUM if share >= 0.1 else Severity.LOW if share >= 0.005 else Severity.INFO
+    return Severity.MEDIUM if share >= HIGH_FROM else Severity.LOW if share >= LOW_FROM else Severity.INFO

@@ -40,7 +40,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import busiest_site
 from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import spent_ns, works_under
+from profkit.evidence.program import ACCUMULATES, spent_ns, works_under
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
@@ -53,7 +53,6 @@ _FORWARD = "DistributedDataParallel.forward"
 """The range that PyTorch records around the model's forward (``torch/nn/parallel/distributed.py``)."""
 _ALL_REDUCES = ("c10d::allreduce_", "nccl:all_reduce", "gloo:all_reduce", "mpi:all_reduce", "ucc:all_reduce")
 """The operator, and the range that the backend records in or after it (``torch/csrc/distributed/c10d``)."""
-_ACCUMULATES = "torch::autograd::AccumulateGrad"
 _COPIES_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 _MOST = 0.5
 """Parameters without a gradient yet, such as those of a branch that is taken now and then, are assigned, not added."""
@@ -112,7 +111,7 @@ def _starts(facts: Facts, wanted: Bools) -> Int64s:
 
 def _storing(facts: Facts) -> Bools:
     """What stores one gradient, with the hooks that run after it: there DistributedDataParallel sits."""
-    storing = facts.trace.where_name(lambda name: name.endswith(_ACCUMULATES))
+    storing = facts.trace.where_name(lambda name: name.endswith(ACCUMULATES))
     return facts.tree.outermost(storing & (facts.trace.events.category == Category.OPERATOR))
 
 
@@ -162,7 +161,7 @@ def _pass_of(facts: Facts, passes: _Passes, rows: Rows) -> Int64s:
 def _reduce_once(facts: Facts, passes: _Passes) -> Edit:
     """Without DistributedDataParallel's part in the redundant passes."""
     storing = _of_redundant(facts, passes, _storing(facts))
-    inner = np.flatnonzero(facts.trace.named(_ACCUMULATES))
+    inner = np.flatnonzero(facts.trace.named(ACCUMULATES))
     owner = facts.tree.nearest_ancestor(facts.trace.mask_of(storing), include_self=True, of=inner)
     kept = np.bincount(owner[owner >= 0], spent_ns(facts, inner[owner >= 0]), len(facts.trace.events))[storing]
     copies = _of_redundant(facts, passes, facts.trace.named(_COPIES_BACK))

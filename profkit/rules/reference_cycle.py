@@ -37,6 +37,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import order_sites
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.findings import Kind, Location
@@ -157,9 +158,4 @@ def _peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s) -> int:
 
 
 def _sites_by_size(facts: Facts, garbage: _Garbage) -> list[int]:
-    sites = facts.lines.site[facts.memory.rows[garbage.index]]
-    known = sites >= 0
-    if not known.any():
-        return []
-    total = np.bincount(sites[known], weights=facts.memory.size_bytes[garbage.index][known])
-    return [int(site) for site in np.argsort(-total, kind="stable") if total[site] > 0]
+    return order_sites(facts.lines.site[facts.memory.rows[garbage.index]], facts.memory.size_bytes[garbage.index])

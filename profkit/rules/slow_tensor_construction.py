@@ -39,6 +39,7 @@ from profkit.evidence.program import named_operators
 from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.pricing import BANDWIDTH
 from profkit.savings.edits import shrink_spans
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among
@@ -54,9 +55,6 @@ _MOST_OF_ARRAYS = 0.3
 _OF_NUMBERS = 0.15
 """`np.asarray` took 0.07 to 0.29 of the time of `torch.tensor` for lists of Python's numbers (six shapes from 4096 x 2
 to 64 x 4096, into float32)."""
-_BANDWIDTH = 9.6e9
-"""Bytes copied in a second where the machine's was not measured: half of a channel of DDR4-2400, which reads them and
-writes them (JEDEC JESD79-4)."""
 _UNCERTAINTY = 0.15
 """Between arrays that cost nothing and numbers that cost 0.29, around what is kept of most shapes."""
 
@@ -92,7 +90,7 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
 
 def _joined_ns(facts: Facts, rows: Rows, spent_ns: Int64s) -> Int64s:
     """What NumPy takes for the lists of the tensors that ``rows`` make, for which PyTorch took ``spent_ns``."""
-    bandwidth = facts.run.rates.bandwidth / 2 if facts.run.rates and not facts.device.present else _BANDWIDTH
+    bandwidth = facts.run.rates.bandwidth / 2 if facts.run.rates and not facts.device.present else BANDWIDTH
     last = by_shapes(facts, rows, _last_size, of=float)
     numbers = _OF_NUMBERS * spent_ns
     views = np.minimum(_NUMBERS_PER_ARRAY / last.clip(min=1), _MOST_OF_ARRAYS) * spent_ns

@@ -36,16 +36,16 @@ from profkit.derive.operators.operators import has_type
 from profkit.derive.timeline.intervals import stretches
 from profkit.evidence.attribution import group_by_place, sites_by_time
 from profkit.evidence.frequency import in_most_steps
-from profkit.evidence.loops.accesses import ITERATING, count_accesses
+from profkit.evidence.loops.accesses import ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import rounds_recur
 from profkit.evidence.loops.located import in_located_step, marks_around, sites_between
 from profkit.evidence.places import call_site
-from profkit.evidence.program import backward_of, length_ns, program_elementwise, program_operators
+from profkit.evidence.program import length_ns, program_elementwise, program_operators
 from profkit.evidence.shapes import by_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
-from profkit.ruling.pricing import scale_operators
+from profkit.ruling.pricing import scale_beside_spans
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct, median
@@ -58,11 +58,6 @@ _MIN_ROUNDS = 32
 sizes differ, or over heads: its body works on whole tensors."""
 _MIN_RUN = 16
 """Accesses without anything large in between, so that a few reads between layers do not add up to a loop."""
-_TINY_ELEMENTS = 4096
-"""At eight or more float32 a cycle from the first-level cache (16 KiB of at least 32) the arithmetic takes less than
-the microsecond of the dispatch."""
-_MAX_GAP_NS = 200_000
-"""Python takes microseconds between the operators of such a loop; a longer gap is other work, which would stay."""
 _NEAR_LINES = 3
 """Lines so close in one function are one loop's body."""
 _READS = frozenset(("item", "_local_scalar_dense"))
@@ -169,7 +164,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
     accesses = count_accesses(facts, rows)
     large = operators_of(facts.trace, MATRIX)[rows] & ~_is_vector_product(facts, rows)
     views = program_elementwise(facts)[1]
-    small = (accesses > 0) | views | ((facts.operators.elements[rows] <= _TINY_ELEMENTS) & ~large)
+    small = (accesses > 0) | views | ((facts.operators.elements[rows] <= TINY_ELEMENTS) & ~large)
     step = facts.step_of(rows)
     ends = np.flatnonzero((np.diff(step) != 0) | ~small[1:] | ~small[:-1]) + 1
     for part in stretches(ends, len(rows), _MIN_RUN):
@@ -206,7 +201,7 @@ def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s
     rounds = np.concatenate([np.full(len(loop.rows), loop.rounds) for loop in loops])
     start, end = facts.trace.events.start_ns[rows], facts.tree.end_ns[rows]
     begins = np.concatenate([[0], np.cumsum([len(loop.rows) for loop in loops])[:-1]])
-    pauses = np.flatnonzero(start[1:] - end[:-1] > _MAX_GAP_NS) + 1
+    pauses = np.flatnonzero(start[1:] - end[:-1] > MAX_GAP_NS) + 1
     first = distinct(np.concatenate([begins, pauses]))
     last = np.concatenate([first[1:], [len(rows)]]) - 1
     return start[first], end[last], rounds[first]
@@ -217,6 +212,5 @@ def _vectorise(facts: Facts, loops: list[_Loop]) -> Edit:
     start, end, rounds = _stretches(facts, loops)
     kept = 1 / median(rounds)
     rows = np.concatenate([loop.rows for loop in loops])
-    scaled = [rows, backward_of(facts, rows)] if facts.device.present else [backward_of(facts, rows)]
-    parts = [scale_operators(facts, one, kept, _UNCERTAINTY, launch_kept=kept) for one in scaled]
-    return combine([shrink_spans(start, end, length_ns(facts, start, end) // rounds, _UNCERTAINTY), *parts])
+    spans = shrink_spans(start, end, length_ns(facts, start, end) // rounds, _UNCERTAINTY)
+    return combine([spans, scale_beside_spans(facts, rows, kept, _UNCERTAINTY)])

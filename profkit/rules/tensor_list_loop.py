@@ -36,16 +36,17 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
+from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps
-from profkit.evidence.loops.accesses import count_accesses
+from profkit.evidence.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site
-from profkit.evidence.program import backward_of, length_ns, program_operators, spent_ns
+from profkit.evidence.program import length_ns, program_operators, spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
-from profkit.ruling.pricing import scale_operators
+from profkit.ruling.pricing import scale_beside_spans
 from profkit.run import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -57,9 +58,6 @@ _MIN_OPERATORS = 64
 """Operators that compute, in a step: sixty-four times a few microseconds show."""
 _MIN_ACCESSES = 64
 """From so many elements or rows on, `tensor-element-loop` reports the loop."""
-_TINY_ELEMENTS = 4096
-"""At eight or more float32 a cycle from the first-level cache (16 KiB of at least 32) the arithmetic takes less than
-the microsecond of the dispatch."""
 _PYTHON_NS = 10_000
 """Between two operators Python takes microseconds to bind names and read arguments; beyond that it works."""
 _MAKING = """
@@ -89,7 +87,7 @@ class _Loop(Struct, frozen=True):
     operators stand (in functions that it calls, too), the operators, and how often it goes round."""
 
     head: Location
-    lines: Rows
+    lines: list[int]
     sites: Rows
     rows: Rows
     rounds: int
@@ -191,8 +189,8 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _Loop | None
     comprehensions = {(site.file, site.line) for site in body}  # whose own marks stand inside their line's
     if not rounds_are_independent(body, [site for site in called if (site.file, site.line) not in comprehensions]):
         return None
-    cost = [spent_ns(facts, rows[events.site[owner] == site]).sum() for site in sites]
-    return _Loop(Location.of(head), sites[np.argsort(cost)[::-1]], distinct(facts.lines.site[rows]), rows, rounds)
+    lines = order_sites(events.site[owner], spent_ns(facts, rows))
+    return _Loop(Location.of(head), lines, distinct(facts.lines.site[rows]), rows, rounds)
 
 
 def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
@@ -205,7 +203,7 @@ def _is_tiny(facts: Facts, rows: Rows) -> bool:
     aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
     names = [facts.trace.names[code] for code in distinct(facts.trace.events.name_code[rows])]
     known = all(base_name(name) and (not name.endswith("_") or base_name(name) in _IN_PLACE) for name in names)
-    few = facts.operators.elements[rows] <= _TINY_ELEMENTS
+    few = facts.operators.elements[rows] <= TINY_ELEMENTS
     return bool(known and few.all() and not (aside | operators_of(facts.trace, _NOT_HERE))[rows].any())
 
 
@@ -249,9 +247,7 @@ def _call_once(facts: Facts, runs: list[Rows], per_round: int) -> Edit:
     kept = np.array([_kept_ns(facts, run, per_round) for run in runs])
     spans = shrink_spans(start[[run[0] for run in runs]], end[[run[-1] for run in runs]], kept, _UNCERTAINTY)
     share = per_round * len(runs) / len(rows)
-    scaled = [rows, backward_of(facts, rows)] if facts.device.present else [backward_of(facts, rows)]
-    parts = [scale_operators(facts, one, share, _UNCERTAINTY, launch_kept=share) for one in scaled]
-    return combine([spans, *parts])
+    return combine([spans, scale_beside_spans(facts, rows, share, _UNCERTAINTY)])
 
 
 def _kept_ns(facts: Facts, run: Rows, per_round: int) -> int:

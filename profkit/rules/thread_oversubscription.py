@@ -43,7 +43,7 @@ from profkit.evidence.attribution import sites_by_time
 from profkit.evidence.loader_accounts import loader_accounts
 from profkit.evidence.program import backward_of, program_operators, spent_ns
 from profkit.experiment import Experiment
-from profkit.findings import Kind, Location
+from profkit.findings import MEDIUM_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.savings.cases import cases_of
@@ -62,8 +62,8 @@ _SLEEP_NS = 10_000
 """Half of it a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 us), half the
 hundred pauses that GNU OpenMP spins before a thread sleeps where there are more threads than CPUs (its manual under
 ``GOMP_SPINCOUNT``), of 140 cycles each on Intel's processors since Skylake."""
-_WORTH = 0.03
-"""Severity medium, which the least that the model allows must reach."""
+_WORTH = MEDIUM_FROM
+"""Which the least that the model allows must reach."""
 _MIN_READINGS = 3
 _MIN_SLEEPS = 1000
 """A second, for each CPU: Python's threads hand the interpreter over 200 times a second at most, and whoever waits for

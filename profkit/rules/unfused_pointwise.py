@@ -43,6 +43,7 @@ from profkit.derive.operators.operators import parse_types
 from profkit.derive.timeline.intervals import stretches
 from profkit.evidence.attribution import group_by_place
 from profkit.evidence.frequency import in_most_steps
+from profkit.evidence.loops.accesses import MAX_GAP_NS, TINY_ELEMENTS
 from profkit.evidence.places import runs_inside_a_call
 from profkit.evidence.program import (
     backward_of,
@@ -68,10 +69,6 @@ _MIN_OPERATORS = 3
 _MIN_ELEMENTS = 64 << 10
 """256 KiB of float32: two or three such tensors exceed the L2 cache of a core (256 KiB to 2 MiB), and on a GPU a kernel
 on fewer takes less time than its launch."""
-_TINY_ELEMENTS = 4096
-"""Operators on fewer elements (a scale, a bias) cost their dispatch; the compiler takes them into the chain."""
-_MAX_GAP_NS = 200_000
-"""Python takes microseconds between two operators of a formula; a longer gap is other work, which fusion would keep."""
 _NEAR_LINES = 3
 """Chains so many lines apart in one function are parts of one formula."""
 _TRANSCENDENTAL = frozenset((
@@ -155,13 +152,13 @@ def _find_chains(facts: Facts) -> Iterator[_Chain]:
     pointwise, transparent = program_elementwise(facts)
     pointwise = pointwise & (traffic.elements > 0)
     large = pointwise & (traffic.elements >= _MIN_ELEMENTS)
-    transparent = transparent | pointwise & (traffic.elements <= _TINY_ELEMENTS)
+    transparent = transparent | pointwise & (traffic.elements <= TINY_ELEMENTS)  # the compiler takes them in
     kept = np.flatnonzero(large | ~transparent)
     start, end = facts.trace.events.start_ns[rows], facts.tree.end_ns[rows]
     step = facts.steps.index_of(start)
     here, after = kept[:-1], kept[1:]
     joined = large[here] & large[after] & (traffic.elements[here] == traffic.elements[after])
-    joined &= (step[here] == step[after]) & (start[after] - end[after - 1] <= _MAX_GAP_NS)
+    joined &= (step[here] == step[after]) & (start[after] - end[after - 1] <= MAX_GAP_NS)
     for part in (kept[one] for one in stretches(np.flatnonzero(~joined) + 1, len(kept), _MIN_OPERATORS)):
         if large[part].all() and not _updates_in_turn(facts, rows[part]):
             yield _price(rows[part], traffic.read_bytes[part], traffic.written_bytes[part])

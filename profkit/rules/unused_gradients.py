@@ -45,17 +45,16 @@ from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
-from profkit.evidence.program import Floats, named_operators, spent_ns
+from profkit.evidence.program import ACCUMULATES, Floats, named_operators, spent_ns
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import among, distinct_rows
 from profkit.units import format_count, pick_form
 
-_ACCUMULATES = "torch::autograd::AccumulateGrad"
 _PRODUCTS = ("aten::mm", "aten::bmm")
 _SUM = "aten::sum"
 _CONVOLUTION = "aten::convolution_backward"
@@ -129,7 +128,7 @@ def _find_stores(facts: Facts) -> _Stores:
     use, events = facts.run.gradients, facts.trace.events
     if use is None:
         raise CannotLook("what becomes of gradients was not recorded (run a program that trains under profkit)")
-    rows = np.flatnonzero(facts.trace.named(_ACCUMULATES) & (events.category == Category.OPERATOR))
+    rows = np.flatnonzero(named_operators(facts, ACCUMULATES))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     nodes = facts.tree.nearest_ancestor(facts.tree.outermost(facts.lines.backward), include_self=True, of=rows)
     repeated = np.where(facts.repeats.exact[rows], facts.repeats.row[rows], rows)

@@ -38,19 +38,17 @@ from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.program import named_operators, program_operators, spent_ns
+from profkit.evidence.program import ACCUMULATES, clearing_ranges, named_operators, program_operators, spent_ns
 from profkit.evidence.releases import INDUCTOR, has_release
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.pricing import call_ns, drop_operators, launches_anything, scale_operators
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct_rows
 from profkit.units import format_bytes, format_count
 
-_CLEARING = "Optimizer.zero_grad#"
 _FILLS = ("aten::zero_", "aten::_foreach_zero_")
-_ACCUMULATES = "torch::autograd::AccumulateGrad"
 _MOST_ADDED = 1.5
 """Additions for each fill: one is a backward pass for each `zero_grad`, two and more are gradient accumulation."""
 _LEAST_ADDED = 0.5
@@ -106,7 +104,7 @@ def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
     fills, adds = _fills(facts), _additions(facts)
     # An addition belongs to the line that filled last; the first ones may follow a fill before the recording.
     after = np.searchsorted(events.start_ns[fills], events.start_ns[adds]) - 1
-    by_range = facts.tree.under(_clearing_ranges(facts))[fills]
+    by_range = facts.tree.under(clearing_ranges(facts))[fills]
     for rows in by_line(facts, fills):
         mine = among(fills, rows)
         own = adds[(after >= 0) & mine[after]] if len(fills) else adds[:0]
@@ -120,22 +118,16 @@ def _find_clearings(facts: Facts) -> Iterator[_Clearing]:
 
 def _fills(facts: Facts) -> Rows:
     """What the program fills, in time order; also where a hook of the optimizer's step clears the gradients."""
-    called, in_range = facts.operators.rows, facts.tree.under(_clearing_ranges(facts))
+    called, in_range = facts.operators.rows, facts.tree.under(clearing_ranges(facts))
     wanted = among(called, program_operators(facts)) | (in_range & facts.measured)[called]
     fills = called[wanted & named_operators(facts, *_FILLS)[called]]
     ordered: Rows = fills[np.argsort(facts.trace.events.start_ns[fills], kind="stable")]
     return ordered
 
 
-def _clearing_ranges(facts: Facts) -> Bools:
-    clearing = facts.trace.where_name(lambda name: name.startswith(_CLEARING))
-    ranges: Bools = clearing & (facts.trace.events.category == Category.ANNOTATION)
-    return ranges
-
-
 def _additions(facts: Facts) -> Rows:
     """The additions, on any thread, to gradients that are there already, without those of hooks."""
-    nodes = facts.trace.named(_ACCUMULATES) & (facts.trace.events.category == Category.OPERATOR)
+    nodes = named_operators(facts, ACCUMULATES)
     adds = named_operators(facts, "aten::add_")
     return facts.measured_rows(facts.tree.outermost(adds & facts.tree.under(nodes)))
 

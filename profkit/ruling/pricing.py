@@ -10,6 +10,7 @@ from profkit.derive.families import operators_of
 from profkit.evidence.program import Floats, backward_of, length_ns, spent_ns
 from profkit.experiment import Experiment
 from profkit.savings.cases import cases_of
+from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans, shrink_work
 from profkit.savings.replay import replay
 from profkit.savings.trial import Trial
@@ -23,6 +24,15 @@ PRODUCTS = frozenset(("addmm", "mm"))
 """What a linear layer or a recurrent cell multiplies with, and its backward."""
 CALL_NS = 5_000
 """What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
+BANDWIDTH = 9.6e9
+"""Bytes copied in a second where the machine's rate was not measured: half of a channel of DDR4-2400, which reads them
+and writes them (JEDEC JESD79-4)."""
+
+
+def memory_bytes_per_ns(facts: Facts) -> float:
+    """At which rate the device, or the host where there is none, reads its memory."""
+    rates = rates_of(facts)
+    return (rates.bandwidth if rates else BANDWIDTH) / 1e9
 
 
 def call_ns(facts: Facts) -> float:
@@ -90,6 +100,14 @@ def scale_operators(
     on_host = np.where(facts.trace.mask_of(carrier)[rows], launch_kept, kept) * spent_ns(facts, rows)
     on_stream = (share[carrier] * facts.trace.events.duration_ns[work]).astype(np.int64)
     return combine([shrink(rows, on_host.astype(np.int64), uncertainty), shrink_work(work, on_stream, uncertainty)])
+
+
+def scale_beside_spans(facts: Facts, rows: Rows, kept: float, uncertainty: float) -> Edit:
+    """The share ``kept`` of what the host's stretch around the operators ``rows`` does not hold: their backward nodes,
+    and on a device their work."""
+    nodes = backward_of(facts, rows)
+    scaled = [rows, nodes] if facts.device.present else [nodes]
+    return combine([scale_operators(facts, one, kept, uncertainty, launch_kept=kept) for one in scaled])
 
 
 def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: float) -> Edit:

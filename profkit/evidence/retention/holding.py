@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.attribution import order_sites
 from profkit.run import CallSite, LiveHolder
 from profkit.trace.events import NONE, Float64s, Int64s
 from profkit.trace.values import median
@@ -145,9 +146,4 @@ def outliving_sites(facts: Facts) -> list[int]:
     made_in = facts.step_of(memory.rows)
     last = int(np.flatnonzero(steps.measured)[-1])
     kept = (memory.freed_by == NONE) & (made_in >= 0) & (made_in < last) & steps.measured[made_in.clip(min=0)]
-    sites = facts.lines.site[memory.rows[kept]]
-    known = sites >= 0
-    if not known.any():
-        return []
-    total = np.bincount(sites[known], weights=memory.size_bytes[kept][known])
-    return [int(site) for site in np.argsort(-total, kind="stable") if total[site] > 0]
+    return order_sites(facts.lines.site[memory.rows[kept]], memory.size_bytes[kept])
