@@ -57,3 +57,10 @@ def _no_step_is_timed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording is over when its steps are, also where the machine is so busy that steps take a millisecond, or that
     some of them take several times as long as others."""
     monkeypatch.setattr(Plan, "finds_cycles", False)
+
+
+@pytest.fixture(autouse=True)
+def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the files that are loaded only the test's own is read: reading hundreds takes longer than recording."""
+    own = str(request.path)
+    monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
