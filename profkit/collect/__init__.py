@@ -1,15 +1,10 @@
 """Recording a program: the only package that imports torch.
 
-::
+Its rooms, the first ones first; each may import those before it::
 
-    profiler   the public context manager; nothing below it may reach the program with an error
-    recorder   one recording from its first to its last step
-    schedule   what each step is (no torch)        steps      where a step ends
-    session    one torch.profiler recording        lines      marks that say which line runs what
-    detaching  what the profiler leaves behind     device_moments  how far a GPU is at the end of a step
-    live       what the user's names keep alive    growth     the line that makes a name grow
-    sampler    load of the machine                 environment  versions, devices, flags
-    workers    what each worker of a DataLoader does, by its own account
-    script     the child process that runs a user's program; launch is its parent's side
-    scenario   one variant of a scenario file
+    program      the watched program, as Python shows it     machine     what it runs on
+    sessions     recordings by torch.profiler                loaders     its DataLoaders
+    boundaries   where its steps end                         tensors     what is computed twice or thrown away
+    census       what its names keep alive                   recorder    one recording, from start to files
+    launch       the process that runs it                    experiments what could be done instead, timed
 """
