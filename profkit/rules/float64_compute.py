@@ -214,26 +214,37 @@ def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location
 def _made_before_the_loop(facts: Facts, first: CallSite | None) -> tuple[tuple[Location, ...], tuple[Location, ...]]:
     """The lines before the loop that make what the step's first operator on doubles takes, and other lines that may.
 
-    They assign a name that the operator's line ``first`` reads; or it is the only one, of those that keep the type of
-    their data where there are any: `model.double()` then only follows from that.
+    They assign a name that the operator's line ``first`` reads. Else it is the only one, of those that keep the type of
+    their data where there are any, as `model.double()` then only follows from that; or the only one that another
+    function of that line's file may return.
     """
     by_default = remarked(facts, DOUBLES_BY_DEFAULT) if facts.run.flags.get("default_dtype") == _DEFAULT else ()
     taken, asked_for = remarked(facts, DOUBLES_MADE), remarked(facts, DOUBLES_ASKED_FOR)
     found = by_default or (*taken, *asked_for)
     known = by_default or tuple(place for place in found if first is not None and _gives(place, first))
-    if not known and len(taken or asked_for) == 1:
-        known = taken or asked_for
+    if not known:
+        made = taken or asked_for
+        returned = tuple(place for place in made if first is not None and _may_return(place, first))
+        known = next((places for places in (made, returned) if len(places) == 1), ())
     return known, tuple(place for place in found if place not in known)
 
 
 def _gives(place: Location, reader: CallSite) -> bool:
     """Whether a line assigns a name, of the reader's function or the whole file, that the reader's line uses."""
+    return place.function in (reader.function, "<module>") and _names_it(place, reader)
+
+
+def _may_return(place: Location, reader: CallSite) -> bool:
+    """Whether another function of the reader's file returns what the line makes, or has the reader's name for it."""
+    is_returned = isinstance(parse_line(place.source), ast.Return) and place.file == reader.file
+    return place.function not in (reader.function, "<module>") and (is_returned or _names_it(place, reader))
+
+
+def _names_it(place: Location, reader: CallSite) -> bool:
     assigning, reading = parse_line(place.source), parse_line(reader.source)
     if not isinstance(assigning, ast.Assign) or reading is None or place.file != reader.file:
         return False
-    return place.function in (reader.function, "<module>") and bool(
-        assigned_names(*assigning.targets) & names_in(reading)
-    )
+    return bool(assigned_names(*assigning.targets) & names_in(reading))
 
 
 def _may_make_doubles(source: str) -> bool:

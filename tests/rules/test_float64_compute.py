@@ -247,7 +247,8 @@ def test_the_only_line_before_the_loop_that_keeps_the_type_of_its_data_is_the_pl
 
 @pytest.mark.parametrize(
     ("function", "features", "place"),
-    [("main", "x", 6), ("<module>", "x", 6), ("main", "z", 11), ("load", "x", 11), ("main", "note = 'x'; z", 11)],
+    [("main", "x", 6), ("<module>", "x", 6), ("main", "z", 11), ("load", "x", 6), ("load", "z", 11),
+     ("main", "note = 'x'; z", 11)],
 )
 def test_of_several_it_is_the_one_whose_name_the_step_reads(function: str, features: str, place: int):
     """Labels come first in the file, and nothing in the text says that they are integers."""
@@ -255,6 +256,13 @@ def test_of_several_it_is_the_one_whose_name_the_step_reads(function: str, featu
     data = (DOUBLES_MADE, 6, function, f"{features} = torch.from_numpy(table)")
     places = places_with(labels, data)
     assert (places[0], set(places) >= {5, 6}) == (place, True)
+
+
+def test_of_several_it_is_the_only_one_that_a_function_of_the_same_file_returns():
+    here = (DOUBLES_MADE, 5, "load", "return torch.from_numpy(table)")
+    labels = (DOUBLES_MADE, 6, "main", "labels = torch.from_numpy(classes)")
+    assert places_with(here, labels)[0] == 5
+    assert places_with(here, (DOUBLES_MADE, 8, "load_labels", "return torch.from_numpy(classes)"))[0] == 11
 
 
 def test_the_line_that_makes_all_new_tensors_doubles_comes_first_where_they_are():
