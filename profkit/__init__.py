@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from profkit.printing import show_as
+
 if TYPE_CHECKING:
     from profkit.collect.recorder.profiler import profile as profile
     from profkit.comparing.values import Comparison as Comparison
@@ -32,7 +34,6 @@ def diagnose(target: str | Path) -> Diagnosis:
 
     Raises `ProfkitError` for anything else; its message is one line that names the file and the cause.
     """
-    import profkit.report  # noqa: F401  # what prints a diagnosis
     from profkit.diagnosing import diagnose_path
 
     return diagnose_path(Path(target))
@@ -43,7 +44,6 @@ def compare(before: str | Path, after: str | Path) -> Comparison:
 
     Each is a trace, a run directory, or a directory of several run directories. Anything else raises `ProfkitError`.
     """
-    import profkit.report  # noqa: F401  # what prints a comparison
     from profkit.comparing import compare_paths
 
     return compare_paths(Path(before), Path(after))
@@ -96,3 +96,27 @@ def __getattr__(name: str) -> Any:
 
         return ProfkitError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _as_text(diagnosis: Diagnosis) -> str:
+    from profkit.report import render
+
+    return render(diagnosis, "text")
+
+
+def _as_html(diagnosis: Diagnosis) -> str:
+    from profkit.report.html import render_frame
+
+    return render_frame(diagnosis)
+
+
+def _compared_as_text(comparison: Comparison) -> str:
+    from profkit.report import render_comparison
+
+    return render_comparison(comparison, "text")
+
+
+# Here, as every import of a value passes through this file: one that was unpickled prints as its report too.
+show_as("Diagnosis", "text", _as_text)
+show_as("Diagnosis", "html", _as_html)
+show_as("Comparison", "text", _compared_as_text)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from profkit.errors import UsageError
 from profkit.findings import Diagnosis
-from profkit.printing import show_as
 
 if TYPE_CHECKING:
     from profkit.comparing.values import Comparison
@@ -72,8 +71,3 @@ def render_comparison(comparison: Comparison, format_name: str, *, width: int = 
     if format_name not in COMPARISON_FORMATS:
         raise UsageError(f"{format_name}: not a comparison format; choose from {', '.join(COMPARISON_FORMATS)}")
     return COMPARISON_FORMATS[format_name].render(comparison, Settings(width, color))
-
-
-show_as("Diagnosis", "text", lambda diagnosis: render(diagnosis, "text"))
-show_as("Diagnosis", "html", lambda diagnosis: Format("html", "render_frame").render(diagnosis, Settings()))
-show_as("Comparison", "text", lambda comparison: render_comparison(comparison, "text"))

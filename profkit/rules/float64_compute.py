@@ -169,7 +169,6 @@ def _single_rate(facts: Facts, rates: Rates, name: str) -> str:
     return "tf32" if allowed else "float32"
 
 
-
 def _matters(facts: Facts, rows: Rows) -> Bools:
     """Products and convolutions, and whatever else of PyTorch's works on enough elements; views move nothing.
 

@@ -13,7 +13,6 @@ _MOST_SOURCE = 200
 """Characters of a line that are kept."""
 
 
-
 def source_file(code: CodeType) -> str:
     """The absolute path of the file; a name in angle brackets, as a prompt's or a notebook's, stays as it is.
 
@@ -28,7 +27,6 @@ def source_file(code: CodeType) -> str:
     return os.path.abspath(str(program) if is_the_programs else name)
 
 
-
 def function_name(code: CodeType) -> str:
     """The qualified name where Python has it (3.11); a comprehension belongs to the function around it."""
     name: str = getattr(code, "co_qualname", code.co_name)
@@ -36,7 +34,6 @@ def function_name(code: CodeType) -> str:
     if last in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
         return around or "<module>"
     return name
-
 
 
 def source_line(file: str, line: int) -> str:

@@ -18,7 +18,7 @@ from types import CodeType
 
 from profkit.run import CallSite
 from profkit.source.code import source_line
-from profkit.source.index import SourceFile, source_file
+from profkit.source.index import SourceFile, parsed_file
 from profkit.source.syntax import name_called
 
 Parts = tuple[str, ...]
@@ -168,7 +168,7 @@ def _are_items(parts: Parts) -> bool:
 
 
 def _changes_in(path: str) -> tuple[_Change, ...]:
-    file = source_file(path)
+    file = parsed_file(path)
     try:
         return () if file is None else tuple(_walk(file.tree, file, (), False))
     except RecursionError:

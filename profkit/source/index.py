@@ -53,7 +53,7 @@ class SourceFile:
 
 
 @lru_cache(maxsize=_MOST_FILES)
-def source_file(path: str) -> SourceFile | None:
+def parsed_file(path: str) -> SourceFile | None:
     """None for what cannot be read, is very long or is no Python."""
     text = "".join(linecache.getlines(path))
     if not text or len(text) > _MOST_CHARACTERS:
@@ -67,7 +67,7 @@ def source_file(path: str) -> SourceFile | None:
 
 def forget_source_files() -> None:
     """Syntax trees are many objects, which the collector of a program that goes on would walk through."""
-    source_file.cache_clear()
+    parsed_file.cache_clear()
 
 
 def _scopes(tree: ast.Module) -> Iterator[Scope]:

@@ -16,7 +16,7 @@ from profkit.source.code import source_line
 from profkit.source.doubles import double_makers
 from profkit.source.evaluations import rarely_used
 from profkit.source.evaluations_with_grad import evaluations_with_grad
-from profkit.source.index import SourceFile, source_file
+from profkit.source.index import SourceFile, parsed_file
 from profkit.source.reference_cycles import cycle_closers
 from profkit.source.remark_kinds import (
     ANOMALY_MODE_SET,
@@ -45,7 +45,7 @@ def user_sources(is_user: Callable[[str], bool]) -> list[str]:
 
 def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
     """Remarks on the given files; what cannot be read or is no Python is passed over."""
-    files = [file for path in paths if (file := source_file(path)) is not None]
+    files = [file for path in paths if (file := parsed_file(path)) is not None]
     with_grad = [Remark(EVALUATION_WITH_GRAD, _site(file, line)) for file, line in evaluations_with_grad(files)]
     rare = [Remark(RARELY_USED, _site(file, use.line), use.until, use.used_at, use.every)
             for file in files for use in rarely_used(file.tree)]  # fmt: skip

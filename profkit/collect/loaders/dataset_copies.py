@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from profkit.source.code import source_line
-from profkit.source.index import source_file
+from profkit.source.index import parsed_file
 
 _SAMPLE = 64
 _SAMPLE_INSIDE = (_SAMPLE, 16, 4, 2)
@@ -98,7 +98,7 @@ def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str,
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
         if not isinstance(file, str) or not is_user[file]:
             continue
-        source = source_file(file)
+        source = parsed_file(file)
         classes = [scope.node for scope in source.scopes] if source is not None else []
         lines = [site for node in classes if isinstance(node, ast.ClassDef) and node.name == kind.__name__
                  for site in _fillings(node, name)]  # fmt: skip

@@ -21,9 +21,6 @@ def walk_up(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-
-
-
 def forget_locals(frame: FrameType) -> None:
     """Empty the dict that a function's frame keeps once its ``f_locals`` were read.
 

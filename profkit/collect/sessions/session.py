@@ -159,7 +159,6 @@ def when_cuda_starts(announce: Callable[[], None]) -> None:
     listen(pass_on)
 
 
-
 def another_profiler_runs() -> bool:
     """Whether the program itself is profiling, or has prepared to: a second profiler would destroy the first."""
     if _is_profiling():

@@ -47,7 +47,6 @@ def join(parts: Sequence[Part], lengths: Sequence[int], missing: int, kind: type
     return joined
 
 
-
 def by_kind(column: np.ndarray[Any, Any], kind: Int32s) -> np.ndarray[Any, Any]:
     """For each event what the column says about its kind."""
     if len(kind) and column.dtype == np.int32 and (column == NONE).all():
