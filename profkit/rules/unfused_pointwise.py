@@ -23,7 +23,9 @@ How the saving is estimated
 The chain takes the share of its time that one fused kernel has of its memory traffic: the distinct inputs read once
 and the result written once, over the inputs and outputs of all operators. How many of the inputs are the same tensor
 is not recorded: one and a quarter of the others are taken to be distinct. On a CPU the arithmetic of `exp`, `tanh` and
-their like stays: what they take beyond the time in which the slowest other operator of the chains moves as many bytes.
+their like stays: what they take beyond the time in which the slowest other operator of the chains moves as many bytes,
+and beyond what those differ by from call to call, where each call of the dear one was as slow: the first write to
+memory that the system gives anew takes several times as long.
 `tanh` and `log` become dearer: as operators they are MKL's vector functions, inside a fused kernel SLEEF's, so that a
 fused formula with `tanh` may be no faster at all. Python's time between the operators vanishes. Their backward nodes
 shrink by the same share as the traffic; on a CPU a fused backward pass computes the functions once more. The time to
@@ -190,11 +192,14 @@ def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
     spent = spent_ns(facts, rows)
     names, types = facts.trace.events.name_code[rows], facts.trace.events.types_code[rows]
     first, kind = distinct_rows(names, moves, types)
-    best_ns = np.full(len(first), np.iinfo(np.int64).max)
+    best_ns, worst_ns = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
     np.minimum.at(best_ns, kind, spent)  # of equal operators the fastest: the others waited for memory
+    np.maximum.at(worst_ns, kind, spent)
     plain = [base_name(facts.trace.names[code]) for code in names[first]]
     slow = np.array([name in _TRANSCENDENTAL for name in plain])
     per_byte = (best_ns / moves[first])[~slow].max(initial=0.0)
+    waited_ns = ((worst_ns - best_ns) / moves[first])[~slow].max(initial=0.0) * moves[first]
+    best_ns = np.where(slow & (best_ns - waited_ns >= per_byte * moves[first]), best_ns - waited_ns, best_ns)
     own = np.where(slow & (per_byte > 0), best_ns - per_byte * moves[first], 0.0).clip(min=0)
     vector = [_SLEEF.get(name, 0.0) if _is_vml(facts.trace.text_of(code)) else 0.0
               for name, code in zip(plain, types[first], strict=True)]  # fmt: skip

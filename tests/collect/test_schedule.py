@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profkit.collect.boundaries.schedule import _COUNT_NS, Phase, Schedule
-from profkit.plan import Plan
+from profkit.plan import EXPLICIT, Plan
 
 SECOND_NS = 1_000_000_000
 
@@ -191,3 +193,19 @@ def test_a_recording_that_is_postponed_begins_a_step_later() -> None:
         schedule.begin(0)
         schedule.advance(10)
     assert phases == [Phase.REFERENCE, Phase.REFERENCE, Phase.LOCATED, Phase.REFERENCE, Phase.ACTIVE]
+
+
+BETTER = Plan(wait=1, warmup=1, active=2, after=1).for_better(EXPLICIT)
+
+
+@pytest.mark.parametrize(("plan", "is_enough"), [
+    (BETTER, True), (replace(BETTER, anew=1), False), (replace(BETTER, is_second=False), False),
+], ids=["of a better signal", "of steps recorded anew", "the first"])  # fmt: skip
+def test_one_located_step_that_nothing_can_follow_outweighs_only_steps_that_were_none(plan, is_enough) -> None:
+    schedule = Schedule(plan)
+    schedule.begin(0)
+    schedule.limit_recorded(1)
+    assert not schedule.has_enough
+    assert schedule.advance(10) is Phase.AFTER
+    assert schedule.measured == 0
+    assert schedule.has_enough is is_enough

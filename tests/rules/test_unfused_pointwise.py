@@ -162,6 +162,22 @@ def test_a_tanh_that_mkl_computes_takes_five_times_as_long_inside_a_fused_kernel
     assert find(facts)[0].edit.uncertainty > find(plain)[0].edit.uncertainty
 
 
+@pytest.mark.parametrize(("waited", "arithmetic"), [(0, 64), (64, 0), (66, 64)])
+def test_the_first_write_to_new_memory_is_no_arithmetic(waited, arithmetic):
+    """Each `exp` takes 84 us. Where one `mul` took 64 more than the other three, so did each `exp`; with 66 more there
+    would be no time left to move its data."""
+
+    def part(at: float) -> list[Json]:
+        more = 0 if at else waited
+        slow = op("aten::exp", at + 32 + more, 84, dims=[LARGE], types=["float"])
+        return [{**scale(at + 10), "dur": 20 + more}, slow, add(at + 118 + more)]
+
+    facts = facts_of(steps_of(part, 250))
+    kept = (124 - arithmetic + waited / 4) * SHARE + arithmetic
+    saving = predict_saving(facts, find(facts)[0].edit)
+    assert saving.fraction == pytest.approx((128 + waited / 4 - kept) / 250, abs=2e-3)
+
+
 @pytest.mark.parametrize(("name", "dtype", "reported"), [
     ("tanh", "float", 0), ("tanh", "double", 0), ("tanh", "c10::BFloat16", 1), ("exp", "float", 1),
 ])  # fmt: skip

@@ -91,9 +91,12 @@ class Schedule:
 
     @property
     def has_enough(self) -> bool:
-        """Whether so much was measured that an earlier recording may go: growth is told from all cycles only."""
+        """Whether so much was measured that an earlier recording may go: growth is told from all cycles only. One of
+        steps that were none goes even for a single located step, where no other can be afforded."""
         wanted = 1 if self._plan.every == 1 else min(self._plan.active, self._most - self._located)
-        return self._active >= max(1, wanted)
+        is_better = self._plan.is_second and not self._plan.anew
+        is_all = is_better and self._located > 0 and self.phase in (Phase.AFTER, Phase.DONE)
+        return is_all or self._active >= max(1, wanted)
 
     @property
     def is_settling(self) -> bool:

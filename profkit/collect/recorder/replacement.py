@@ -4,7 +4,7 @@ A program may call its model, or read its data, for long before its optimizer st
 that it learns from, or to look at the data once. Calls and batches are taken for steps then, and recorded. If the
 optimizer steps soon after, its steps are what the program is about. If the program itself says that a step ends,
 however late, that is what its steps are: it may call its model a hundred times in each. They are recorded too, and what
-was recorded first stands until one of them was measured.
+was recorded first stands until one of them was measured, or the only one that can be afforded was recorded.
 """
 
 from __future__ import annotations
