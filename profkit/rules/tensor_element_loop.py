@@ -101,7 +101,7 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         if _recurs(facts, rows):
             continue
         start, end, _ = _stretches(facts, loops)
-        spent_ns = facts.steps.per_step_ns((end - start).sum())
+        spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
