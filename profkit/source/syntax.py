@@ -7,7 +7,12 @@ import ast
 
 def name_called(call: ast.Call) -> str:
     """``f`` of ``f(x)`` and of ``a.b.f(x)``; empty for what is called without a name."""
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+    return last_name(call.func)
+
+
+def last_name(node: ast.AST) -> str:
+    """``model`` of ``model`` and of ``self.model``; empty for anything else."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
 
 
 def parse_line(line: str) -> ast.stmt | None:
