@@ -122,7 +122,7 @@ CALLED = "        accuracy = evaluate(model, data)\n"
         pytest.param(("        return F", "        self.last = x\n        return F"), id="the model keeps its input"),
         pytest.param(("training=self.training", "training=True"), id="the model draws random numbers"),
         pytest.param(("= torch.nn.Linear(size, size)", "= measure(size)"), id="a layer stands in another file"),
-        pytest.param(("        super().__init__()", "        self.register_forward_hook(measure)"), id="a hook keeps it"),
+        pytest.param(("        super().__init__()", "        self.register_forward_hook(keep)"), id="a hook keeps it"),
         pytest.param(("    found = []", "    found = model.found"), id="it appends to a list that is not its own"),
         pytest.param(("    found = []", "    global found"), id="it writes to a global"),
         pytest.param(("    return", "    model.loss(x).backward()\n    return"), id="it differentiates"),
