@@ -71,6 +71,8 @@ _UNCERTAINTY = 0.2
 """Of two products with 50,304 columns one reached 0.77 of the peak and one 0.98 (H100, bfloat16)."""
 _SHOWN = 3
 """Dimensions in a message."""
+_MAIN = 0.5
+"""Of the time: a vocabulary has its part in three products, the number of words in a batch in the gradient alone."""
 _SLICE_FIX = (
     "Let every matrix begin, and its rows follow each other, at multiples of 16 bytes: put what is sliced off a wider "
     "tensor into one of its own (`.clone()`, `.contiguous()`), once and not in each step."
@@ -86,9 +88,11 @@ class _Operands(Struct, frozen=True):
 
     @property
     def odd_sizes(self) -> list[int]:
-        """Sizes that make rows which do not all begin at multiples of 16 bytes."""
+        """Sizes that make rows which do not all begin at multiples of 16 bytes. The number of rows is the length of one
+        in a transposed factor alone, as in the gradient of a weight."""
         unit, product = aligned_elements(self.item_bytes), self.product
-        return [size for size in (product.rows, product.inner, product.columns) if size % unit]
+        lengths = [size for size in (product.inner, product.columns) if size % unit]
+        return lengths or [size for size in (product.rows,) if size % unit]
 
     def least_ns(self, rates: Rates, is_padded: bool = False) -> float:
         """By the roofline, as it is or with those sizes padded; 0 where the rate is not known."""
@@ -142,7 +146,7 @@ def _told(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
     odd = Counter[tuple[int, int]]()
     for one, ns in zip(slow.tell(lambda one: one), took_ns.tolist(), strict=True):
         odd.update({(size, one.item_bytes): ns for size in one.odd_sizes})
-    shown = [size for size, _ in odd.most_common(_SHOWN)]
+    shown = [size for size, ns in odd.most_common(_SHOWN) if ns >= _MAIN * max(odd.values())]
     return Suspicion(
         message=f"{format_count(count, 'product')} a step {pick_form(count, 'loads', 'load')} fewer than "
         f"{LOADED_BYTES} bytes at once, {format_time(spent_ns)} in all: {_reason(shown)}.",
