@@ -5,8 +5,9 @@ With a GPU: lines that make the host wait for the device in most steps. `.item()
 and `if x > y:` on a tensor read a number from the device, `.cpu()` reads all of it; `torch.cuda.synchronize()` and
 blocking copies wait for the whole queue. Without a GPU: lines that read a number out of a tensor in at least half of
 the steps. A read every hundred steps is not reported, nor what PyTorch reads itself: in the DataLoader, in an
-optimizer's step, in GradScaler's check for overflow. Boolean indexing has a rule of its own, and without a GPU loops
-over elements.
+optimizer's step, in GradScaler's check for overflow. Boolean indexing has a rule of its own, so do copies of data
+(pageable-transfer, many-small-transfers, repeated-transfer, device-to-host-in-step), and without a GPU loops over
+elements.
 
 Why is this bad?
 The host usually runs ahead and fills a queue of kernels. A number exists only once everything queued before it has
@@ -47,6 +48,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.program import calling_operator, named_operators, spent_ns, works_under
+from profkit.evidence.transfers.faults import waits_told_of
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
@@ -118,7 +120,8 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
     for remedy, lines in waiting_lines(facts):
         together = _without(facts, lines) if lines else Edit()
         for line, part in zip(lines, _parts(facts, lines, together), strict=True):
-            yield from _judge_waits(facts, remedy, line, part, together, others=len(lines) - 1)
+            if not waits_told_of(facts)[line.rows].all():  # else a rule of the transfers names it better
+                yield from _judge_waits(facts, remedy, line, part, together, others=len(lines) - 1)
 
 
 def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
@@ -232,7 +235,7 @@ def _reads(facts: Facts) -> Rows:
 def _lines(facts: Facts, rows: Rows) -> Iterator[_Line]:
     place, site = _places(facts, rows)
     names = facts.trace.events.name_code[place].astype(np.int64)
-    groups = np.where(site >= 0, site, -1 - names)
+    groups = 2 * np.where(site >= 0, site, -1 - names) + waits_told_of(facts)[rows]
     for group in distinct(groups):
         chosen = groups == group
         yield _Line(rows[chosen], place[chosen], bool(group >= 0))

@@ -44,6 +44,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import call_marks, marks_around
 from profkit.evidence.places import call_site, runs_inside_a_call
 from profkit.evidence.program import named_operators, program_operators, spent_ns
+from profkit.evidence.transfers.faults import TransferFault, faulty_transfers
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
@@ -231,10 +232,15 @@ def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
         line, first_line = np.where(rises, outer, line), np.where(rises, first_outer, first_line)
 
 
+def _sends_again(facts: Facts) -> Bools:
+    """What sends a tensor to the device again: `repeated-transfer` tells of it."""
+    return facts.trace.mask_of(faulty_transfers(facts, TransferFault.REPEATED).place)
+
+
 def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
     """What of the measured steps' operators repeats those below these marks, and the index of the mark."""
     rows = program_operators(facts)
-    rows = rows[facts.repeats.exact[rows]]
+    rows = rows[facts.repeats.exact[rows] & ~_sends_again(facts)[rows]]
     marks = facts.trace.mask_of(calls.rows)
     mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
     rows, mark = rows[mark >= 0], mark[mark >= 0]

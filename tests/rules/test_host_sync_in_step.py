@@ -8,6 +8,7 @@ import pytest
 
 from profkit.diagnosing import read_facts
 from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.device_to_host_in_step import device_to_host_in_step
 from profkit.rules.host_sync_in_step import host_sync_in_step
 from profkit.run import CallSite
 from profkit.savings.simulate import predict_part, predict_saving
@@ -209,7 +210,7 @@ def copying(direction: str, size_bytes: int) -> list[Json]:
     ("direction", "size_bytes", "advice"),
     [
         ("HtoD (Pageable -> Device)", 64 << 10, "Create small tensors on the device"),
-        ("HtoD (Pageable -> Device)", (64 << 10) + 1, "Copy from pinned memory"),
+        ("HtoD (Pinned -> Device)", (64 << 10) + 1, "Copy from pinned memory"),
         ("DtoH (Device -> Pageable)", 16, "Keep the value on the device"),
         ("DtoH (Device -> Pageable)", 17, "Keep the value on the device"),
     ],
@@ -217,6 +218,10 @@ def copying(direction: str, size_bytes: int) -> list[Json]:
 def test_copies_that_wait_are_reported_with_what_goes_with_their_size(direction, size_bytes, advice):
     (found,) = find(facts_of(stepped(copying(direction, size_bytes))))
     assert found.fix.startswith(advice)
+
+
+def test_what_a_rule_of_the_transfers_names_better_is_not_told_again():
+    assert find(facts_of(stepped(copying("HtoD (Pageable -> Device)", (64 << 10) + 1)))) == []
 
 
 def test_boolean_indexing_has_a_rule_of_its_own():
@@ -335,6 +340,8 @@ def test_harmless_waits_of_a_busy_device_are_worth_less_than_three_percent(corpu
 
 
 def test_repeated_copies_of_the_mask_generator_are_found(corpus):
-    reads, found = find(read_facts(corpus / "kineto" / "sam_amg_baseline_a100.json.gz"))
+    facts = read_facts(corpus / "kineto" / "sam_amg_baseline_a100.json.gz")
+    (reads,) = device_to_host_in_step.check(facts)
+    _, found = find(facts)
     assert int(reads.evidence["waited_ns_per_step"]) == pytest.approx(31e6, rel=0.01)
     assert int(found.evidence["waited_ns_per_step"]) == pytest.approx(334e6, rel=0.01)

@@ -1,0 +1,71 @@
+"""The copies between the host and the device that the program calls for."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.evidence.program import calling_operator
+from profkit.evidence.wait_causes import pytorchs_own
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows
+
+STAGED_BYTES = 64 << 10
+"""CUDA stages copies of up to this size from pageable memory (CUDA Runtime API, "API synchronization behavior"): the
+host goes on at once, and the copy itself costs next to nothing."""
+
+
+class Transfers(Struct, frozen=True):
+    """The copies between host and device that the measured steps call for on the threads that take turns, as columns in
+    the order of their calls: the device's work, the runtime call, the operator that the program called, and its line.
+
+    ``is_pageable`` and ``is_pinned`` say what the host's memory is; neither is true where the recording does not tell.
+    What PyTorch copies by itself, in an optimizer or a DataLoader, is not among them.
+    """
+
+    work: Rows
+    call: Rows
+    place: Rows
+    site: Int32s
+    size_bytes: Int64s
+    to_device: Bools
+    is_pageable: Bools
+    is_pinned: Bools
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+    def at(self, chosen: Bools | Rows) -> Transfers:
+        """Those that are chosen."""
+        return Transfers(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
+
+
+def program_transfers(facts: Facts) -> Transfers:
+    """The program's transfers, derived once."""
+    return facts.once(_find)
+
+
+def _find(facts: Facts) -> Transfers:
+    events, launches = facts.trace.events, facts.launches
+    to_device, to_host, pageable, pinned = (
+        facts.trace.where_name(lambda name, part=part: part in name)[launches.work]  # type: ignore[misc]
+        for part in ("HtoD", "DtoH", "Pageable", "Pinned")
+    )
+    call = launches.call
+    chosen = (events.category[launches.work] == Category.MEMCPY) & (to_device | to_host) & (call >= 0)
+    chosen &= facts.measured[call] & facts.serial_lanes[events.lane[call]]
+    order = np.flatnonzero(chosen)
+    order = order[~pytorchs_own(facts)[call[order]]] if order.size else order
+    order = order[np.argsort(events.start_ns[call[order]], kind="stable")]
+    place = calling_operator(facts, call[order])
+    work = launches.work[order]
+    size = events.size_bytes[work].clip(min=0)
+    kinds = (to_device[order], pageable[order], pinned[order])
+    return Transfers(work, call[order], place, facts.lines.site[place], size, *kinds)
+
+
+def waits_below(facts: Facts, places: Rows) -> Rows:
+    """The host's waits in these operators."""
+    inside = facts.tree.under(facts.trace.mask_of(places))
+    waits: Rows = facts.waits.rows[inside[facts.waits.rows] & ~facts.waits.own]
+    return waits

@@ -1,0 +1,192 @@
+"""What is wrong with a transfer. Each has one fault at most, and each fault one rule that tells of it, so that no time
+is claimed twice."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.derive.facts import Facts
+from profkit.evidence.frequency import in_most_steps
+from profkit.evidence.loops.located import call_marks
+from profkit.evidence.program import length_ns, spent_ns
+from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, program_transfers, waits_below
+from profkit.evidence.transfers.created import created_tensors
+from profkit.evidence.wait_causes import WaitCause, wait_causes
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.values import among, distinct
+
+LEAST_TOGETHER = 8
+"""Small copies in a row. A batch of a language model or of a detector holds up to six tensors; to pack these would
+save five calls."""
+_LONGEST_PAUSE = 4
+"""Times what the copy before took. To make a small tensor of an array or a list takes that long; what comes later than
+that arrives by itself, and the others would have to wait for it."""
+
+_LEAST_AGAIN = 3
+
+
+class TransferFault(IntEnum):
+    """In rising order of precedence among those to the device: what need not be sent is sent in no better way."""
+
+    NONE = 0
+    PAGEABLE = 1
+    """Data from memory that is not pinned, for which the host waits, and the small tensors of the same batch."""
+    MANY_SMALL = 2
+    """One of many small ones in a row."""
+    REPEATED = 3
+    """What the step before sent too."""
+    CREATED = 4
+    """What the host made up: `host-created-tensor` tells of it."""
+    FROM_DEVICE = 5
+    """Data that the host waits for, amid a step or more than a few numbers."""
+
+
+def transfer_faults(facts: Facts) -> NDArray[np.int64]:
+    """A `TransferFault` for each of the program's transfers; derived once."""
+    return facts.once(_tell)
+
+
+def faulty_transfers(facts: Facts, fault: TransferFault) -> Transfers:
+    """The transfers with this fault."""
+    return program_transfers(facts).at(transfer_faults(facts) == fault)
+
+
+def waits_told_of(facts: Facts) -> Bools:
+    """Waits for transfers that have a fault of their own, so that they are no fault of another kind."""
+    return facts.once(_told_of)
+
+
+def _told_of(facts: Facts) -> Bools:
+    faulty = program_transfers(facts).at(transfer_faults(facts) != TransferFault.NONE)
+    return facts.trace.mask_of(waits_below(facts, faulty.place))
+
+
+def runs_of_small(facts: Facts, transfers: Transfers) -> Int64s:
+    """The number of the run that each transfer belongs to: small ones to the device, one after another in one step,
+    with no kernel launched between two of them and no long pause."""
+    small = np.flatnonzero(transfers.to_device & (transfers.size_bytes <= STAGED_BYTES))
+    small = small[facts.trace.events.lane[transfers.call[small]] == facts.steps.main_lane]
+    run = np.full(len(transfers), NONE, dtype=np.int64)
+    if small.size:
+        place = transfers.place[small]
+        stretch, end_ns = _stretch(facts, transfers)[small], facts.tree.end_ns[place]
+        pause = length_ns(facts, end_ns[:-1], np.maximum(facts.trace.events.start_ns[place[1:]], end_ns[:-1]))
+        begins = (np.diff(stretch) != 0) | (pause > _LONGEST_PAUSE * spent_ns(facts, place[:-1]))
+        run[small] = np.concatenate([[0], np.cumsum(begins)])
+    return run
+
+
+def _tell(facts: Facts) -> NDArray[np.int64]:
+    transfers = program_transfers(facts)
+    if not len(transfers):
+        return np.zeros(0, dtype=np.int64)
+    fault = np.where(_is_pageable_data(facts, transfers), int(TransferFault.PAGEABLE), int(TransferFault.NONE))
+    created = np.array([tensor.copy for tensor in created_tensors(facts)], dtype=np.int64)
+    needless = {
+        TransferFault.REPEATED: _is_repeated(facts, transfers),
+        TransferFault.CREATED: among(transfers.place, created),
+    }
+    others = ~np.logical_or.reduce([*needless.values()])
+    run = np.where(others, runs_of_small(facts, transfers), NONE)
+    length = np.bincount(run[run >= 0], minlength=1)
+    fault[(run >= 0) & (length[run] >= LEAST_TOGETHER)] = TransferFault.MANY_SMALL
+    for one, where in needless.items():
+        fault[where & transfers.to_device] = one
+    fault[_is_held_up_by(facts, transfers)] = TransferFault.FROM_DEVICE
+    return fault
+
+
+def _is_pageable_data(facts: Facts, transfers: Transfers) -> Bools:
+    """Large copies from pageable memory, and what else of it is sent before the next kernel is launched: the rest of
+    the same batch, which the host would wait at instead."""
+    pageable = transfers.to_device & transfers.is_pageable
+    large = pageable & (transfers.size_bytes > STAGED_BYTES)
+    stretch = _stretch(facts, transfers)
+    return pageable & among(stretch, stretch[large])
+
+
+def _stretch(facts: Facts, transfers: Transfers) -> Int64s:
+    """Equal for transfers of one step between whose calls no kernel is launched."""
+    launched = np.searchsorted(_kernels_launched_ns(facts), facts.trace.events.start_ns[transfers.call])
+    steps = len(facts.steps)
+    return launched * (steps + 1) + facts.step_of(transfers.call)
+
+
+def _is_repeated(facts: Facts, transfers: Transfers) -> Bools:
+    """Those of tensors that the run saw being given to the same call, unchanged, in two steps."""
+    told = facts.run.recomputation
+    if told is None:
+        return np.zeros(len(transfers), dtype=bool)
+    mark_of = call_marks(facts)
+    numbers = np.array([number for number in told.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
+    marks = mark_of[numbers]
+    located = np.where(facts.repeats.exact[transfers.place], facts.repeats.row[transfers.place], NONE)
+    around = facts.tree.nearest_ancestor(facts.trace.mask_of(marks[marks >= 0]), of=located.clip(min=0))
+    return (located >= 0) & (around >= 0)
+
+
+def _is_held_up_by(facts: Facts, transfers: Transfers) -> Bools:
+    """Reads of data that the host waits for. A few numbers that a step ends or begins with are logged, which
+    `host-sync-in-step` judges."""
+    waiting = facts.waits.operator[wait_causes(facts) == WaitCause.DATA_FROM_DEVICE]
+    data = ~transfers.to_device & among(facts.calling[transfers.call].astype(np.int64), waiting)
+    return data & ((transfers.size_bytes > STAGED_BYTES) | _is_amid_step(facts, transfers.place))
+
+
+def _is_amid_step(facts: Facts, place: Rows) -> Bools:
+    """Whether kernels are launched in the same step both before the operator and after it."""
+    kernels, step = _kernels_launched_ns(facts), facts.step_of(place)
+    first, last = (np.searchsorted(kernels, bound[step]) for bound in (facts.steps.start_ns, facts.steps.end_ns))
+    before = np.searchsorted(kernels, facts.trace.events.start_ns[place])
+    after = np.searchsorted(kernels, facts.tree.end_ns[place])
+    amid: Bools = (before > first) & (after < last)
+    return amid
+
+
+def _kernels_launched_ns(facts: Facts) -> Int64s:
+    """When the kernels were launched, in order."""
+    launches = facts.launches
+    kernels = facts.trace.events.category[launches.work] == Category.KERNEL
+    return np.sort(launches.launched_ns[kernels & (launches.call >= 0)])
+
+
+def comes_again(facts: Facts, transfers: Transfers) -> bool:
+    """Whether most steps hold one of the transfers; in a recording of one step, whether kernels run between three of
+    them, as a model's parameters are sent in a row."""
+    if len(facts.steps) > 1:
+        return in_most_steps(facts, transfers.place)
+    return len(distinct(_stretch(facts, transfers))) >= _LEAST_AGAIN
+
+
+def coming_again(facts: Facts, transfers: Transfers) -> Transfers:
+    """Those at lines at which they come again and again; what has no line is one group."""
+    lasting = [code for code in distinct(transfers.site) if comes_again(facts, transfers.at(transfers.site == code))]
+    return transfers.at(np.isin(transfers.site, lasting))
+
+
+def waited_ns(facts: Facts, transfers: Transfers) -> int:
+    """How long the host waits in a step where these transfers are called for."""
+    return facts.steps.per_step_ns(int(spent_ns(facts, waits_below(facts, transfers.place)).sum()))
+
+
+def waited_before_ns(facts: Facts, transfers: Transfers) -> int:
+    """How much of that is a wait for what the stream was to do before: no copy begins earlier, whatever it is from."""
+    events = facts.trace.events
+    place, first = np.unique(transfers.place, return_index=True)
+    call, free_ns = transfers.call[first], facts.once(_free_ns)[transfers.work[first]]
+    until_ns = np.minimum(free_ns, facts.tree.end_ns[place])
+    return facts.steps.per_step_ns(int((until_ns - events.start_ns[call]).clip(min=0).sum()))
+
+
+def _free_ns(facts: Facts) -> Int64s:
+    """Column over all events: for each piece of device work, when its stream was done with what came before it."""
+    events, work = facts.trace.events, facts.launches.work
+    free_ns = np.zeros(len(events), dtype=np.int64)
+    for lane in distinct(events.lane[work]):
+        rows = work[events.lane[work] == lane]
+        rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+        free_ns[rows[1:]] = np.maximum.accumulate(events.ends_of(rows))[:-1]
+    return free_ns

@@ -1,0 +1,141 @@
+"""In every step the host reads data from the device and can launch nothing until they are there.
+
+What it detects
+Lines that read more than one number from the device in most steps (`.cpu()`, `.numpy()`, `.tolist()`, `.to("cpu")`),
+with kernels before and after the read in the same step, or more than 64 KiB at any time, where the step would be
+shorter if the host went on. Single numbers, and a few that are logged at a step's end, are `host-sync-in-step`'s.
+Besides, copies to the host with `non_blocking=True` after which the program never waits for the device, though an
+operator of the host works on a tensor of that shape: it may see what was there before.
+
+Why is this bad?
+A value exists only once the device has done everything that was queued before it. However small the read is, the host
+waits that long, the queue runs empty, and what follows is launched late. Into memory that is not pinned the data
+themselves come at a few GB/s as well. And `non_blocking=True` to the host gives no more than a promise: nothing but an
+event or a synchronisation tells when the data are there.
+
+Example
+    scores = model(x)
+    order = np.argsort(scores.cpu().numpy())
+    kept = x[torch.from_numpy(order[:k]).to(device)]
+
+Use instead
+    scores = model(x)
+    kept = x[scores.topk(k).indices]
+
+How the saving is estimated
+The recorded steps are replayed with the host going on instead of waiting, and with copies at the rate of pinned memory
+(see pageable-transfer). What the host computes of the data keeps its time. Where other lines read from the device too,
+going on at one only lets the next one wait: all are taken out together, and each line has its part of that. A wait
+during which the device had work to do gives nothing back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.frequency import per_step
+from profkit.evidence.transfers.copies import Transfers, waits_below
+from profkit.evidence.transfers.faults import (
+    TransferFault,
+    comes_again,
+    faulty_transfers,
+    waited_before_ns,
+    waited_ns,
+    waits_told_of,
+)
+from profkit.evidence.transfers.unawaited import unawaited_reads
+from profkit.evidence.wait_causes import WaitCause, wait_causes
+from profkit.findings import LOW_FROM, Kind, Severity
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.joint import parts_of
+from profkit.savings.bus import Link, host_link
+from profkit.savings.edits import Edit, combine, shrink_work, unblock
+from profkit.savings.replay import replay
+from profkit.trace.values import among, distinct
+from profkit.units import format_bytes, format_count, format_share, format_time
+
+_FIX = (
+    "Compute on the device what is now computed of it on the host. What the host must have, copy into pinned memory "
+    "with `non_blocking=True`, record an event, and read it a step later, after `event.synchronize()`."
+)
+_WAIT = (
+    "Record an event after the copy (`done = torch.cuda.Event(); done.record()`) and call `done.synchronize()` before "
+    "the values are used, or leave `non_blocking=True` out."
+)
+_MOST_LINES = 12
+"""Lines that are priced: each takes two replays."""
+_READS = (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE)
+
+
+@rule(Kind.FAULT, Need.DEVICE)
+def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each line that reads."""
+    reads = faulty_transfers(facts, TransferFault.FROM_DEVICE)
+    lines = [reads.at(reads.site == code) for code in distinct(reads.site)]
+    lines = sorted((line for line in lines if comes_again(facts, line)), key=lambda line: -waited_ns(facts, line))
+    lines = lines[:_MOST_LINES]
+    if lines:
+        link = host_link(facts, to_device=False)
+        edits = [*(_going_on(facts, line, link) for line in lines), *_other_reads(facts)]
+        joint = combine(edits)
+        for line, edit, part in zip(lines, edits, parts_of(facts, edits), strict=False):
+            yield from _judge(facts, line, edit, joint, part, len(edits) - 1)
+    yield from _unawaited(facts)
+
+
+def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, others: int) -> Iterator[Suspicion]:
+    saved = part * replay(facts, joint).fraction
+    if saved < LOW_FROM:
+        return
+    places = distinct(line.place)
+    waited, before = waited_ns(facts, line), waited_before_ns(facts, line)
+    size = int(line.size_bytes.sum()) // facts.steps.measured_count
+    count = format_count(max(1, round(per_step(facts, places))), "time")
+    queued = f", {format_time(before)} of it until the device has done what was queued before" if before else ""
+    yield Suspicion(
+        message=f"The host reads {format_bytes(size)} from the device {count} a step and waits {format_time(waited)}"
+        f"{queued}; meanwhile it launches nothing. Without that the step would be {format_share(saved)} shorter.",
+        fix=_FIX,
+        rows=places,
+        edit=edit,
+        joint=joint if others else None,
+        part=part,
+        confidence=0.9 if len(facts.steps) > 1 else 0.7,
+        evidence={
+            "bytes_per_step": size,
+            "waited_ns_per_step": waited,
+            "waited_for_earlier_work_ns_per_step": before,
+        },
+    )
+
+
+def _going_on(facts: Facts, line: Transfers, link: Link) -> Edit:
+    kept = np.minimum(link.copy_ns(line.size_bytes), facts.trace.events.duration_ns[line.work])
+    waits = waits_below(facts, line.place)
+    return combine([unblock(waits, link.uncertainty), shrink_work(line.work, kept, link.uncertainty)])
+
+
+def _other_reads(facts: Facts) -> list[Edit]:
+    """Of numbers, and of what is logged: the host would wait there instead."""
+    cause = wait_causes(facts)
+    rows = facts.waits.rows[among(cause, np.array(_READS))]
+    rows = rows[~waits_told_of(facts)[rows]]
+    return [unblock(rows)] if rows.size else []
+
+
+def _unawaited(facts: Facts) -> Iterator[Suspicion]:
+    copies = unawaited_reads(facts)
+    for code in distinct(copies.site):
+        line = copies.at(copies.site == code)
+        if comes_again(facts, line):
+            yield Suspicion(
+                message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
+                "device before it copies the next: what the host computes of it may be what was in that memory before.",
+                fix=_WAIT,
+                rows=distinct(line.place),
+                severity=Severity.MEDIUM,
+                confidence=0.7,
+            )

@@ -1,0 +1,101 @@
+"""Many small tensors are sent to the device one after another.
+
+What it detects
+At least eight copies of at most 64 KiB to the device in a row, in most steps: no kernel is launched between two of
+them, and the host does little else meanwhile. So all of them are there when the first is sent. Tensors that arrive at
+different times, or that the device works on before the next one comes, are not reported, nor what the host makes up.
+
+Why is this bad?
+What a small copy costs is the call: PyTorch's operators, the memory for the result, the runtime's call and, from memory
+that is not pinned, a wait for the device. That is 20 to 40 us for each tensor, in which 64 KiB would cross the bus ten
+times, and the device idles. One tensor that holds them all takes one call.
+
+Example
+    batch = {name: values.to(device) for name, values in features.items()}
+
+Use instead
+    packed = torch.cat([*features.values()], 1).pin_memory()  # in the DataLoader's collate_fn
+    batch = dict(zip(features, packed.to(device, non_blocking=True).split(widths, 1)))
+
+How the saving is estimated
+The recorded steps are replayed with one call in the place of each row of them, for which the host does not wait, and
+one copy of as many bytes at the rate of pinned memory (see pageable-transfer). To pack the tensors is not counted: a
+DataLoader's worker does it while the step before runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.frequency import per_step
+from profkit.evidence.program import spent_ns
+from profkit.evidence.transfers.copies import Transfers, waits_below
+from profkit.evidence.transfers.faults import TransferFault, comes_again, faulty_transfers, runs_of_small
+from profkit.findings import LOW_FROM, Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.savings.bus import Link, host_link
+from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work, unblock
+from profkit.savings.replay import replay
+from profkit.trace.events import Int64s
+from profkit.trace.values import distinct
+from profkit.units import format_bytes, format_count, format_time
+
+_FIX = (
+    "Pack them where the batch is made (`torch.cat` or one buffer with a slice for each, in `collate_fn`), send that "
+    "tensor from pinned memory with `non_blocking=True`, and take it apart on the device with `split` or slices, which "
+    "are views."
+)
+
+
+@rule(Kind.FAULT, Need.DEVICE)
+def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each line that a row of them begins at."""
+    transfers = faulty_transfers(facts, TransferFault.MANY_SMALL)
+    run = runs_of_small(facts, transfers)
+    first = np.unique(run, return_index=True)[1]
+    leading = transfers.site[first][np.searchsorted(run[first], run)]
+    for code in distinct(leading):
+        yield from _judge(facts, transfers.at(leading == code), run[leading == code])
+
+
+def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Iterator[Suspicion]:
+    edit = _packed(facts, transfers, run, host_link(facts, to_device=True))
+    count = per_step(facts, transfers.work)
+    if not comes_again(facts, transfers) or replay(facts, edit).fraction < LOW_FROM:
+        return
+    size = int(transfers.size_bytes.sum()) // facts.steps.measured_count
+    places = distinct(transfers.place)
+    spent = facts.steps.per_step_ns(int(spent_ns(facts, places).sum()))
+    yield Suspicion(
+        message=f"{format_count(round(count), 'small tensor')} a step are sent to the device one by one, "
+        f"{format_bytes(size)} in all: the calls take the host {format_time(spent)}, and one would do.",
+        fix=_FIX,
+        rows=places,
+        edit=edit,
+        spent_ns=spent,
+        evidence={
+            "transfers_per_step": round(count, 2),
+            "bytes_per_step": size,
+            "host_ns_per_step": spent,
+        },
+    )
+
+
+def _packed(facts: Facts, transfers: Transfers, run: Int64s, link: Link) -> Edit:
+    """Of each run the first call stays, without its wait, and one copy."""
+    events, tree = facts.trace.events, facts.tree
+    first = np.unique(run, return_index=True)[1]
+    last = np.append(first[1:], len(run)) - 1
+    size = np.add.reduceat(transfers.size_bytes, first)
+    copied_ns = np.add.reduceat(events.duration_ns[transfers.work], first)
+    kept = np.zeros(len(run), dtype=np.int64)
+    kept[first] = np.minimum(link.copy_ns(size), copied_ns)
+    start, end = tree.end_ns[transfers.place[first]], tree.end_ns[transfers.place[last]]
+    return combine([
+        shrink_spans(start, end, 0, link.uncertainty),
+        shrink_work(transfers.work, kept, link.uncertainty),
+        unblock(waits_below(facts, transfers.place), link.uncertainty),
+    ])  # fmt: skip

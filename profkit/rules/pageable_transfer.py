@@ -1,0 +1,136 @@
+"""Each step sends its data to the device from memory that is not pinned, and the host waits for it.
+
+What it detects
+Copies of more than 64 KiB from pageable memory to the device, in most steps, with or without `non_blocking=True`, where
+the step would be shorter with pinned memory. Smaller ones are reported with them if they belong to the same batch: they
+cost little, but the host would wait at them instead. What is sent from pinned memory is not reported, nor a copy that
+is hidden behind the device's other work. Tensors that the host makes up, constants, and many small tensors in a row
+have rules of their own.
+
+Why is this bad?
+The device can read the host's memory by itself only where the system may not move it: in pinned memory. From anywhere
+else the driver copies the data piece by piece through a pinned buffer of its own, on one thread, at a few GB/s; PCI
+Express carries 12 to 55. Meanwhile the host can launch nothing, and `non_blocking=True` changes nothing about that.
+
+Example
+    loader = DataLoader(dataset, batch_size=256, num_workers=8)
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+
+Use instead
+    loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
+    for x, y in loader:
+        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+
+How the saving is estimated
+The recorded steps are replayed with the host going on instead of waiting, and with copies at the rate of pinned memory:
+that of the recording's own pinned copies, else 85 per cent of what the PCI Express link of the GPU's data sheet carries
+(30 per cent uncertain, 50 where the GPU is not known). To put the data into pinned memory takes the host a copy, which
+is not counted: a DataLoader does it on another thread. Copied on another stream during the step before, the data would
+cost nothing more than the link's time; the message says what that gives back where it is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.frequency import times_per_step
+from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, waits_below
+from profkit.evidence.transfers.faults import (
+    TransferFault,
+    coming_again,
+    faulty_transfers,
+    waited_before_ns,
+    waited_ns,
+)
+from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import costliest_lines
+from profkit.savings.bus import Link, host_link
+from profkit.savings.edits import Edit, combine, shrink_work, unblock
+from profkit.savings.replay import replay
+from profkit.trace.events import Bools
+from profkit.units import format_bytes, format_share, format_time
+
+_FIX = (
+    "Have the batch in pinned memory before the step needs it (`pin_memory=True` in the DataLoader, or a buffer made "
+    "with `pin_memory=True` that is filled anew) and copy with `non_blocking=True`: then the host goes on while the "
+    "data travel. `x.pin_memory()` on the spot is one copy more, for which the host waits as well."
+)
+_MOSTLY = 0.5
+"""Of the host's wait."""
+
+
+@rule(Kind.FAULT, Need.DEVICE)
+def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for all lines: what is to be changed is where the batch is made."""
+    transfers = coming_again(facts, faulty_transfers(facts, TransferFault.PAGEABLE))
+    large = transfers.size_bytes > STAGED_BYTES
+    link = host_link(facts, to_device=True)
+    edit = _pinned(facts, transfers, link)
+    saved = replay(facts, edit).fraction if large.any() else 0.0
+    if saved < LOW_FROM:
+        return
+    waited, before = waited_ns(facts, transfers), waited_before_ns(facts, transfers)
+    places = costliest_lines(facts, transfers.place[large])
+    yield Suspicion(
+        message=_message(facts, transfers.at(large), link, waited, before) + _ahead(facts, edit, saved),
+        fix=_FIX,
+        rows=np.unique(transfers.place[large]),
+        edit=edit,
+        places=places,
+        count=times_per_step(facts, np.unique(transfers.place[large])),
+        confidence=0.9 if len(facts.steps) > 1 else 0.7,
+        evidence={
+            "bytes_per_step": int(transfers.size_bytes.sum()) // facts.steps.measured_count,
+            "waited_ns_per_step": waited,
+            "waited_for_earlier_work_ns_per_step": before,
+            "pinned_bytes_per_second": round(link.bytes_per_ns * 1e9),
+        },
+    )
+
+
+def _pinned(facts: Facts, transfers: Transfers, link: Link) -> Edit:
+    """The host goes on, and the copies take what they take from pinned memory."""
+    kept = np.minimum(link.copy_ns(transfers.size_bytes), facts.trace.events.duration_ns[transfers.work])
+    waits = waits_below(facts, transfers.place)
+    return combine([unblock(waits, link.uncertainty), shrink_work(transfers.work, kept, link.uncertainty)])
+
+
+def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: int) -> str:
+    took_ns = int(facts.trace.events.duration_ns[large.work].sum())
+    size = int(large.size_bytes.sum())
+    rate = format_bytes(round(size / max(took_ns, 1) * 1e9))
+    whose = "here" if link.is_measured else "on such a link"
+    queued = f", {format_time(before)} of it until the device has done what was queued before," if (
+        before >= _MOSTLY * waited
+    ) else ""  # fmt: skip
+    vain = "; `non_blocking=True` does not help without pinned memory" if not _synchronises(facts, large).any() else ""
+    return (
+        f"{format_bytes(size // facts.steps.measured_count)} a step go to the device from memory that is not pinned, "
+        f"at {rate}/s: the host waits {format_time(waited)}{queued} and launches nothing{vain}. Pinned memory reaches "
+        f"{format_bytes(round(link.bytes_per_ns * 1e9))}/s {whose}."
+    )
+
+
+def _synchronises(facts: Facts, transfers: Transfers) -> Bools:
+    """Where the host waits besides in the copying call itself, as it does without ``non_blocking=True``."""
+    waits = waits_below(facts, transfers.place)
+    others = facts.trace.mask_of(np.setdiff1d(waits, transfers.call))
+    holding: Bools = facts.tree.holding(others)[transfers.place]
+    return holding
+
+
+def _ahead(facts: Facts, edit: Edit, saved: float) -> str:
+    """What it gives back to send the data on another stream during the step before: no less than the link's time is
+    left of a step."""
+    gone = shrink_work(edit.work, np.zeros(len(edit.work), dtype=np.int64), edit.uncertainty)
+    hidden = replay(facts, combine([unblock(edit.waits), gone]))
+    least_ns = int(edit.work_kept_ns.sum())
+    ahead = min(hidden.fraction, 1 - least_ns / max(hidden.recorded_ns, 1))
+    if ahead - saved < MEDIUM_FROM:
+        return ""
+    return f" Sent on a stream of its own while the step before computes, it would give back {format_share(ahead)}."

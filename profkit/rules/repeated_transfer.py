@@ -1,0 +1,81 @@
+"""Each step sends a tensor to the device that the step before has sent too.
+
+What it detects
+Copies from the host to the device, in most steps, of a tensor that was seen to be the same in two steps, with nothing
+written to it meanwhile: a mask, a table or class weights that are moved inside `forward` or inside the loop. A batch is
+another tensor in each step and is not reported, however much it looks like the last one. It takes a recording by
+profkit: others do not say which tensor an operator is given.
+
+Why is this bad?
+The data cross the bus again, and from memory that is not pinned the host waits for them, as in pageable-transfer. What
+is on the device already costs nothing.
+
+Example
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = make_table()
+
+        def forward(self, x):
+            return x + self.table.to(x.device)
+
+Use instead
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", make_table())
+
+        def forward(self, x):
+            return x + self.table
+
+How the saving is estimated
+The recorded steps are replayed without the calls, the copies and the waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profkit.derive.facts import Facts
+from profkit.evidence.frequency import times_per_step
+from profkit.evidence.program import spent_ns, works_under
+from profkit.evidence.transfers.copies import waits_below
+from profkit.evidence.transfers.faults import TransferFault, comes_again, faulty_transfers
+from profkit.findings import LOW_FROM, Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.savings.edits import combine, remove, unblock
+from profkit.savings.replay import replay
+from profkit.trace.values import distinct
+from profkit.units import format_bytes, format_count, format_time
+
+_FIX = (
+    "Move it once: `self.register_buffer(name, tensor)` in a module, so that `model.to(device)` takes it along, or "
+    "`.to(device)` before the loop."
+)
+
+
+@rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
+def repeated_transfer(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for each line that sends."""
+    if facts.run.recomputation is None:
+        raise CannotLook("which tensors are sent was not recorded (run a program with steps under profkit)")
+    transfers = faulty_transfers(facts, TransferFault.REPEATED)
+    for code in distinct(transfers.site):
+        line = transfers.at(transfers.site == code)
+        places = distinct(line.place)
+        gone = remove(places, works_under(facts, facts.trace.mask_of(places)))
+        edit = combine([gone, unblock(waits_below(facts, places), gone.uncertainty)])
+        if not comes_again(facts, line) or replay(facts, edit).fraction < LOW_FROM:
+            continue
+        size = int(line.size_bytes.sum()) // facts.steps.measured_count
+        spent = facts.steps.per_step_ns(int(spent_ns(facts, places).sum()))
+        tensors = format_count(times_per_step(facts, places), "tensor")
+        yield Suspicion(
+            message=f"{tensors} a step, {format_bytes(size)}, sent to the device as in the step before, unchanged: "
+            f"{format_time(spent)} of the host's time.",
+            fix=_FIX,
+            rows=places,
+            edit=edit,
+            spent_ns=spent,
+            evidence={"bytes_per_step": size, "host_ns_per_step": spent},
+        )

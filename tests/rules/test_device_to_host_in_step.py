@@ -1,0 +1,152 @@
+"""Data that the host reads amid a step, what is logged at its end, and copies that nobody waits for."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.findings import Severity
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.device_to_host_in_step import device_to_host_in_step
+from profkit.rules.host_sync_in_step import host_sync_in_step
+from profkit.savings.simulate import predict_part, predict_saving
+from tests.rules.transferring import PINNED, TO_PAGEABLE, TO_PINNED, Json, computed, sent, stepped
+from tests.traces import facts_of, mark, op, rows_named, runtime
+
+KB = 1_000
+READ_US = 80
+"""What the host waits in `read`."""
+
+
+def find(facts) -> list[Suspicion]:
+    return list(device_to_host_in_step.check(facts))
+
+
+def read(start: float, size: int = 700, kind: str = TO_PAGEABLE, correlation: int = 1, **more: object) -> list[Json]:
+    """``x.cpu()`` of 100 us, behind a kernel that ends 70 us after it began."""
+    return sent(start, size, kind, took=READ_US, copied=5, correlation=correlation, **more)
+
+
+def amid() -> list[Json]:
+    return [*computed(0, took=82, delay=6), *read(15), *computed(120, correlation=501)]
+
+
+def test_a_read_of_a_few_bytes_holds_the_host_as_long_as_the_device_computes():
+    facts = facts_of(stepped(amid()))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
+    assert found.message == (
+        "The host reads 700 B from the device 1 time a step and waits 80.0 us, 65.0 us of it until the device has done "
+        "what was queued before; meanwhile it launches nothing. Without that the step would be 40 % shorter."
+    )
+    assert found.evidence == {
+        "bytes_per_step": 700, "waited_ns_per_step": 80_000, "waited_for_earlier_work_ns_per_step": 65_000,
+    }  # fmt: skip
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(80 / 200, abs=0.02)
+
+
+def test_where_numbers_are_read_too_each_has_its_part():
+    number = [op("aten::item", 150, 40), op("aten::_local_scalar_dense", 151, 38),
+              *sent(152, 4, TO_PINNED, took=15, copied=2, correlation=7)[2:]]  # fmt: skip
+    facts = facts_of(stepped(amid(), number))
+    (found,) = find(facts)
+    assert found.joint is not None
+    assert 0.5 < found.part < 1.0
+    assert predict_part(facts, found.joint, found.part).fraction < predict_saving(facts, found.joint).fraction
+
+
+def test_the_line_is_that_of_the_read():
+    located = [mark(2, 0, 12), *computed(0, took=82), mark(5, 14, 104), *read(15), *computed(120, correlation=501)]
+    facts = facts_of([*stepped(located, steps=1), *stepped(amid(), first=1)])
+    (found,) = find(facts)
+    assert set(facts.lines.site[found.rows]) == {5}
+
+
+@pytest.mark.parametrize(("size", "reported"), [(16, 0), (17, 1)])
+def test_a_single_number_is_a_wait_of_another_rule(size, reported):
+    facts = facts_of(stepped(computed(0, took=82), read(15, size), computed(120, correlation=501)))
+    assert len(find(facts)) == reported
+    assert len(list(host_sync_in_step.check(facts))) == 1 - reported
+
+
+@pytest.mark.parametrize(("size", "reported"), [(65_536, 0), (65_537, 1)])
+def test_what_a_step_ends_with_is_logged_unless_it_is_large(size, reported):
+    facts = facts_of(stepped(computed(0, took=82), read(15, size)))
+    assert len(find(facts)) == reported
+    assert len(list(host_sync_in_step.check(facts))) == 1 - reported
+
+
+def test_what_a_step_begins_with_is_the_log_of_the_step_before():
+    assert find(facts_of(stepped(read(5), computed(120, took=60)))) == []
+
+
+def test_a_read_behind_a_device_that_is_busy_throughout_is_free():
+    busy = computed(0, took=198, delay=1, stream=9, correlation=700)
+    assert find(facts_of(stepped(busy, computed(11, took=2), read(25), computed(130, took=2, correlation=501)))) == []
+
+
+@pytest.mark.parametrize(("steps_with", "reported"), [(1, 0), (2, 1)])
+def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
+    events = [*stepped(amid(), steps=steps_with), *stepped(computed(0), steps=4 - steps_with, first=steps_with)]
+    assert len(find(facts_of(events))) == reported
+
+
+def test_copies_to_the_device_are_none():
+    facts = facts_of(stepped(computed(0, took=82), read(15, 700, PINNED), computed(120, correlation=501)))
+    assert find(facts) == []
+
+
+# Copies with non_blocking=True
+
+SHAPES = '[[64,10],[]]'
+FLOATS = '["float","Scalar"]'
+
+
+def promised(start: float = 15, **more: object) -> list[Json]:
+    """``x.to("cpu", non_blocking=True)`` of 25 us; the device begins to copy 30 us after it was called."""
+    return [
+        op("aten::to", start, 25, dims=SHAPES, types=FLOATS), op("aten::copy_", start + 3, 20),
+        runtime("cudaMemcpyAsync", start + 5, 5, correlation=1),
+        *sent(start + 30, 2560, TO_PINNED, took=20, copied=20, **more)[3:4],
+    ]  # fmt: skip
+
+
+def used(start: float = 45, dims: str = SHAPES, types: str = FLOATS) -> list[Json]:
+    return [op("aten::softmax", start, 5, dims=dims, types=types)]
+
+
+def test_a_promise_that_nobody_waits_for_is_told():
+    facts = facts_of(stepped(computed(0), promised(), used()))
+    (found,) = find(facts)
+    assert found.severity is Severity.MEDIUM
+    assert found.edit is None
+    assert "may be what was in that memory before" in found.message
+    assert "done.synchronize()" in found.fix
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [promised()],
+        [promised(), used(dims="[[64,11],[]]")],
+        [promised(), used(types='["long int","Scalar"]')],
+        [promised(), used(start=120)],
+        [promised(), [runtime("cudaEventSynchronize", 41, 3)], used()],
+        [promised(), used(), [runtime("cudaEventSynchronize", 150, 3)]],
+        [promised(), [runtime("cudaEventQuery", 41, 3)], used()],
+        [promised(), [op("aten::view", 45, 5, dims=SHAPES, types=FLOATS)]],
+        [promised(), [op("aten::mul", 45, 9, dims=SHAPES, types=FLOATS), *computed(45, correlation=800)[1:]]],
+    ],
+    ids=["unused", "another shape", "another type", "long after the copy", "awaited", "awaited before the next one",
+         "asked for", "only looked at", "computed on the device"],
+)  # fmt: skip
+def test_a_promise_that_is_kept_or_that_nobody_relies_on_is_silent(parts):
+    assert find(facts_of(stepped(computed(0), *parts))) == []
+
+
+def test_what_the_allocator_of_pinned_memory_asks_awaits_nothing():
+    asked = [{**event, "ts": event["ts"]} for event in [runtime("cudaEventQuery", 17, 0.5)]]
+    assert len(find(facts_of(stepped(computed(0), promised(), asked, used())))) == 1
+
+
+def test_without_a_gpu_the_rule_does_not_look():
+    assert Need.DEVICE in missing_needs(facts_of(stepped([op("aten::mm", 10, 20)])), device_to_host_in_step.needs)
