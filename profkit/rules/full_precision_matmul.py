@@ -28,7 +28,7 @@ moving of its data, at the rate of TF32 or bfloat16 over that of float32 (Willia
 2009). The rates are those of the GPU's data sheet. Under `autocast` each product's tensors are read as float32 and
 written as bfloat16 besides. Where rows of the matrices do not begin at multiples of 16 bytes, the product takes what
 kernels take that load single elements (see `misaligned-matmul`). A CPU may even be slower with bfloat16, and peak rates
-say little of a whole network with its casts, so there only `--measure` finds it: the recorded products run in both ways.
+say little of a whole network with its casts. There only `--measure` finds it: the recorded products run in both ways.
 """
 
 from __future__ import annotations
