@@ -41,6 +41,7 @@ class Experiment(Struct, frozen=True):
         batched-products   ``count`` times one by one       | once with a batch dimension
         reduced-precision  each operator in float32         | under autocast to the type ``to``, or with "tf32" allowed
         channels-last      each operator as it is           | with images and weights in ``torch.channels_last``
+        cudnn-benchmark    each operator as it is           | with the kernel that cuDNN finds by trying them
         fewer-threads      each operator on ``count`` threads | on ``to`` threads
 
     ``backward`` also runs the backward pass of each.

@@ -27,6 +27,7 @@ ALL = {
     "batched-products": Experiment("batched-products", (replace(LINEAR, dtype="float32"),), count=3),
     "reduced-precision": Experiment("reduced-precision", (replace(LINEAR, dtype="float32"),), to="bfloat16"),
     "channels-last": Experiment("channels-last", (CONV, POOLING)),
+    "cudnn-benchmark": Experiment("cudnn-benchmark", (CONV,)),
 }
 
 
@@ -67,6 +68,14 @@ def test_tf32_is_allowed_in_one_form_alone() -> None:
     finally:
         for one, value in zip(backends, before, strict=True):
             one.allow_tf32 = value
+
+
+def test_kernels_are_tried_in_one_form_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
+    untried, tried = forms_of(ALL["cudnn-benchmark"], CONV, "cpu")
+    for form, expected in ((tried, True), (untried, False)):
+        form()
+        assert torch.backends.cudnn.benchmark is expected
 
 
 @pytest.mark.parametrize("case", [replace(CONV, dtype="float32"), POOLING, NORM,

@@ -172,6 +172,93 @@ def test_where_tf32_is_allowed_already_the_setting_would_change_nothing(flags, r
     assert len(find(on_gpu(**flags))) == reported
 
 
+LARGE = [[4096, 4096], [4096, 4096]]
+CONVOLUTION = [[64, 64, 56, 56], [64, 64, 3, 3], []]
+
+
+def several(*names: str, dims: Any = LARGE, run: Run | None = None) -> Any:
+    """Steps with one product for each kernel of 1000 us, which the host waits for."""
+    events = []
+    for i in range(4):
+        at, length = 10_000 * i, 1000 * len(names) + 100
+        events += [step(i, at, length), runtime("cudaDeviceSynchronize", at + 95, length - 100)]
+        for k, kernel_name in enumerate(names):
+            launch, types = 10 * i + k + 1, ["float", "float"]
+            name = "conv2d" if dims is CONVOLUTION else "mm"
+            settings = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+            events += [
+                op(f"aten::{name}", at + 20 * k, 10, dims=dims, types=types, concrete=settings),
+                runtime("cudaLaunchKernel", at + 20 * k + 2, 5, correlation=launch),
+                kernel(kernel_name, at + 1000 * k + 60, 1000, correlation=launch),
+            ]  # fmt: skip
+    return facts_of(events, run=run, deviceProperties=GPU)
+
+
+def test_in_a_recording_without_settings_another_kernel_in_tf32_shows_that_it_is_allowed():
+    """The library then chose the other kernel itself."""
+    assert [found.joint is None for found in find(several(WIDE, WIDE))] == [True, False]
+    (found,) = find(several(WIDE, "ampere_s1688gemm_128x128_tn"))
+    assert "as fast as TF32" in found.message
+
+
+def test_a_setting_outweighs_what_other_kernels_show():
+    found = find(several(WIDE, "ampere_s1688gemm_128x128_tn", run=Run(flags={"matmul_precision": "highest"})))
+    assert "full float32" in found[0].message
+
+
+def test_what_bfloat16_gives_is_told_beyond_tf32_with_the_casts():
+    tf32, bfloat16 = find(several(WIDE))
+    full = 2 * 4096**3 / 19.5e12
+    casts = 3 * 4096**2 * 6 / 2.039e12
+    kept_by_tf32, kept = 2 * 4096**3 / 156e12 / full, (2 * 4096**3 / 312e12 + casts) / full
+    assert tf32.edit is not None
+    assert tf32.edit.work_kept_ns[0] == pytest.approx(1e6 * kept_by_tf32, rel=1e-4)
+    assert bfloat16.joint is not None
+    assert bfloat16.joint.work_kept_ns[0] == pytest.approx(1e6 * kept, rel=1e-4)
+    assert bfloat16.part == pytest.approx((kept_by_tf32 - kept) / (1 - kept), abs=0.002)
+    assert ("on top of that of TF32" in bfloat16.fix, "on top of" in tf32.fix) == (True, False)
+
+
+def test_products_that_use_tf32_already_gain_the_rest_from_bfloat16():
+    (found,) = find(several("ampere_s1688gemm_128x128_tn", dims=[[4096, 4096], [4096, 4096]]))
+    kept = 0.5 + 3 * 4096**2 * 6 / 2.039e12 / (2 * 4096**3 / 156e12)
+    assert found.joint is not None
+    assert found.joint.work_kept_ns[0] == pytest.approx(1e6 * kept, rel=1e-3)
+    assert (found.part, "on top of" in found.fix) == (1.0, False)
+
+
+@pytest.mark.parametrize(("size", "reported"), [(1024, 0), (4096, 1)])
+def test_casts_that_take_as_long_as_bfloat16_saves_leave_nothing_to_tell(size, reported):
+    assert len(find(several("ampere_s1688gemm_128x128_tn", dims=[[size, size], [size, size]]))) == reported
+
+
+@pytest.mark.parametrize(("columns", "share"), [(4096, 1.0), (4097, 0.116 * 312 / 156)])
+def test_a_misaligned_product_reaches_what_kernels_do_that_load_single_elements(columns, share):
+    """A vocabulary of 50,257: TF32 helps such products a third as much."""
+    found = find(several(WIDE, dims=[[4096, 4096], [4096, columns]]))[0]
+    assert found.edit is not None
+    assert found.edit.work_kept_ns[0] == pytest.approx(1e6 * 19.5 / 156 / share, rel=1e-3)
+
+
+def test_products_bound_by_memory_gain_nothing_from_another_arithmetic():
+    """4,096 operations an element, of which each is read or written once."""
+    assert find(several(WIDE, dims=[[8192, 16], [16, 8192]])) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "flags", "reported"),
+    [
+        pytest.param((), {}, 1, id="all convolutions multiply in float32"),
+        pytest.param((), {"cudnn_tf32": False}, 1, id="and a setting forbids TF32"),
+        pytest.param((), {"cudnn_tf32": True}, 0, id="though a setting allows it"),
+        pytest.param(("sm80_xmma_fprop_implicit_gemm_tf32f32",), {}, 0, id="where another is in TF32"),
+    ],
+)
+def test_convolutions_that_may_use_tf32_and_do_not_are_the_librarys_choice(others, flags, reported):
+    facts = several("void implicit_convolve_sgemm<float, 128>", *others, dims=CONVOLUTION, run=Run(flags=flags))
+    assert len([found for found in find(facts) if "full float32" in found.message]) == reported
+
+
 def test_a_gpu_without_tf32_is_silent():
     assert find(on_gpu(devices=[{"id": 0, "name": "Tesla V100-SXM2-16GB"}])) == []
 

@@ -42,8 +42,8 @@ class CannotRun(Exception):
 def forms_of(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
     """Both forms of one case, with random numbers; raises `CannotRun`."""
     makers = {"narrower-type": _narrower, "fused-attention": _attention, "fused-optimizer": _optimizer,
-              "batched-products": _batched, "reduced-precision": _reduced,
-              "channels-last": _channels_last, "fewer-threads": _on_fewer_threads}  # fmt: skip
+              "batched-products": _batched, "reduced-precision": _reduced, "channels-last": _channels_last,
+              "cudnn-benchmark": _tried, "fewer-threads": _on_fewer_threads}  # fmt: skip
     if experiment.kind not in makers:
         raise CannotRun(f"no experiment is called {experiment.kind!r:.40}")
     if not case.shapes or case.dtype not in _DTYPES or not 1 <= experiment.count <= _MOST_COUNT:
@@ -99,6 +99,20 @@ def _channels_last(experiment: Experiment, case: Case, device: str) -> tuple[Cal
     first = _tensors(case.shapes, case.dtype, device)
     last = [one.contiguous(memory_format=torch.channels_last) if one.dim() == 4 else one for one in first]
     return tuple(_calling(operator, tensors, experiment.backward) for tensors in (first, last))  # type: ignore[return-value]  # two
+
+
+def _tried(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
+    """cuDNN tries its kernels in the calls that warm up, which are not timed."""
+    call = _calling(_operator(case), _tensors(case.shapes, case.dtype, device), experiment.backward)
+
+    def with_benchmark(benchmark: bool) -> Call:
+        def set_and_call() -> object:
+            torch.backends.cudnn.benchmark = benchmark
+            return call()
+
+        return set_and_call
+
+    return with_benchmark(False), with_benchmark(True)
 
 
 def _on_fewer_threads(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:

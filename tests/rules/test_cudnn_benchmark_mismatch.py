@@ -1,0 +1,163 @@
+"""Convolutions that try kernels in each step, those that might in one, and waits that are no trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.diagnosing import diagnose
+from profkit.experiment import Answer, Measurement
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.cudnn_benchmark_mismatch import cudnn_benchmark_mismatch
+from profkit.run import CallSite, Run
+from profkit.savings.replay import replay
+from tests.traces import facts_of, kernel, mark, op, runtime, step
+
+Json = dict[str, Any]
+WEIGHT = [64, 3, 7, 7]
+SETTINGS = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+UNTRIED = {"cudnn_benchmark": False, "cudnn_deterministic": False}
+
+
+def find(facts: Facts) -> list[Suspicion]:
+    return list(cudnn_benchmark_mismatch.check(facts))
+
+
+def outer(at: float, duration: float, size: int) -> Json:
+    dims = [[8, 3, size, size], WEIGHT, []]
+    return op("aten::conv2d", at, duration, dims=dims, types=["float", "float"], concrete=SETTINGS)
+
+
+def trying(at: float, number: int, size: int = 32) -> list[Json]:
+    """A convolution that tries two kernels of 200 us, waiting for each, and then runs one of 100 us."""
+    first = 10 * number
+    return [
+        outer(at, 500, size), op("aten::cudnn_convolution", at + 1, 498),
+        runtime("cudaLaunchKernel", at + 5, 5, correlation=first + 1),
+        kernel("slow_fprop", at + 10, 200, correlation=first + 1),
+        runtime("cudaEventSynchronize", at + 12, 200),
+        runtime("cudaLaunchKernel", at + 220, 5, correlation=first + 2),
+        kernel("fast_fprop", at + 225, 200, correlation=first + 2),
+        runtime("cudaEventSynchronize", at + 227, 200),
+        runtime("cudaLaunchKernel", at + 440, 5, correlation=first + 3),
+        kernel("fast_fprop", at + 445, 100, correlation=first + 3),
+    ]  # fmt: skip
+
+
+def untried(at: float, number: int, size: int = 32, name: str = "fast_fprop", us: float = 100) -> list[Json]:
+    launch = 10 * number + 3
+    return [
+        outer(at, 30, size), op("aten::cudnn_convolution", at + 1, 28),
+        runtime("cudaLaunchKernel", at + 5, 5, correlation=launch), kernel(name, at + 12, us, correlation=launch),
+    ]  # fmt: skip
+
+
+def recording(*steps: list[Json], run: Run | None = None, **more: Any) -> Facts:
+    """Steps of 1000 us with these events each, whose kernels the host waits for outside any operator."""
+    moved = [{**event, "ts": event["ts"] + 1000 * i} for i, events in enumerate(steps) for event in events]
+    begin = [max(event["ts"] + event["dur"] for event in events if event["cat"] == "cpu_op") + 5 for events in steps]
+    ends = [runtime("cudaDeviceSynchronize", 1000 * i + at, 600 - at) for i, at in enumerate(begin)]
+    return facts_of([*(step(i, 1000 * i, 1000) for i in range(len(steps))), *moved, *ends], run=run, **more)
+
+
+def test_what_runs_up_to_the_last_wait_inside_a_convolution_goes():
+    """426 us of the host and both kernels; the one that was chosen stays."""
+    facts = recording(*(trying(10, i, 32 + i) for i in range(4)))
+    (found,) = find(facts)
+    assert found.edit is not None
+    assert (found.edit.span_end_ns - found.edit.span_start_ns).tolist() == [426_000] * 4
+    assert [facts.trace.name_of(row) for row in found.edit.work.tolist()] == ["slow_fprop", "fast_fprop"] * 4
+    assert len(found.edit.waits) == 8
+    assert (found.count, found.spent_ns, found.kind) == (1, 426_000, None)
+    assert replay(facts, found.edit).fraction == pytest.approx(0.43, abs=0.02)
+    assert "benchmark = False" in found.fix
+
+
+@pytest.mark.parametrize(("times", "reported"), [(2, 1), (1, 0)])
+def test_a_size_that_comes_for_the_first_time_in_a_few_steps_is_silent(times, reported):
+    steps = [trying(10, i) if i < times else untried(10, i) for i in range(4)]
+    assert len(find(recording(*steps))) == reported
+
+
+def test_a_wait_beside_the_convolution_is_none_for_its_kernels():
+    beside = [[*untried(10, i), runtime("cudaStreamSynchronize", 50, 70)] for i in range(4)]
+    assert find(recording(*beside)) == []
+
+
+def test_a_wait_in_what_the_program_calls_a_convolution_is_none_of_the_library():
+    """The copy that `item` makes, in a function of the program's called from a hook inside `conv2d`."""
+    inside = [[outer(10, 400, 32), op("aten::item", 20, 300), runtime("cudaStreamSynchronize", 30, 250)]] * 4
+    assert find(recording(*inside, run=Run())) == []
+
+
+def test_waits_of_the_allocator_for_memory_that_it_gives_back_are_no_trials():
+    freed = [[*trying(10, i), runtime("cudaFree", 240, 50)] for i in range(4)]
+    assert find(recording(*freed)) == []
+
+
+def test_one_wait_is_no_trial():
+    first, second = (i for i, event in enumerate(trying(10, 0)) if "Synchronize" in event["name"])
+    once = [[event for at, event in enumerate(trying(10, i)) if at != second] for i in range(4)]
+    assert first < second
+    assert find(recording(*once)) == []
+
+
+def test_the_backward_pass_tries_kernels_too():
+    backward = [[{**event, "name": event["name"].replace("aten::cudnn_convolution", "aten::convolution_backward")}
+                 for event in trying(10, i)] for i in range(4)]  # fmt: skip
+    assert len(find(recording(*backward))) == 1
+
+
+def test_the_line_is_that_of_the_convolution():
+    sites = (CallSite("net.py", 7, "forward", "x = self.conv(x)"),)
+    facts = recording([mark(0, 8, 560), *trying(10, 0)], *(trying(10, i) for i in (1, 2, 3)), callsites=sites)
+    (found,) = find(facts)
+    assert found.location is not None
+    assert found.location.line == 7
+
+
+def test_the_same_sizes_in_each_step_are_worth_a_measurement():
+    facts = recording(*(untried(10, i, us=400) for i in range(4)), run=Run(flags=UNTRIED))
+    (found,) = find(facts)
+    assert (found.edit, found.kind) == (None, Kind.OPPORTUNITY)
+    assert found.trial is not None
+    assert (found.trial.experiment.kind, found.trial.experiment.backward) == ("cudnn-benchmark", False)
+    unmeasured = diagnose(facts)
+    assert "--measure" in unmeasured.skipped["cudnn-benchmark-mismatch"]
+    measured = diagnose(facts, lambda _, asked: [Answer(Measurement(0.5, 0.4, 0.6, 400_000, 200_000))] * len(asked))
+    assert "cudnn-benchmark-mismatch" in [finding.rule for finding in measured.findings]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param({**UNTRIED, "cudnn_benchmark": True}, id="they have been tried"),
+        pytest.param({**UNTRIED, "cudnn_deterministic": True}, id="the program wants the same digits each time"),
+        pytest.param({}, id="no setting is known"),
+    ],
+)
+def test_where_the_settings_say_otherwise_nothing_is_measured(flags):
+    assert find(recording(*(untried(10, i, us=400) for i in range(4)), run=Run(flags=flags))) == []
+
+
+def test_sizes_that_change_from_step_to_step_are_not_worth_a_trial():
+    assert find(recording(*(untried(10, i, 32 + i, us=400) for i in range(4)), run=Run(flags=UNTRIED))) == []
+
+
+@pytest.mark.parametrize(("us", "reported"), [(400, 1), (30, 0)])
+def test_convolutions_that_take_less_than_a_tenth_of_the_step_are_not_worth_a_trial(us, reported):
+    assert len(find(recording(*(untried(10, i, us=us) for i in range(4)), run=Run(flags=UNTRIED)))) == reported
+
+
+def test_images_with_their_channels_last_are_not_measured_in_the_other_layout():
+    name = "sm80_xmma_fprop_implicit_gemm_f16f16_nhwckrsc_nhwc_tilesize128x128x64"
+    with pytest.raises(CannotLook, match="channels last"):
+        find(recording(*(untried(10, i, name=name, us=400) for i in range(4)), run=Run(flags=UNTRIED)))
+
+
+def test_without_a_device_it_cannot_look():
+    facts = facts_of([step(0, 0, 100), op("aten::conv2d", 10, 60)])
+    assert Need.DEVICE in missing_needs(facts, cudnn_benchmark_mismatch.needs)
