@@ -41,8 +41,8 @@ def pitfall(state: State) -> Iterator[Tensor]:
         state.optimizer.zero_grad()
         heads = state.project(tokens).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         query, key, value = heads.unbind(0)
-        scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-        weights = torch.softmax(scores, dim=-1)  # expect: unfused-attention
+        scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # expect: unfused-attention
+        weights = torch.softmax(scores, dim=-1)
         mixed = weights @ value
         loss = nn.functional.mse_loss(mixed.transpose(1, 2).flatten(2), tokens)
         loss.backward()

@@ -37,14 +37,13 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_types
-from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import named_operators, program_operators
+from profkit.evidence.program import named_operators, program_operators, spent_ns
 from profkit.evidence.shapes import by_shapes, first_shape
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import costliest_lines, name_lines
+from profkit.ruling.places import model_places
 from profkit.ruling.pricing import run_in_both, share_with_backward
 from profkit.savings.edits import Edit, combine, remove, shrink_work
 from profkit.savings.replay import replay
@@ -79,7 +78,7 @@ _FIX = (
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS)
 def channels_first_convolution(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for the model, at the line that spends most in convolutions."""
+    """One finding for the model, at the line that calls it."""
     if facts.device.present:
         yield from _transposed_on_the_device(facts)
     else:
@@ -106,7 +105,7 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
         confidence=0.85,
         count=count,
         spent_ns=spent,
-        places=name_lines(facts, order_sites(facts.lines.forward_site[owner], events.duration_ns[work])[:1]),
+        places=model_places(facts, owner, events.duration_ns[work]),
         evidence={"transposing_kernels_per_step": count},
     )
 
@@ -137,7 +136,7 @@ def _channels_first_on_the_host(facts: Facts) -> Iterator[Suspicion]:
         rows=rows,
         confidence=0.8,
         count=count,
-        places=costliest_lines(facts, rows),
+        places=model_places(facts, rows, spent_ns(facts, rows)),
         evidence={"convolutions_per_step": count},
         trial=trial,
         unpriced=_UNMEASURED,

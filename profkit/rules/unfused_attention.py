@@ -48,7 +48,7 @@ from profkit.evidence.shapes import shapes_of
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import Places, locations_of
+from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.cases import dtype_of
 from profkit.savings.devices import rates_of
@@ -94,13 +94,13 @@ class _Attention(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
-    """Report each line with such a softmax, and the lines of its products besides."""
+    """Report each line with such a softmax: where the formula begins, and its other lines besides."""
     found = {attention.softmax: attention for attention in _find_attentions(facts)}
     for rows in frequent_lines(facts, np.array(sorted(found), dtype=np.int64)):
         attentions = [found[row] for row in rows]
         elements = max(int(facts.operators.elements[row]) for row in rows)
-        products = [row for attention in attentions for row in (attention.scores, attention.mix)]
-        sites = [site for site in dict.fromkeys(facts.lines.site[products]) if site != facts.lines.site[rows[0]]]
+        parts = zip(*((one.scores, one.softmax, one.mix) for one in attentions), strict=True)
+        formula = [row for part in parts for row in part]
         yield Suspicion(
             message=f"Attention is computed step by step {format_count(times_per_step(facts, rows), 'time')} "
             f"a step: a table of {elements:,} scores is stored, and passed over by "
@@ -110,7 +110,7 @@ def unfused_attention(facts: Facts) -> Iterator[Suspicion]:
             "pass `need_weights=False`.",
             rows=rows,
             edit=_fuse(facts, attentions),
-            places=Places(also=locations_of(facts, sites)),
+            places=name_lines(facts, facts.lines.site[formula]),
             evidence={"scores": elements, "passes_over_the_scores": len(attentions[0].passes)},
             trial=_run_fused(facts, attentions),
         )

@@ -3,7 +3,8 @@
 What it detects
 Three or more elementwise operators in a row (arithmetic, activations, comparisons, casts, dropout) on tensors of the
 same, large number of elements. Operators of an optimizer's step and of a DataLoader do not count, and a compiled
-region shows under other names, so it is never reported. It is an opportunity: the compiler costs seconds at the start.
+region shows under other names, so it is never reported. A formula of several lines that is a function of its own is
+told at the line that calls it. It is an opportunity: the compiler costs seconds at the start.
 
 Why is this bad?
 Each of the operators loads its input from memory, does an addition or a multiplication, and stores a result that the
@@ -43,7 +44,8 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_types
 from profkit.derive.timeline.intervals import stretches
-from profkit.evidence.attribution import group_by_place
+from profkit.evidence.attribution import group_by_place, sites_by_time
+from profkit.evidence.callers import sole_call_site
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import MAX_GAP_NS, TINY_ELEMENTS
 from profkit.evidence.places import runs_inside_a_call
@@ -58,7 +60,7 @@ from profkit.evidence.program import (
 from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import costliest_lines
+from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import scale_operators
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.replay import replay
@@ -129,7 +131,7 @@ def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
             edit=edit,
             confidence=0.8,
             count=max(1, round(len(chains) / steps)),
-            places=costliest_lines(facts, rows),
+            places=name_lines(facts, [sole_call_site(facts, rows), *sites_by_time(facts, rows)]),
             evidence={"operators_in_chain": longest, "moved_bytes_per_step": moved, "fused_bytes_per_step": int(kept)},
         )
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.evidence.attribution import busiest_site, sites_by_time
+from profkit.evidence.attribution import busiest_site, order_sites, sites_by_time
+from profkit.evidence.callers import calling_sites, model_call_sites, model_caller
 from profkit.evidence.places import call_site
 from profkit.findings import Location
 from profkit.run import CallSite
 from profkit.source.remark_kinds import LOADER_MADE
-from profkit.trace.events import Rows
+from profkit.trace.events import Int64s, Rows
 
 _FEW_LOADERS = 3
 """One each for training, validation and test."""
@@ -48,6 +50,17 @@ def costliest_lines(facts: Facts, rows: Rows) -> Places:
     return name_lines(facts, sites_by_time(facts, rows))
 
 
+def model_places(facts: Facts, rows: Rows, weights: Int64s) -> Places:
+    """The line that calls the model of which these operators are the most, by weight, and their own costliest line; in
+    a recording without lines the function that calls it."""
+    calls = order_sites(model_call_sites(facts, rows), weights)
+    own = order_sites(facts.lines.forward_site[rows], weights)
+    if calls:
+        return name_lines(facts, [calls[0], *own[:1]])
+    caller = model_caller(facts, rows)
+    return Places(replace(Location.of(caller), precision="def")) if caller else Places()
+
+
 def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     """The known lines among these call sites, each once, in the order given."""
     found = (call_site(facts, int(site)) for site in dict.fromkeys(sites))
@@ -72,6 +85,8 @@ def loader_places(facts: Facts, requests: Rows) -> Places:
     if line is None:  # among more nobody knows which
         return Places(None, made if len(made) <= _FEW_LOADERS else ())
     loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
+    if loop[:1] == (line,):  # a generator that makes its loader: what asks the generator waits
+        loop = locations_of(facts, order_sites(calling_sites(facts, requests))[:1])
     return Places.of([line, *loop])  # others make what was not asked
 
 

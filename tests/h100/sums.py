@@ -27,10 +27,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Pitfalls:
-    """Recordings of pitfalls: those found, on the marked line, and among the first two findings."""
+    """Recordings of pitfalls: those found, on the marked line, in its function as far as the trace can tell, with the
+    line among the further ones, and among the first two findings."""
 
     found: Part
     on_line: Part
+    in_function: Part
+    besides: Part
     among_first: Part
 
 
@@ -89,7 +92,9 @@ def is_surprise(sought: Sought) -> bool:
 def _pitfalls(sought: Sequence[Sought]) -> Pitfalls:
     return Pitfalls(
         found=_part(one.found for one in sought),
-        on_line=_part(bool(one.line) for one in sought),
+        on_line=_part(bool(one.line) for one in sought if one.function is None),
+        in_function=_part(one.function for one in sought if one.function is not None),
+        besides=_part(one.besides for one in sought),
         among_first=_part(one.rank is not None and one.rank <= _FIRST for one in sought),
     )
 

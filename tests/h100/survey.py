@@ -49,8 +49,10 @@ class Recording:
 @dataclass(frozen=True, slots=True)
 class Sought:
     """The finding that a pitfall should give. ``exists``: profkit has the rule. ``found`` with its ``rank`` among all
-    findings; ``line`` whether its ``place`` is the marked line, or of a place that has no calling line, the function
-    around it. ``predicted``, ``low`` and ``high`` are its share of the step, ``measured`` what the fix gave back."""
+    findings; ``line`` whether its ``place`` is the marked line. Of a place that is a function, as a trace without lines
+    tells it, that is None, and ``function`` says whether it is the one around the marked line, or one called there;
+    ``besides`` whether the marked line is among the further ones that the finding names. ``predicted``, ``low`` and
+    ``high`` are its share of the step, ``measured`` what the fix gave back."""
 
     rule: str
     exists: bool
@@ -59,6 +61,8 @@ class Sought:
     rank: int | None = None
     place: str | None = None
     line: bool | None = None
+    function: bool | None = None
+    besides: bool = False
     predicted: float | None = None
     low: float | None = None
     high: float | None = None
@@ -179,7 +183,9 @@ def _seek(rule: str, diagnosis: Diagnosis, programs: Path, program: str, truth: 
         return Sought(rule, rule in all_rules(), measured)
     finding: Finding = diagnosis.findings[at]
     lines = [line for name, line in truth["lines"] if name == rule]
-    saving = finding.saving
+    saving, path = finding.saving, programs / f"{program}.py"
+    by_line = finding.location is None or finding.location.precision == "call"
+    right = is_at(finding.location, path, lines)
     return Sought(
         rule,
         exists=True,
@@ -187,7 +193,9 @@ def _seek(rule: str, diagnosis: Diagnosis, programs: Path, program: str, truth: 
         found=True,
         rank=at + 1,
         place=finding.location.short if finding.location else None,
-        line=is_at(finding.location, programs / f"{program}.py", lines),
+        line=right if by_line else None,
+        function=None if by_line else right,
+        besides=not right and any(is_at(place, path, lines) for place in finding.also),
         predicted=saving.fraction if saving else None,
         low=saving.low if saving else None,
         high=saving.high if saving else None,
@@ -195,16 +203,24 @@ def _seek(rule: str, diagnosis: Diagnosis, programs: Path, program: str, truth: 
 
 
 def is_at(location: Location | None, program: Path, lines: list[int]) -> bool:
-    """Whether a finding names one of the marked lines."""
+    """Whether a place is one of the marked lines or, where it is a function alone, holds or is called by one."""
     if location is None or Path(location.file).name != program.name:
         return False
     if location.precision == "call":
         return location.line in lines
-    return any(location.function == name for line in lines for name in _functions_around(program, line))
-
-
-def _functions_around(program: Path, line: int) -> list[str]:
     tree = ast.parse(program.read_text(encoding="utf-8"))
+    names = {name for line in lines for name in (*_functions_around(tree, line), *_functions_called(tree, line))}
+    return location.function.rpartition(".")[2] in names
+
+
+def _functions_called(tree: ast.Module, line: int) -> list[str]:
+    """The functions of the program that a line calls by their names."""
+    known = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == line]
+    return [one.id for one in calls if isinstance(one, ast.Name) and one.id in known]
+
+
+def _functions_around(tree: ast.Module, line: int) -> list[str]:
     functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
     around = [node for node in functions if node.lineno <= line <= (node.end_lineno or node.lineno)]
     return [node.name if isinstance(node, ast.FunctionDef) else "<lambda>" for node in around]

@@ -51,10 +51,18 @@ def _sought_cells(sought: Sought) -> tuple[str, ...]:
         sought.rule + ("" if sought.exists else " (no such rule)"),
         "yes" if sought.found else "NO",
         str(sought.rank or ""),
-        {None: "", True: "yes", False: f"NO ({sought.place})"}[sought.line],
+        _place_cell(sought),
         "" if sought.predicted is None else f"{sought.predicted:.1%} ({sought.low:.1%} to {sought.high:.1%})",
         "" if sought.measured is None else f"{sought.measured:.1%}",
     )
+
+
+def _place_cell(sought: Sought) -> str:
+    if not sought.found:
+        return ""
+    if sought.line or sought.function:
+        return "yes" if sought.line else "function"
+    return f"NO ({sought.place}{', besides' * sought.besides})"
 
 
 def _short_cells(row: Row) -> tuple[str, ...]:
@@ -82,7 +90,9 @@ def _summary(sums: Sums) -> Iterator[str]:
 
 
 def _describe(pitfalls: Pitfalls) -> str:
-    return f"{pitfalls.found} found, {pitfalls.on_line} on the line, {pitfalls.among_first} among the first two"
+    return (f"{pitfalls.found} found, {pitfalls.on_line} on the line, {pitfalls.in_function} in the function where the "
+            f"trace tells no lines, {pitfalls.besides} with the line named besides, "
+            f"{pitfalls.among_first} among the first two")  # fmt: skip
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -19,10 +19,10 @@ class SelfAttention(nn.Module):
 
     def forward(self, x, mask=None):
         q, k, v = self.split(self.w_q(x)), self.split(self.w_k(x)), self.split(self.w_v(x))
-        scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(self.dk)
+        scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(self.dk)  # expect: unfused-attention
         if mask is not None:
             scores = scores.masked_fill(mask == 0, -1e9)
-        p = scores.softmax(dim=-1)  # expect: unfused-attention
+        p = scores.softmax(dim=-1)
         out = torch.matmul(p, v).permute(0, 2, 1, 3).contiguous()
         return self.w_o(out.view(x.shape))
 

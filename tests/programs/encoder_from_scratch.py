@@ -18,9 +18,9 @@ class Head(nn.Module):
         b, t, c = x.shape
         q, k, v = self.qkv(x).chunk(3, dim=-1)
         q, k, v = (z.view(b, t, self.n_head, -1).transpose(1, 2) for z in (q, k, v))
-        att = torch.matmul(q, k.transpose(2, 3)) * (c // self.n_head) ** -0.5
+        att = torch.matmul(q, k.transpose(2, 3)) * (c // self.n_head) ** -0.5  # expect: unfused-attention
         att = att.masked_fill(self.tril[:t, :t], float("-inf"))
-        att = F.softmax(att, dim=-1)  # expect: unfused-attention
+        att = F.softmax(att, dim=-1)
         out = torch.matmul(att, v)
         return self.merge(out.transpose(1, 2).reshape(b, t, c))
 

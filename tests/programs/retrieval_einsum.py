@@ -6,8 +6,8 @@ import torch
 
 @torch.no_grad()
 def attend(queries, documents, values):
-    affinity = torch.einsum("bhqd,bhkd->bhqk", queries * queries.shape[-1] ** -0.5, documents)
-    share = affinity.softmax(-1)  # expect: unfused-attention
+    affinity = torch.einsum("bhqd,bhkd->bhqk", queries * queries.shape[-1] ** -0.5, documents)  # expect: unfused-attention
+    share = affinity.softmax(-1)
     return torch.einsum("bhqk,bhkd->bhqd", share, values)
 
 

@@ -12,7 +12,7 @@ from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.channels_first_convolution import channels_first_convolution
 from profkit.run import CallSite, Run
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, kernel, mark, op, rows_named, runtime, step
+from tests.traces import facts_of, kernel, mark, op, python, rows_named, runtime, step
 
 Json = dict[str, Any]
 IMAGE, WEIGHT, RESULT = [8, 3, 32, 32], [16, 3, 3, 3], [8, 16, 32, 32]
@@ -162,3 +162,38 @@ def test_one_per_cent_of_the_step_is_the_least_on_a_gpu(duration, reported):
 @pytest.mark.parametrize(("times", "reported"), [(2, 1), (1, 0)])
 def test_half_of_the_steps_are_the_least_on_a_gpu(times, reported):
     assert len(find(transposing("nchwToNhwcKernel", times=times))) == reported
+
+
+NET = (
+    CallSite("net.py", 7, "Block.forward", "return relu(x + self.body(x))"),
+    CallSite("net.py", 12, "Net.forward", "return self.head(self.blocks(x))"),
+    CallSite("train.py", 30, "train", "loss = net(x).mean()"),
+    CallSite("train.py", 41, "main", "train(net, batch)"),
+)
+
+
+@pytest.mark.parametrize(
+    ("around", "line"),
+    [
+        ([0, 1, 2, 3], 30),  # the line that calls the outermost module
+        ([0, 1], 12),  # a trainer of a library calls the model
+        ([2, 3], 30),  # layers of PyTorch alone
+        ([3], 41),
+    ],
+)
+def test_the_line_that_calls_the_model_leads_and_that_of_its_convolutions_follows(around: list[int], line: int):
+    marks = [mark(site, 5 + i, 80 - 2 * i) for i, site in enumerate(reversed(around))]
+    later = [{**event, "ts": event["ts"] + 100 * i} for i in (1, 2) for event in convolution()]
+    steps = [step(0, 0, 100), step(1, 100, 100), step(2, 200, 100)]
+    (found,) = find(facts_of([*steps, *marks, *convolution(), *later], callsites=NET))
+    named = [place.line for place in found.places.all()]
+    assert named == list(dict.fromkeys([line, NET[around[0]].line]))
+
+
+def test_python_frames_tell_the_function_that_calls_the_model():
+    frames = [("train.py(40): main", 0.5, 99), ("train.py(28): train", 1, 97), ("net.py(11): forward", 2, 90),
+              ("torch/nn/modules/container.py(200): forward", 3, 80), ("net.py(6): forward", 4, 78)]  # fmt: skip
+    inside = [*(python(*frame) for frame in frames), *convolution()]
+    (found,) = find(recording(inside))
+    assert found.location is not None
+    assert (found.location.function, found.location.precision) == ("train", "def")

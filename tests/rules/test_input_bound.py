@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profkit.comparing.step_times import compare_step_times
 from profkit.diagnosing import read_facts
 from profkit.rules.base import CannotLook, Suspicion
-from profkit.run import CallSite, Feeding, LoadSample
+from profkit.run import CallSite, Feeding, LoaderUse, LoadSample
 from profkit.savings.simulate import predict_saving
 from tests.rules.loading import SINGLE, batches, find, on_device, run_on
 from tests.traces import annotation, facts_of, mark, memcpy, op, rows_named, runtime, step
@@ -40,6 +42,18 @@ def test_the_line_is_that_of_the_loop():
     facts = facts_of([*located, *later], run=run_on(8))
     (found,) = find(facts)
     assert set(facts.lines.site[found.rows]) == {4}
+
+
+def test_where_a_generator_makes_the_loader_the_line_that_asks_it_is_named_besides():
+    """`yield from DataLoader(...)` on the generator's line, `next(batches)` on the step's."""
+    made = CallSite("/w/train.py", 9, "batches", "yield from DataLoader(data)")
+    sites = (CallSite("/w/train.py", 28, "train", "x = next(source)"), made)
+    located = [step(0, 0, 100), mark(0, 0, 42), mark(1, 0.5, 41), annotation(SINGLE, 1, 40), op("aten::mm", 43, 50)]
+    later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
+    use = LoaderUse(0, 8, pin_memory=False, persistent_workers=False, site=made)
+    run = replace(run_on(8), loaders=(use,))
+    (found,) = find(facts_of([*located, *later], run=run, callsites=sites))
+    assert [place.line for place in found.places.all()] == [9, 28]
 
 
 @pytest.mark.parametrize(("spent", "named"), [(30, True), (19, False)])

@@ -252,14 +252,14 @@ def test_where_the_device_waits_for_launches_those_of_the_passes_vanish():
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((5 + 10) / 100, abs=0.01)
 
 
-def test_the_lines_of_the_products_are_named_besides():
+def test_it_is_told_where_the_formula_begins_and_its_other_lines_besides():
     first = [step(9, 0, 100), mark(0, 0, 26.5), mark(1, 26.8, 10.5), mark(2, 37.8, 13), *attention(0)]
     later = steps_of(lambda at: attention(at + 100))
     facts = facts_of([*first, *({**e, "ts": e["ts"] + 100 * e["name"].startswith("Prof")} for e in later)],
                      callsites=SITES)  # fmt: skip
     (found,) = find(facts)
     assert set(facts.lines.site[found.rows]) == {1}
-    assert [place.line for place in found.also] == [20, 22]
+    assert [place.line for place in found.places.all()] == [20, 21, 22]
 
 
 def test_each_line_with_a_softmax_is_one_finding():

@@ -1,0 +1,121 @@
+"""Which line calls the function that operators run in: told by what lies around them, the marks of lines in the located
+step, or Python frames.
+
+A setting of a whole model is changed where the model is called or made, and not in the layer that takes the most time;
+a formula that is a function of its own is compiled where that is called.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import VIEW, operators_of
+from profkit.evidence.frames import is_user_frame, parse_frame
+from profkit.run import CallSite
+from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows
+from profkit.trace.values import distinct
+
+_SEVERAL = 2
+_FORWARD = "forward"
+"""What `torch.nn.Module` calls, in its own layers and in those of the user."""
+
+
+def model_call_sites(facts: Facts, rows: Rows) -> Int32s:
+    """For each operator, of the forward pass or the backward, the line that calls the outermost module around it; the
+    line of the operator where there is none, `NONE` where no line is known."""
+    marks = facts.trace.events.category == Category.LINE_MARK
+    site = _known_sites(facts)
+    within = np.array([*(_base(one.function) == _FORWARD for one in facts.callsites), False])
+    called = _outside(facts, _in_located_steps(facts, rows), marks, marks & within[site])
+    return np.where(called >= 0, site[called], np.int32(NONE))
+
+
+def model_caller(facts: Facts, rows: Rows) -> CallSite | None:
+    """The function that calls the outermost module around most of these operators, from recorded Python frames; its
+    line is that of the ``def``."""
+    frames = facts.trace.events.category == Category.PYTHON
+    if not frames.any():
+        return None
+    frames &= facts.trace.where_name(is_user_frame)
+    forward = facts.lines.forward[rows]
+    called = _outside(facts, np.where(forward >= 0, forward, rows), frames, facts.trace.where_name(_is_forward))
+    names = facts.trace.events.name_code[called[called >= 0]]
+    frame = parse_frame(facts.trace.names[int(np.bincount(names).argmax())]) if names.size else None
+    return CallSite(*frame) if frame else None
+
+
+def calling_sites(facts: Facts, rows: Rows) -> Int32s:
+    """For each event the line that calls the function around its own line, `NONE` where that is not known."""
+    outer = _outer_marks(facts, _in_located_steps(facts, rows))[1]
+    return np.where(outer >= 0, _known_sites(facts)[outer], np.int32(NONE))
+
+
+def sole_call_site(facts: Facts, rows: Rows) -> int:
+    """The one line that calls the function of which these operators are all, on several of its lines; else `NONE`."""
+    located = distinct(_in_located_steps(facts, rows))
+    inner, outer = _outer_marks(facts, located)
+    if not located.size or (outer < 0).any():
+        return NONE
+    site = _known_sites(facts)
+    lines, calls = distinct(site[inner]), distinct(site[outer])
+    if len(lines) < _SEVERAL or len(calls) > 1 or len(distinct(_functions(facts)[lines])) > 1:
+        return NONE
+    operators = facts.operators.rows
+    beside = operators[~operators_of(facts.trace, VIEW)[operators] & ~facts.trace.mask_of(located)[operators]]
+    called = facts.tree.nearest_ancestor(facts.trace.mask_of(outer), of=beside)
+    return NONE if (called >= 0).any() else int(calls[0])
+
+
+def _in_located_steps(facts: Facts, rows: Rows) -> Rows:
+    """The operators that these repeat, or whose backward nodes they are, where lines are marked; else themselves."""
+    forward = facts.lines.forward[rows]
+    rows = np.where(forward >= 0, forward, rows)
+    origin = facts.repeats.row[rows]
+    return np.where(origin >= 0, origin, rows)
+
+
+def _outside(facts: Facts, rows: Rows, places: Bools, forward: Bools) -> Rows:
+    """For each row the innermost of the ``places`` around the outermost that is a module's ``forward``."""
+    at = facts.tree.nearest_ancestor(places, of=rows)
+    found = at
+    while (at >= 0).any():
+        around = np.where(at >= 0, facts.tree.nearest_ancestor(places, of=at.clip(min=0)), NONE)
+        found = np.where(forward[at] & (at >= 0) & (around >= 0), around, found)
+        at = around
+    return found
+
+
+def _outer_marks(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
+    """For each row the innermost mark of a line, and that of the line that calls the function there."""
+    events = facts.trace.events
+    marks = events.category == Category.LINE_MARK
+    function = _functions(facts)[_known_sites(facts)]
+    inner = facts.tree.nearest_ancestor(marks, of=rows)
+    own, outer = function[inner], inner
+    while (same := (outer >= 0) & (function[outer] == own)).any():
+        outer = np.where(same, facts.tree.nearest_ancestor(marks, of=outer.clip(min=0)), outer)
+    return inner, outer
+
+
+def _known_sites(facts: Facts) -> Int32s:
+    """The call site of each event's mark, `NONE` where the list of them has no such number."""
+    site = facts.trace.events.site
+    return np.where(site < len(facts.callsites), site, np.int32(NONE))
+
+
+def _functions(facts: Facts) -> Int64s:
+    """For each call site the number of its function; the last is that of no site."""
+    names = [(site.file, site.function) for site in facts.callsites]
+    number = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    return np.array([*(number[name] for name in names), NONE], dtype=np.int64)
+
+
+def _is_forward(name: str) -> bool:
+    frame = parse_frame(name)
+    return frame is not None and _base(frame[2]) == _FORWARD
+
+
+def _base(function: str) -> str:
+    """``Block.forward`` → ``forward``."""
+    return function.rpartition(".")[2]
