@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.findings import Severity
-from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.device_to_host_in_step import device_to_host_in_step
 from profkit.rules.host_sync_in_step import host_sync_in_step
 from profkit.savings.simulate import predict_part, predict_saving
@@ -88,6 +88,11 @@ def test_a_read_behind_a_device_that_is_busy_throughout_is_free():
 def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
     events = [*stepped(amid(), steps=steps_with), *stepped(computed(0), steps=4 - steps_with, first=steps_with)]
     assert len(find(facts_of(events))) == reported
+
+
+def test_a_single_read_in_a_recording_of_one_step_may_be_the_only_one():
+    with pytest.raises(CannotLook, match="one step was recorded"):
+        find(facts_of(stepped(amid(), steps=1)))
 
 
 def test_copies_to_the_device_are_none():
