@@ -10,7 +10,7 @@ from profkit.rules.device_to_host_in_step import device_to_host_in_step
 from profkit.rules.host_sync_in_step import host_sync_in_step
 from profkit.savings.simulate import predict_part, predict_saving
 from tests.rules.transferring import PINNED, TO_PAGEABLE, TO_PINNED, Json, computed, sent, stepped
-from tests.traces import facts_of, mark, op, rows_named, runtime
+from tests.traces import facts_of, mark, op, pause, rows_named, runtime
 
 KB = 1_000
 READ_US = 80
@@ -149,8 +149,13 @@ def test_a_promise_that_is_kept_or_that_nobody_relies_on_is_silent(parts):
 
 
 def test_what_the_allocator_of_pinned_memory_asks_awaits_nothing():
-    asked = [{**event, "ts": event["ts"]} for event in [runtime("cudaEventQuery", 17, 0.5)]]
+    asked = [runtime("cudaEventQuery", 17, 0.5)]
     assert len(find(facts_of(stepped(computed(0), promised(), asked, used())))) == 1
+
+
+def test_what_profkit_waits_for_in_its_pauses_awaits_nothing():
+    paused = [pause(150, 20), runtime("cudaDeviceSynchronize", 155, 5)]
+    assert len(find(facts_of(stepped(computed(0), promised(), used(), paused)))) == 1
 
 
 def test_without_a_gpu_the_rule_does_not_look():
