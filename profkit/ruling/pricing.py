@@ -88,11 +88,12 @@ def drop_operators(facts: Facts, rows: Rows, uncertainty: float) -> Edit:
 
 
 def scale_operators(
-    facts: Facts, rows: Rows, kept: Floats | float, uncertainty: float, launch_kept: float = 1.0
+    facts: Facts, rows: Rows, kept: Floats | float, uncertainty: float, launch_kept: Floats | float = 1.0
 ) -> Edit:
     """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each or the same.
 
-    An operator that computes on the device keeps ``launch_kept`` of its time on the host, and its work the share.
+    An operator that computes on the device keeps ``launch_kept`` of its time on the host, given likewise, and its work
+    the share.
     """
     share = np.ones(len(facts.trace.events))
     share[rows] = kept
