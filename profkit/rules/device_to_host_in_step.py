@@ -45,11 +45,12 @@ from profkit.evidence.transfers.faults import (
     waited_before_ns,
     waited_ns,
     waits_told_of,
+    why_untold,
 )
 from profkit.evidence.transfers.unawaited import unawaited_reads
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind, Severity
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.joint import parts_of
 from profkit.savings.bus import Link, host_link
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
@@ -73,6 +74,8 @@ _READS = (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE)
 @rule(Kind.FAULT, Need.DEVICE)
 def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that reads."""
+    if reason := why_untold(facts, TransferFault.FROM_DEVICE):
+        raise CannotLook(reason)
     reads = faulty_transfers(facts, TransferFault.FROM_DEVICE)
     lines = [reads.at(reads.site == code) for code in distinct(reads.site)]
     lines = sorted((line for line in lines if comes_again(facts, line)), key=lambda line: -waited_ns(facts, line))

@@ -120,15 +120,18 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
     for remedy, lines in waiting_lines(facts):
         together = _without(facts, lines) if lines else Edit()
         for line, part in zip(lines, _parts(facts, lines, together), strict=True):
-            if not waits_told_of(facts)[line.rows].all():  # else a rule of the transfers names it better
+            if not waits_told_of(facts)[line.rows].any():
                 yield from _judge_waits(facts, remedy, line, part, together, others=len(lines) - 1)
 
 
 def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
-    """The waits that this rule judges, by what would mend them and by line."""
+    """The waits that this rule judges, by what would mend them and by line; those that a rule of the transfers names
+    better are lines of their own, as they have a part in what all give back."""
     cause = wait_causes(facts)
     for remedy in REMEDIES:
-        yield remedy, list(_lines(facts, facts.waits.rows[among(cause, np.array(remedy.causes))]))
+        rows = facts.waits.rows[among(cause, np.array(remedy.causes))]
+        told = waits_told_of(facts)[rows]
+        yield remedy, [*_lines(facts, rows[~told]), *_lines(facts, rows[told])]
 
 
 def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
@@ -235,7 +238,7 @@ def _reads(facts: Facts) -> Rows:
 def _lines(facts: Facts, rows: Rows) -> Iterator[_Line]:
     place, site = _places(facts, rows)
     names = facts.trace.events.name_code[place].astype(np.int64)
-    groups = 2 * np.where(site >= 0, site, -1 - names) + waits_told_of(facts)[rows]
+    groups = np.where(site >= 0, site, -1 - names)
     for group in distinct(groups):
         chosen = groups == group
         yield _Line(rows[chosen], place[chosen], bool(group >= 0))

@@ -33,9 +33,15 @@ from profkit.derive.facts import Facts
 from profkit.evidence.frequency import per_step
 from profkit.evidence.program import spent_ns
 from profkit.evidence.transfers.copies import Transfers, waits_below
-from profkit.evidence.transfers.faults import TransferFault, comes_again, faulty_transfers, runs_of_small
+from profkit.evidence.transfers.faults import (
+    TransferFault,
+    comes_again,
+    faulty_transfers,
+    runs_of_small,
+    why_untold,
+)
 from profkit.findings import LOW_FROM, Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.savings.bus import Link, host_link
 from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work, unblock
 from profkit.savings.replay import replay
@@ -53,6 +59,8 @@ _FIX = (
 @rule(Kind.FAULT, Need.DEVICE)
 def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that a row of them begins at."""
+    if reason := why_untold(facts, TransferFault.MANY_SMALL):
+        raise CannotLook(reason)
     transfers = faulty_transfers(facts, TransferFault.MANY_SMALL)
     run = runs_of_small(facts, transfers)
     first = np.unique(run, return_index=True)[1]

@@ -38,16 +38,17 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import times_per_step
-from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, waits_below
+from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, program_transfers, waits_below
 from profkit.evidence.transfers.faults import (
     TransferFault,
     coming_again,
     faulty_transfers,
     waited_before_ns,
     waited_ns,
+    why_untold,
 )
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
-from profkit.rules.base import Need, Suspicion, rule
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines
 from profkit.savings.bus import Link, host_link
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
@@ -67,6 +68,8 @@ _MOSTLY = 0.5
 @rule(Kind.FAULT, Need.DEVICE)
 def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
     """One finding for all lines: what is to be changed is where the batch is made."""
+    if reason := why_untold(facts, TransferFault.PAGEABLE) or _why_unknown(facts):
+        raise CannotLook(reason)
     transfers = coming_again(facts, faulty_transfers(facts, TransferFault.PAGEABLE))
     large = transfers.size_bytes > STAGED_BYTES
     link = host_link(facts, to_device=True)
@@ -91,6 +94,14 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
             "pinned_bytes_per_second": round(link.bytes_per_ns * 1e9),
         },
     )
+
+
+def _why_unknown(facts: Facts) -> str:
+    """AMD's profiler names no memory."""
+    sent = program_transfers(facts)
+    large = sent.to_device & (sent.size_bytes > STAGED_BYTES)
+    is_told = (sent.is_pageable | sent.is_pinned)[large]
+    return "" if is_told.any() or not large.any() else "the recording does not say which of the host's memory is pinned"
 
 
 def _pinned(facts: Facts, transfers: Transfers, link: Link) -> Edit:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from profkit.findings import Severity
-from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.device_to_host_in_step import device_to_host_in_step
 from profkit.rules.host_sync_in_step import host_sync_in_step
 from profkit.savings.simulate import predict_part, predict_saving
 from tests.rules.transferring import PINNED, TO_PAGEABLE, TO_PINNED, Json, computed, sent, stepped
-from tests.traces import facts_of, mark, op, rows_named, runtime
+from tests.traces import facts_of, mark, op, pause, rows_named, runtime
 
 KB = 1_000
 READ_US = 80
@@ -90,6 +90,11 @@ def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
     assert len(find(facts_of(events))) == reported
 
 
+def test_a_single_read_in_a_recording_of_one_step_may_be_the_only_one():
+    with pytest.raises(CannotLook, match="one step was recorded"):
+        find(facts_of(stepped(amid(), steps=1)))
+
+
 def test_copies_to_the_device_are_none():
     facts = facts_of(stepped(computed(0, took=82), read(15, 700, PINNED), computed(120, correlation=501)))
     assert find(facts) == []
@@ -144,8 +149,13 @@ def test_a_promise_that_is_kept_or_that_nobody_relies_on_is_silent(parts):
 
 
 def test_what_the_allocator_of_pinned_memory_asks_awaits_nothing():
-    asked = [{**event, "ts": event["ts"]} for event in [runtime("cudaEventQuery", 17, 0.5)]]
+    asked = [runtime("cudaEventQuery", 17, 0.5)]
     assert len(find(facts_of(stepped(computed(0), promised(), asked, used())))) == 1
+
+
+def test_what_profkit_waits_for_in_its_pauses_awaits_nothing():
+    paused = [pause(150, 20), runtime("cudaDeviceSynchronize", 155, 5)]
+    assert len(find(facts_of(stepped(computed(0), promised(), used(), paused)))) == 1
 
 
 def test_without_a_gpu_the_rule_does_not_look():

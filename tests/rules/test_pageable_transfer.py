@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.host_sync_in_step import host_sync_in_step
 from profkit.rules.pageable_transfer import pageable_transfer
 from profkit.savings.simulate import predict_saving
@@ -111,12 +111,11 @@ def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
     [
         [sent(10, MB, PINNED), computed(140)],
         [sent(10, MB, TO_PAGEABLE), computed(140)],
-        [sent(10, MB, "HtoD (Host -> Device)"), computed(140)],
         [computed(0, took=199, delay=1, stream=9, correlation=3), sent(12, MB), computed(140, took=1)],
         [[{**event, "tid": 2} if event["pid"] == 1 else event for event in sent(10, MB)], computed(140)],
         [[op("aten::rand", 1, 8), op("aten::uniform_", 2, 5)], sent(10, MB), computed(140)],
     ],
-    ids=["pinned", "to the host", "of unknown memory", "hidden behind other work", "on a thread of its own",
+    ids=["pinned", "to the host", "hidden behind other work", "on a thread of its own",
          "made up by the host"],
 )  # fmt: skip
 def test_copies_that_hold_nobody_up_or_that_another_rule_tells_of_are_silent(parts):
@@ -129,7 +128,8 @@ def test_what_is_told_here_is_not_told_again_as_a_wait():
 
 def test_parameters_that_are_sent_in_a_row_are_no_batches_in_a_recording_of_one_step():
     row = [event for i in range(3) for event in sent(10 + 130 * i, MB, correlation=i + 1)]
-    assert find(facts_of(stepped(row, computed(400), steps=1, length=500))) == []
+    with pytest.raises(CannotLook, match="one step was recorded"):
+        find(facts_of(stepped(row, computed(400), steps=1, length=500)))
 
 
 def test_copies_between_kernels_are_batches_even_in_a_recording_of_one_step():
@@ -137,6 +137,17 @@ def test_copies_between_kernels_are_batches_even_in_a_recording_of_one_step():
              *computed(135 + 150 * i, correlation=500 + i))]  # fmt: skip
     (found,) = find(facts_of(stepped(turns, steps=1, length=500)))
     assert found.confidence == 0.7
+
+
+def test_where_the_memory_is_not_named_nothing_can_be_said():
+    with pytest.raises(CannotLook, match="does not say which of the host's memory is pinned"):
+        find(facts_of(stepped(sent(10, MB, "HtoD (Host -> Device)"), computed(140))))
+
+
+def test_copies_without_a_call_cannot_be_judged():
+    events = [event for event in stepped(sent(10, MB), computed(140)) if event["cat"] != "cuda_runtime"]
+    with pytest.raises(CannotLook, match="does not say which calls copy"):
+        find(facts_of(events))
 
 
 def test_without_a_gpu_the_rule_does_not_look():

@@ -64,6 +64,13 @@ def _find(facts: Facts) -> Transfers:
     return Transfers(work, call[order], place, facts.lines.site[place], size, *kinds)
 
 
+def has_unlinked_copies(facts: Facts) -> bool:
+    """Whether the device copies to or from the host, and no copy has a record of the call."""
+    copies = facts.trace.where_name(lambda name: "HtoD" in name or "DtoH" in name)[facts.launches.work]
+    copies &= facts.trace.events.category[facts.launches.work] == Category.MEMCPY
+    return bool(copies.any()) and not (facts.launches.call[copies] >= 0).any()
+
+
 def waits_below(facts: Facts, places: Rows) -> Rows:
     """The host's waits in these operators."""
     inside = facts.tree.under(facts.trace.mask_of(places))

@@ -12,7 +12,13 @@ from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.located import call_marks
 from profkit.evidence.program import length_ns, spent_ns
-from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, program_transfers, waits_below
+from profkit.evidence.transfers.copies import (
+    STAGED_BYTES,
+    Transfers,
+    has_unlinked_copies,
+    program_transfers,
+    waits_below,
+)
 from profkit.evidence.transfers.created import created_tensors
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
@@ -159,6 +165,16 @@ def comes_again(facts: Facts, transfers: Transfers) -> bool:
     if len(facts.steps) > 1:
         return in_most_steps(facts, transfers.place)
     return len(distinct(_stretch(facts, transfers))) >= _LEAST_AGAIN
+
+
+def why_untold(facts: Facts, fault: TransferFault) -> str:
+    """Why nothing can be said of transfers with this fault although there may be some; empty where it can be."""
+    if not len(program_transfers(facts)) and has_unlinked_copies(facts):
+        return "the recording does not say which calls copy between host and device"
+    faulty = faulty_transfers(facts, fault)
+    if len(facts.steps) == 1 and len(faulty) and not comes_again(facts, faulty):
+        return "one step was recorded: whether its copies come in each is not known"
+    return ""
 
 
 def coming_again(facts: Facts, transfers: Transfers) -> Transfers:

@@ -59,7 +59,9 @@ def _asking(facts: Facts) -> Rows:
     too, below an operator."""
     asked = facts.trace.where_name(lambda name: any(query in name for query in _QUERIES))
     rows = np.flatnonzero(asked & (facts.trace.events.category == Category.RUNTIME))
-    return np.concatenate([facts.waits.rows[~facts.waits.own], rows[calling_operator(facts, rows) == rows]])
+    rows = np.concatenate([facts.waits.rows[~facts.waits.own], rows[calling_operator(facts, rows) == rows]])
+    asking: Rows = rows[~facts.tree.under(facts.trace.events.category == Category.PAUSE)[rows]]
+    return asking
 
 
 def _first_inputs(facts: Facts, rows: Rows) -> Int64s:
