@@ -185,12 +185,23 @@ class Compilation(Struct, frozen=True):
     failure: str = ""
 
 
+class SkippedGraph(Struct, frozen=True):
+    """A CUDA graph that was asked for (``mode="reduce-overhead"``) and that the compiler went without: its reason, the
+    user's lines that led to it, innermost last, and the compiler's number of the function, -1 where it has none."""
+
+    reason: str
+    stack: tuple[CallSite, ...] = ()
+    frame: int = -1
+
+
 class Compiled(Struct, frozen=True):
-    """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had run."""
+    """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had run.
+    ``skipped`` is None in recordings from before it was looked at."""
 
     breaks: tuple[GraphBreak, ...] = ()
     compilations: tuple[Compilation, ...] = ()
     elapsed_ns: int = 0
+    skipped: tuple[SkippedGraph, ...] | None = None
 
 
 FAILED = "the program failed: "

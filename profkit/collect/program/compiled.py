@@ -11,12 +11,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.program.skipped_graphs import IsUser, read_skipped_graphs
 from profkit.run import CallSite, Compilation, Compiled, GraphBreak
 from profkit.source.code import PROFKIT, source_line
 
@@ -25,7 +26,6 @@ _MOST = 500
 """Of each kind. The compiler itself keeps the last 64 to 5000 compilations, by version, and each reason for a break."""
 _MOST_TEXT = 2_000
 _COMPILE_ID = re.compile(r"(\d{1,9})/\d{1,9}$")
-IsUser = Callable[[str], bool]
 
 
 def read_compiled(is_user: IsUser) -> Compiled | None:
@@ -36,7 +36,7 @@ def read_compiled(is_user: IsUser) -> Compiled | None:
             compilations = _compilations(utils, is_user)
             breaks = _graph_breaks(utils, is_user)
             if compilations or breaks:
-                return Compiled(breaks, compilations, _elapsed_ns())
+                return Compiled(breaks, compilations, _elapsed_ns(), read_skipped_graphs(is_user))
     return None
 
 
