@@ -176,13 +176,14 @@ class GraphBreak(Struct, frozen=True):
 class Compilation(Struct, frozen=True):
     """One compilation of a function. ``frame`` is the compiler's number of the function. ``site`` is its first line,
     None if the compiler gave up early or a backward pass compiled its part later. ``reason`` is why earlier
-    compilations did not fit, ``failure`` why there is none."""
+    compilations did not fit, ``failure`` why there is none, and ``failed_at`` the line that the compiler stopped at."""
 
     frame: int
     site: CallSite | None
     duration_ns: int
     reason: str = ""
     failure: str = ""
+    failed_at: CallSite | None = None
 
 
 class SkippedGraph(Struct, frozen=True):

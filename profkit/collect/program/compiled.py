@@ -78,7 +78,7 @@ def _compilations(utils: Any, is_user: IsUser) -> tuple[Compilation, ...]:
         file = getattr(metrics, "co_filename", None) or ""
         if is_user(file) if file else frame in users:
             users.add(frame)
-            found.append(_compilation(metrics, frame, file))
+            found.append(_compilation(metrics, frame, file, is_user))
     return tuple(found)
 
 
@@ -86,11 +86,12 @@ def _last(records: Iterable[Any]) -> list[Any]:
     return list(records)[-_MOST:]
 
 
-def _compilation(metrics: Any, frame: int, file: str) -> Compilation:
+def _compilation(metrics: Any, frame: int, file: str, is_user: IsUser) -> Compilation:
     def text(name: str) -> str:
         return str(getattr(metrics, name, None) or "")[:_MOST_TEXT]
 
     line = int(getattr(metrics, "co_firstlineno", None) or 0)
+    failed, failed_line = text("fail_user_frame_filename"), getattr(metrics, "fail_user_frame_lineno", None) or 0
     seconds = getattr(metrics, "entire_frame_compile_time_s", None) or 0.0
     return Compilation(
         frame=frame,
@@ -98,6 +99,7 @@ def _compilation(metrics: Any, frame: int, file: str) -> Compilation:
         duration_ns=int(float(seconds) * 1e9),
         reason=text("recompile_reason"),
         failure=text("fail_reason"),
+        failed_at=_call_site(failed, int(failed_line), text("co_name")) if is_user(failed) and failed_line else None,
     )
 
 
