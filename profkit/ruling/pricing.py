@@ -15,7 +15,7 @@ from profkit.savings.edits import Edit, combine, shrink, shrink_spans, shrink_wo
 from profkit.savings.replay import replay
 from profkit.savings.streams import GAP_NS
 from profkit.savings.trial import Trial
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.values import quantile
 
 _CHEAPEST = 0.05
@@ -150,10 +150,3 @@ def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     known = np.flatnonzero(launches.owner >= 0)
     carrier = facts.tree.nearest_ancestor(mine, include_self=True, of=launches.owner[known])
     return launches.work[known[carrier >= 0]], carrier[carrier >= 0]
-
-
-def launches_anything(facts: Facts) -> Bools:
-    """Host events under which something is put on the device."""
-    launches = facts.launches
-    launching = np.concatenate([launches.call[launches.call >= 0], launches.operator[launches.operator >= 0]])
-    return facts.tree.holding(facts.trace.mask_of(launching))
