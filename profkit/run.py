@@ -176,21 +176,33 @@ class GraphBreak(Struct, frozen=True):
 class Compilation(Struct, frozen=True):
     """One compilation of a function. ``frame`` is the compiler's number of the function. ``site`` is its first line,
     None if the compiler gave up early or a backward pass compiled its part later. ``reason`` is why earlier
-    compilations did not fit, ``failure`` why there is none."""
+    compilations did not fit, ``failure`` why there is none, and ``failed_at`` the line that the compiler stopped at."""
 
     frame: int
     site: CallSite | None
     duration_ns: int
     reason: str = ""
     failure: str = ""
+    failed_at: CallSite | None = None
+
+
+class SkippedGraph(Struct, frozen=True):
+    """A CUDA graph that was asked for (``mode="reduce-overhead"``) and that the compiler went without: its reason, the
+    user's lines that led to it, innermost last, and the compiler's number of the function, -1 where it has none."""
+
+    reason: str
+    stack: tuple[CallSite, ...] = ()
+    frame: int = -1
 
 
 class Compiled(Struct, frozen=True):
-    """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had run."""
+    """What PyTorch's compiler did with the user's functions. ``elapsed_ns`` is how long the process had run.
+    ``skipped`` is None in recordings from before it was looked at."""
 
     breaks: tuple[GraphBreak, ...] = ()
     compilations: tuple[Compilation, ...] = ()
     elapsed_ns: int = 0
+    skipped: tuple[SkippedGraph, ...] | None = None
 
 
 FAILED = "the program failed: "

@@ -2,13 +2,17 @@
 
 What it detects
 Autograd's anomaly mode, by its own setting and by the checks for NaN that follow the nodes of the backward pass;
-`CUDA_LAUNCH_BLOCKING`, where the launches of a recording with a GPU did wait for their kernels; and
-`torch.cuda.set_sync_debug_mode`. The settings are known of profkit's own recordings, the checks show in any.
+`CUDA_LAUNCH_BLOCKING`, where the launches of a recording with a GPU did wait for their kernels;
+`torch.cuda.set_sync_debug_mode`; and the filling of new memory that comes with deterministic algorithms, which may
+well be meant themselves and are not reported. The settings are known of profkit's own recordings; the checks, and what
+is filled as soon as it is allocated, show in any.
 
 Why is this bad?
 In anomaly mode each operator of the forward pass formats Python's whole stack as text, in case its backward fails, and
 each gradient is searched for NaN, for which a GPU has to be waited for. With `CUDA_LAUNCH_BLOCKING=1` the host waits
-for each kernel, so that host and device never work at the same time. Such a mode is switched on for one bug, and stays.
+for each kernel, so that host and device never work at the same time. With deterministic algorithms each new tensor is
+filled with NaN before anything is written to it, to show who reads what nobody wrote. Such a mode is switched on for
+one bug, and stays.
 
 Example
     torch.autograd.set_detect_anomaly(True)
@@ -27,7 +31,9 @@ The step is replayed without the checks. Of an operator that records a node, the
 happens in it, where the stack is formatted, becomes that of operators which record none; where it is more than twice
 what is usual, the rest is taken for computing. In an operator in which nothing shows, the stack is taken to be
 formatted for the median of that time, if the operator lasted at least half of it. That formatting also leaves the
-processor's caches cold for what follows is not in it. A blocking launch takes the time until its kernel began.
+processor's caches cold for what follows is not in it. A blocking launch takes the time until its kernel began. The
+filling of new memory vanishes on a GPU; on a CPU, where the first to write to memory also gets its pages, as much as it
+takes to write the bytes does.
 """
 
 from __future__ import annotations
@@ -39,17 +45,19 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.program import named_operators, works_under
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import named_operators, spent_ns, works_under
 from profkit.findings import Kind
 from profkit.rules.base import Suspicion, rule
 from profkit.ruling.places import Places, locations_of, remarked
+from profkit.ruling.pricing import computing_ns, drop_operators, memory_bytes_per_ns
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
-from profkit.source.remark_kinds import ANOMALY_MODE_SET
+from profkit.source.remark_kinds import ANOMALY_MODE_SET, DETERMINISM_SET
 from profkit.source.settings import anomaly_mode_setters, sync_debug_setters
 from profkit.source.syntax import parse_line
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, median
-from profkit.units import format_count
+from profkit.units import format_count, format_time, pick_form
 
 _ENGINE = "autograd::engine::evaluate_function"
 _CHECKS = ("aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
@@ -58,6 +66,10 @@ _MOST_NODES = 0.5
 """The engine checks each node that returns a gradient; a hook of the program's checks the few it was put on."""
 _UNUSUAL = 2.0
 """The stack is formatted for about as long each time: what takes longer before its first event does something else."""
+_ALLOCATING = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::resize_")
+"""They fill what they return if that is on (``fill_empty_deterministic_`` in ``EmptyTensor.cpp`` and its callers), and
+nothing else makes them."""
+_UNCERTAINTY_OF_PAGES = 0.5
 _UNCERTAINTY = 0.3
 """The stack is deeper by the frames of whoever runs the program, and what cold caches cost afterwards is not known."""
 
@@ -78,6 +90,9 @@ def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
             places=Places.of(locations_of(facts, _lines_with(facts, sync_debug_setters))[:1]),
             count=1,
         )
+    filled = _filled_memory(facts)
+    if in_most_steps(facts, filled):
+        yield _filling(facts, filled)
 
 
 def _is_set(facts: Facts, flag: str) -> bool:
@@ -188,4 +203,31 @@ def _launch_blocking(facts: Facts, blocked: Rows) -> Suspicion:
         edit=shrink(call, (start_ns[work] - start_ns[call]).clip(min=0), _UNCERTAINTY),
         confidence=0.95,
         count=count,
+    )
+
+
+def _filled_memory(facts: Facts) -> Rows:
+    """The fills of what an allocating operator returns, by itself."""
+    fills, parent = named_operators(facts, "aten::fill_"), facts.tree.parent
+    return facts.measured_rows(fills & (parent >= 0) & named_operators(facts, *_ALLOCATING)[parent])
+
+
+def _filling(facts: Facts, filled: Rows) -> Suspicion:
+    count = times_per_step(facts, filled)
+    spent = facts.steps.per_step_ns(int(computing_ns(facts, filled).sum()))
+    if works_under(facts, facts.trace.mask_of(filled)).size:
+        edit = drop_operators(facts, filled, _UNCERTAINTY)
+    else:
+        writing = facts.operators.input_bytes[filled] / memory_bytes_per_ns(facts)
+        kept = (spent_ns(facts, filled) - writing).clip(min=0)
+        edit = shrink(filled, kept.astype(np.int64), _UNCERTAINTY_OF_PAGES)
+    return Suspicion(
+        message=f"{format_count(count, 'new tensor')} a step {pick_form(count, 'is', 'are')} filled with NaN before "
+        f"anything is written there, as deterministic algorithms do by default: {format_time(spent)}.",
+        fix="Set `torch.utils.deterministic.fill_uninitialized_memory = False`: the algorithms stay deterministic, and "
+        "what is read before it was written is not marked any more.",
+        places=Places.of(remarked(facts, DETERMINISM_SET)),
+        edit=edit,
+        count=count,
+        evidence={"filled_per_step": count, "filling_ns_per_step": spent},
     )

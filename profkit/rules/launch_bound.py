@@ -45,10 +45,10 @@ from profkit.evidence.idling import busy_otherwise
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import locations_of, name_lines
-from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work
+from profkit.ruling.pricing import closer_in_a_graph
+from profkit.savings.edits import combine, shrink_spans
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
-from profkit.savings.streams import GAP_NS
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_count, format_share, format_time
@@ -59,8 +59,6 @@ _OTHER_WORK_NS = 1_000_000
 """An operator takes the host 5 to 50 us, with autograd, hooks and a profiler some 200; a millisecond without a launch
 is not spent on launching."""
 _MODEL_UNCERTAINTY = 0.3
-_GAP_IN_GRAPH_NS = 300
-"""Between two kernels of one graph: 0.2 us on an H100 (a graph of 144 kernels of 577 us took 607)."""
 _MOST_LINES = 3
 _MIN_LAUNCHES = 20
 """Per step. With fewer, medians say nothing, and there is little that a graph could gather."""
@@ -91,7 +89,7 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
     if idle_share < _IDLE_SHARE:
         return
     together = shrink_spans(launching.start_ns, launching.end_ns, 0, _MODEL_UNCERTAINTY)
-    edit = combine([together, _closer(facts, kernels)])
+    edit = combine([together, closer_in_a_graph(facts, kernels.work, _MODEL_UNCERTAINTY)])
     saved = replay(facts, edit).fraction
     count = round(per_step(facts, kernels.calls))
     yield Suspicion(
@@ -159,14 +157,6 @@ def _idle_while_launching(facts: Facts, launching: Intervals) -> float:
     if time.least_ns is None or time.device_ns is None or not idle.total_ns:
         return 0.0
     return (1 - time.device_ns / max(time.least_ns, 1)) * launched.total_ns / idle.total_ns
-
-
-def _closer(facts: Facts, kernels: _Kernels) -> Edit:
-    """Kernels that a graph launches follow each other sooner, which counts here as that much less of their time; as
-    nothing in a trace tells a longer gap from a longer kernel, none is taken to be shorter than half."""
-    duration = facts.trace.events.duration_ns[kernels.work]
-    kept = np.maximum(duration - (GAP_NS - _GAP_IN_GRAPH_NS), duration // 2)
-    return shrink_work(kernels.work, kept, _MODEL_UNCERTAINTY)
 
 
 def _forbidding(facts: Facts) -> str:

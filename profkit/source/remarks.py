@@ -21,6 +21,7 @@ from profkit.source.reference_cycles import cycle_closers
 from profkit.source.remark_kinds import (
     ANOMALY_MODE_SET,
     CYCLE_CLOSED,
+    DETERMINISM_SET,
     DOUBLES_ASKED_FOR,
     DOUBLES_BY_DEFAULT,
     DOUBLES_MADE,
@@ -65,6 +66,7 @@ def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:
 _FINDERS: Mapping[str, Callable[[SourceFile], Iterable[int]]] = {
     THREADS_SET: _calls_of("set_num_threads"),
     LOADER_MADE: _calls_of("DataLoader"),
+    DETERMINISM_SET: _calls_of("use_deterministic_algorithms"),
     ANOMALY_MODE_SET: lambda file: anomaly_mode_setters(file.tree),
     DOUBLES_BY_DEFAULT: lambda file: double_makers(file.tree).by_default,
     DOUBLES_ASKED_FOR: lambda file: double_makers(file.tree).asked_for,

@@ -109,6 +109,14 @@ def test_one_given_up_counts_to_the_users_function_of_its_number(compiler):
     ]  # fmt: skip
 
 
+def test_one_given_up_at_a_line_of_the_users_names_it(compiler):
+    failed = {"fail_reason": "x", "fail_user_frame_lineno": 7}
+    compiler.records += [metrics(**failed, fail_user_frame_filename=file) for file in (USERS, LIBRARY)]
+    found = read_compiled(is_user)
+    assert found is not None
+    assert [one.failed_at for one in found.compilations] == [CallSite(USERS, 7, "f"), None]
+
+
 def test_an_older_compiler_tells_less(compiler):
     compiler.records.append(SimpleNamespace(co_filename=USERS))
     del compiler.graph_break_reasons

@@ -10,7 +10,7 @@ from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.graph_break import graph_break
 from profkit.run import CallSite, Compilation, Compiled, GraphBreak, Run
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, op, rows_named, step
+from tests.traces import facts_of, mark, op, python, rows_named, step
 
 Json = dict[str, Any]
 ITEM = CallSite("model.py", 8, "forward", "if x.norm().item() > 4:")
@@ -155,6 +155,111 @@ def test_a_program_that_compiles_nothing_is_silent():
     assert list(graph_break.check(facts_of(steps_with_two_regions(), run=Run(torch="2.13")))) == []
 
 
-def test_a_recording_made_elsewhere_cannot_tell():
-    with pytest.raises(CannotLook, match="profkit made"):
+def test_a_recording_made_elsewhere_tells_it_by_frames_alone():
+    with pytest.raises(CannotLook, match="Python frames"):
         list(graph_break.check(facts_of(steps_with_two_regions())))
+
+
+def elsewhere(events: list[Json]):
+    facts = facts_of(events)
+    found: list[Suspicion] = list(graph_break.check(facts))
+    return found, facts
+
+
+def test_a_frame_that_goes_on_behind_a_break_names_its_line():
+    frames = [python("net/model.py(6): torch_dynamo_resume_in_forward_at_8", at + 426, 73) for at in (0, 1000, 2000)]
+    (found,), facts = elsewhere([*steps_with_two_regions(), *frames])
+    assert found.location is not None
+    assert (found.location.file, found.location.line, found.location.function) == ("net/model.py", 8, "forward")
+    assert found.rows.tolist() == rows_named(facts.trace, "Torch-Compiled Region: 1/0")
+    assert predict_saving(facts, found.edit).fraction == 0.175
+
+
+@pytest.mark.parametrize(
+    "name", ["net/model.py(6): forward", "torch/nn/modules/x.py(6): torch_dynamo_resume_in_forward_at_8"]
+)
+def test_other_frames_and_those_of_libraries_are_silent(name):
+    frames = [python(name, at + 426, 73) for at in (0, 1000, 2000)]
+    assert elsewhere([*steps_with_two_regions(), *frames])[0] == []
+
+
+GIVEN_UP = "Unsupported Tensor.item() call with capture_scalar_outputs=False\n*** graph break in loop"
+FUNCTION = CallSite("model.py", 3, "forward")
+SITES = (CallSite("model.py", 5, "Net.forward"), CallSite("model.py", 8, "Net.forward"),
+         CallSite("model.py", 20, "Other.run"))  # fmt: skip
+NAMES = ("aten::mm", "aten::gelu", "aten::add", "aten::item")
+
+
+def run_uncompiled(names: tuple[str, ...] = NAMES, site: int = 1, frames: tuple[str, ...] = ()) -> list[Json]:
+    """Steps of 1000 us: operators of 100 us without a gap, the last at the site's line, the others at the first's."""
+    events = []
+    for i, at in enumerate((0, 1000, 2000, 3000)):
+        events += [step(i, at, 1000), *(python(name, at + 5 + n, 980 - 2 * n) for n, name in enumerate(frames))]
+        events += [op(name, at + 100 + 100 * k, 100) for k, name in enumerate(names)]
+        if i == 0:
+            events += [mark(0, at + 99, 100 * len(names) - 98), mark(site, at + 100 * len(names), 101)]
+    return events
+
+
+def given_up(failure: str = GIVEN_UP, line: int = 8, *others: Compilation) -> tuple[Compilation, ...]:
+    failed_at = CallSite("model.py", line, "forward") if line else None
+    return (Compilation(0, FUNCTION, 10**9, failure=failure, failed_at=failed_at), *others)
+
+
+def judge(compilations: tuple[Compilation, ...], events: list[Json] | None = None) -> list[Suspicion]:
+    run = Run(torch="2.13", compiled=Compiled((), compilations, 10**10))
+    facts = facts_of(run_uncompiled() if events is None else events, run=run, callsites=SITES)
+    return list(graph_break.check(facts))
+
+
+def test_a_function_that_was_given_up_costs_its_reads_and_what_would_be_fused():
+    run = Run(torch="2.13", compiled=Compiled((), given_up(), 10**10))
+    facts = facts_of(run_uncompiled(), run=run, callsites=SITES)
+    (found,) = graph_break.check(facts)
+    assert found.location is not None
+    assert found.location.line == 8
+    assert found.evidence["operators_per_step"] == 4
+    assert "4 operators a step run uncompiled, 1 of which" in found.message
+    # the item, and the addition that follows the activation, 100 us each
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2, abs=0.002)
+
+
+def test_a_line_that_no_recorded_step_came_to_is_silent():
+    assert judge(given_up(line=9)) == []
+
+
+def test_without_the_line_reads_in_the_function_tell_it():
+    (found,) = judge(given_up(line=0))
+    assert found.location is not None
+    assert found.location.line == 8
+    assert judge(given_up(line=0), run_uncompiled(NAMES[:-1])) == []
+    assert judge(given_up("Failed to trace builtin operator", line=0)) == []
+
+
+def test_a_function_that_has_compiled_code_as_well_was_not_given_up():
+    assert judge(given_up(GIVEN_UP, 8, Compilation(0, FUNCTION, 10**9))) == []
+
+
+def test_a_function_that_is_not_to_be_compiled_is_silent():
+    assert judge(given_up("Skip calling `torch.compiler.disable()`d function")) == []
+
+
+COMPILED_CALL = ("main.py(1): <module>", "torch/_dynamo/eval_frame.py(956): compile_wrapper", "model.py(3): forward")
+
+
+def test_a_call_to_be_compiled_that_reads_and_runs_no_compiled_code_is_told_at_its_function():
+    (found,), _ = elsewhere(run_uncompiled(frames=COMPILED_CALL))
+    assert "`forward` was to be compiled" in found.message
+
+
+@pytest.mark.parametrize(
+    ("names", "frames"),
+    [
+        (NAMES, ("main.py(1): <module>", "model.py(3): forward")),
+        (NAMES, ("main.py(1): <module>", "torch/_dynamo/eval_frame.py(1240): _fn", "model.py(3): forward")),  # disable
+        (NAMES[:-1], COMPILED_CALL),
+        ((*NAMES, "Torch-Compiled Region: 0/0"), COMPILED_CALL),
+    ],
+)
+def test_calls_that_look_alike_are_silent(names, frames):
+    assert elsewhere(run_uncompiled(names, frames=frames))[0] == []

@@ -11,12 +11,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.program.skipped_graphs import IsUser, read_skipped_graphs
 from profkit.run import CallSite, Compilation, Compiled, GraphBreak
 from profkit.source.code import PROFKIT, source_line
 
@@ -25,7 +26,6 @@ _MOST = 500
 """Of each kind. The compiler itself keeps the last 64 to 5000 compilations, by version, and each reason for a break."""
 _MOST_TEXT = 2_000
 _COMPILE_ID = re.compile(r"(\d{1,9})/\d{1,9}$")
-IsUser = Callable[[str], bool]
 
 
 def read_compiled(is_user: IsUser) -> Compiled | None:
@@ -36,7 +36,7 @@ def read_compiled(is_user: IsUser) -> Compiled | None:
             compilations = _compilations(utils, is_user)
             breaks = _graph_breaks(utils, is_user)
             if compilations or breaks:
-                return Compiled(breaks, compilations, _elapsed_ns())
+                return Compiled(breaks, compilations, _elapsed_ns(), read_skipped_graphs(is_user))
     return None
 
 
@@ -78,7 +78,7 @@ def _compilations(utils: Any, is_user: IsUser) -> tuple[Compilation, ...]:
         file = getattr(metrics, "co_filename", None) or ""
         if is_user(file) if file else frame in users:
             users.add(frame)
-            found.append(_compilation(metrics, frame, file))
+            found.append(_compilation(metrics, frame, file, is_user))
     return tuple(found)
 
 
@@ -86,11 +86,12 @@ def _last(records: Iterable[Any]) -> list[Any]:
     return list(records)[-_MOST:]
 
 
-def _compilation(metrics: Any, frame: int, file: str) -> Compilation:
+def _compilation(metrics: Any, frame: int, file: str, is_user: IsUser) -> Compilation:
     def text(name: str) -> str:
         return str(getattr(metrics, name, None) or "")[:_MOST_TEXT]
 
     line = int(getattr(metrics, "co_firstlineno", None) or 0)
+    failed, failed_line = text("fail_user_frame_filename"), getattr(metrics, "fail_user_frame_lineno", None) or 0
     seconds = getattr(metrics, "entire_frame_compile_time_s", None) or 0.0
     return Compilation(
         frame=frame,
@@ -98,6 +99,7 @@ def _compilation(metrics: Any, frame: int, file: str) -> Compilation:
         duration_ns=int(float(seconds) * 1e9),
         reason=text("recompile_reason"),
         failure=text("fail_reason"),
+        failed_at=_call_site(failed, int(failed_line), text("co_name")) if is_user(failed) and failed_line else None,
     )
 
 
