@@ -21,13 +21,21 @@ _FORWARD = "forward"
 """What `torch.nn.Module` calls, in its own layers and in those of the user."""
 
 
+def where_marked(facts: Facts, rows: Rows) -> Rows:
+    """The operators that these repeat, or whose backward nodes they are, where lines are marked; else themselves."""
+    forward = facts.lines.forward[rows]
+    rows = np.where(forward >= 0, forward, rows)
+    origin = facts.repeats.row[rows]
+    return np.where(origin >= 0, origin, rows)
+
+
 def model_call_sites(facts: Facts, rows: Rows) -> Int32s:
     """For each operator, of the forward pass or the backward, the line that calls the outermost module around it; the
     line of the operator where there is none, `NONE` where no line is known."""
     marks = facts.trace.events.category == Category.LINE_MARK
     site = _known_sites(facts)
     within = np.array([*(_base(one.function) == _FORWARD for one in facts.callsites), False])
-    called = _outside(facts, _in_located_steps(facts, rows), marks, marks & within[site])
+    called = _outside(facts, where_marked(facts, rows), marks, marks & within[site])
     return np.where(called >= 0, site[called], np.int32(NONE))
 
 
@@ -47,13 +55,13 @@ def model_caller(facts: Facts, rows: Rows) -> CallSite | None:
 
 def calling_sites(facts: Facts, rows: Rows) -> Int32s:
     """For each event the line that calls the function around its own line, `NONE` where that is not known."""
-    outer = _outer_marks(facts, _in_located_steps(facts, rows))[1]
+    outer = _outer_marks(facts, where_marked(facts, rows))[1]
     return np.where(outer >= 0, _known_sites(facts)[outer], np.int32(NONE))
 
 
 def sole_call_site(facts: Facts, rows: Rows) -> int:
     """The one line that calls the function of which these operators are all, on several of its lines; else `NONE`."""
-    located = distinct(_in_located_steps(facts, rows))
+    located = distinct(where_marked(facts, rows))
     inner, outer = _outer_marks(facts, located)
     if not located.size or (outer < 0).any():
         return NONE
@@ -65,14 +73,6 @@ def sole_call_site(facts: Facts, rows: Rows) -> int:
     beside = operators[~operators_of(facts.trace, VIEW)[operators] & ~facts.trace.mask_of(located)[operators]]
     called = facts.tree.nearest_ancestor(facts.trace.mask_of(outer), of=beside)
     return NONE if (called >= 0).any() else int(calls[0])
-
-
-def _in_located_steps(facts: Facts, rows: Rows) -> Rows:
-    """The operators that these repeat, or whose backward nodes they are, where lines are marked; else themselves."""
-    forward = facts.lines.forward[rows]
-    rows = np.where(forward >= 0, forward, rows)
-    origin = facts.repeats.row[rows]
-    return np.where(origin >= 0, origin, rows)
 
 
 def _outside(facts: Facts, rows: Rows, places: Bools, forward: Bools) -> Rows:

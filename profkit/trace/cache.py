@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # imported only when used: small traces need none of them
 CACHE = "PROFKIT_CACHE"
 """The environment variable that, set to 0, keeps such files from being read and written."""
 SUFFIX = ".profkit.npz"
-FORMAT = 3
+FORMAT = 4
 """Raised with every change to what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
 """A smaller trace is some 10 MB of text, which take a tenth of a second to decode."""

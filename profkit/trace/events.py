@@ -109,17 +109,20 @@ class Events:
 class Recording(Struct, frozen=True):
     """What a trace says about how it was made; None if it does not say. ``kind`` is empty for PyTorch's own.
 
-    ``foreign`` counts its events of each category that the reader does not know; ``least_release`` is the oldest
-    release of PyTorch that may have written it.
+    ``memory_bytes`` is how much each of the ``devices`` has, ``reserved_bytes`` the most that PyTorch's allocator held
+    of one, 0 if not recorded. ``foreign`` counts its events of each category that the reader does not know;
+    ``least_release`` is the oldest release of PyTorch that may have written it.
     """
 
     kind: str = ""
     devices: tuple[str, ...] = ()
+    memory_bytes: tuple[int, ...] = ()
     has_shapes: bool | None = None
     has_stacks: bool | None = None
     has_memory: bool | None = None
     rank: int | None = None
     ranks: int | None = None
+    reserved_bytes: int = 0
     is_cut_off: bool = False
     """The file ends too early. What is lost may be from any time: threads and streams stand one after another."""
     foreign: tuple[tuple[str, int], ...] = ()

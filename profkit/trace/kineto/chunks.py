@@ -40,7 +40,8 @@ class Chunk(Struct):
 
     Of its ``rows``, ``held`` have a time before the cutoff, and ``parts`` are their columns, if there are any.
     ``timeless`` have no time, by category. ``dropped`` begin after the cutoff, and ``marks_dropped`` are the profiler's
-    steps among these, by thread. The new kinds and texts are those that the decoder had not met before.
+    steps among these, by thread. ``reserved_bytes`` is the most that PyTorch's allocator held at once. The new kinds
+    and texts are those that the decoder had not met before.
     """
 
     rows: int = 0
@@ -48,6 +49,7 @@ class Chunk(Struct):
     parts: dict[str, Part] = field(default_factory=dict)
     timeless: Counter[str] = field(default_factory=Counter)
     impossible_durations: int = 0
+    reserved_bytes: int = 0
     dropped: int = 0
     marks_dropped: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     lane_names: dict[tuple[Any, Any], str] = field(default_factory=dict)
@@ -110,7 +112,8 @@ class ChunkDecoder:
         fields = map(msgspec.structs.astuple, [e.args or _NO_ARGUMENTS for e in events])
         columns: dict[str, Any] = dict(zip(Arguments.__struct_fields__, zip(*fields, strict=True), strict=True))
         texts = {key: text_codes(self.texts, columns[key]) for key in ("dims", "dims_2021", "types", "concrete")}
-        device_type = integers(columns["device_type"])
+        device_type, reserved = integers(columns["device_type"]), integers(columns["reserved_bytes"])
+        chunk.reserved_bytes = 0 if reserved is None else max(0, int(reserved.max()))
         parts = {
             "correlation": integers(columns["correlation"]),
             "external": either(integers(columns["external"]), integers(columns["external_2021"])),

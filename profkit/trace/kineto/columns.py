@@ -73,6 +73,7 @@ class ColumnBuilder:
         self._unreadable = 0
         self._timeless: Counter[str] = Counter()
         self._impossible_durations = 0
+        self._reserved_bytes = 0
         self._lanes = Codes()
         self._thread_names: dict[tuple[Any, Any], str] = {}
         self._parts: list[dict[str, Part]] = []
@@ -104,6 +105,7 @@ class ColumnBuilder:
         self.rows += chunk.rows
         self._timeless += chunk.timeless
         self._impossible_durations += chunk.impossible_durations
+        self._reserved_bytes = max(self._reserved_bytes, chunk.reserved_bytes)
         self._thread_names |= chunk.lane_names
         self._cutoff.note_dropped(chunk)
         if chunk.held:
@@ -175,7 +177,7 @@ class ColumnBuilder:
             lanes=self._describe_lanes(),
             texts=self.decoder.texts.texts(),
             base_ns=clock_base_ns + base_ns,
-            recording=structs.replace(recording, foreign=tuple(foreign)),
+            recording=structs.replace(recording, foreign=tuple(foreign), reserved_bytes=self._reserved_bytes),
             health=(*partial, *self._health()),
         )
 

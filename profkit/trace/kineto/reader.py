@@ -111,6 +111,7 @@ def _describe(document: Document, is_cut_off: bool) -> Recording:
     devices = document.devices if isinstance(document.devices, list) else []
     return Recording(
         devices=tuple(encodable(str(device.get("name") or "")) for device in devices if isinstance(device, dict)),
+        memory_bytes=tuple(_integer(one.get("totalGlobalMem")) or 0 for one in devices if isinstance(one, dict)),
         has_shapes=_flag(document.record_shapes),
         has_stacks=_flag(document.with_stack),
         has_memory=_flag(document.profile_memory),

@@ -1,0 +1,193 @@
+"""The backward pass computes activations again that would have fitted into memory.
+
+What it detects
+Operators of the forward pass that run once more inside the backward pass, as `torch.utils.checkpoint` makes them, on a
+device that has room for what they compute: with all of it kept, 15 % of its memory or more would still be free. Where
+there is less room, checkpointing is what makes the step possible, and nothing is reported. What is in use is told by
+PyTorch's allocator or, in a run directory, by the device itself; on a CPU by the size of the process. A backward pass
+through a backward pass (`create_graph=True`) computes derivatives, not what the forward pass did.
+
+Why is this bad?
+Checkpointing trades time for memory: each checkpointed block runs its forward pass twice, about a third more arithmetic
+for a model that is checkpointed throughout. It stays switched on when the batch, the model or the GPU has changed and
+the memory is no longer short.
+
+Example
+    for block in self.blocks:
+        x = checkpoint(block, x, use_reentrant=False)
+
+Use instead
+    for block in self.blocks:
+        x = block(x)
+
+How the saving is estimated
+The operators that run again vanish, on the host with what Python does between them, and on the device. The gradients
+are computed as before. The memory that it takes instead is what these operators allocate, which is an upper bound: some
+of it is freed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.families import base_name
+from profkit.evidence.attribution import order_sites
+from profkit.evidence.callers import where_marked
+from profkit.evidence.frames import is_user_frame, parse_frame
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.program import spent_ns
+from profkit.findings import Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import Places, name_lines
+from profkit.ruling.pricing import scale_operators
+from profkit.run import CallSite
+from profkit.savings.edits import Edit, combine, shrink_spans
+from profkit.savings.replay import replay
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import among
+from profkit.units import format_bytes, format_count, pick_form
+
+_MIN_OPERATORS = 4
+"""That one node of the backward pass runs again: a block of a network has as many, most gradients' formulas less."""
+_GRAM = 3
+_SAME = 0.8
+"""Of the groups of three operators in a row: at the seams, casts that autocast keeps and random states differ."""
+_FREE = 0.15
+"""Of the memory, which stays free for what varies from step to step and for what lies in pieces."""
+_MIN_SHARE = 0.01
+"""Of the step: less is not worth memory."""
+_UNCERTAINTY = 0.15
+"""The forward pass stores the same either way, but what it keeps leaves the caches."""
+_LIBRARY = "torch/utils/checkpoint.py"
+_CALL = "checkpoint"
+"""What stands on the line that asks for it."""
+
+
+@rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
+def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for all that is computed again: it fits into memory together or not."""
+    rows, node = _computed_again(facts)
+    if not rows.size or not in_most_steps(facts, rows):
+        return
+    edit = _keep(facts, rows, node)
+    if replay(facts, edit).fraction < _MIN_SHARE:
+        return
+    total_bytes, used_bytes = _memory(facts)
+    kept_bytes = int(facts.allocated_bytes[rows].sum() / facts.steps.measured_count)
+    if not (total_bytes and used_bytes and kept_bytes):
+        raise CannotLook("parts of the forward pass run again, but how much memory is free was not recorded")
+    if used_bytes + kept_bytes > (1 - _FREE) * total_bytes:
+        return
+    count = times_per_step(facts, np.unique(node))
+    yield Suspicion(
+        message=f"{format_count(count, 'part')} of the forward pass {pick_form(count, 'runs', 'run')} again in the "
+        f"backward pass, to save at most {format_bytes(kept_bytes)}, while no more than {format_bytes(used_bytes)} of "
+        f"{format_bytes(total_bytes)} are in use.",
+        fix="Call the blocks without `torch.utils.checkpoint` (in transformers: leave out "
+        "`gradient_checkpointing_enable()`), and keep it for a few of them where memory gets short.",
+        rows=rows,
+        edit=edit,
+        confidence=0.8,
+        count=count,
+        places=_places(facts, np.unique(node)),
+        evidence={"kept_bytes": kept_bytes, "used_bytes": used_bytes, "memory_bytes": total_bytes},
+    )
+
+
+def _computed_again(facts: Facts) -> tuple[Rows, Rows]:
+    """Operators in the backward pass that do what operators of the forward pass did in the same order, and for each the
+    outermost backward node around it. A backward pass records no gradients, except for what it computes again."""
+    events, tree, backward = facts.trace.events, facts.tree, facts.lines.backward
+    called = _called(facts) & facts.measured
+    again = np.flatnonzero(called & backward & (events.sequence >= 0))
+    node = tree.nearest_ancestor(tree.outermost(backward), of=again)
+    order = np.lexsort((events.start_ns[again], node))
+    again, node = again[order], node[order]
+    forward = np.flatnonzero(called & ~backward)
+    forward = forward[np.argsort(events.start_ns[forward], kind="stable")]
+    if len(again) < _MIN_OPERATORS or len(forward) < _GRAM:
+        return again[:0], node[:0]
+    step = facts.step_of(forward)
+    known = among(_grams(facts, again), _grams(facts, forward)[_is_within(step)])
+    inside = _is_within(node)
+    nodes, of_row = np.unique(node, return_inverse=True)
+    of_gram = of_row[: len(inside)][inside]
+    grams, same = np.bincount(of_gram, minlength=len(nodes)), np.bincount(of_gram, known[inside], len(nodes))
+    repeats = (np.bincount(of_row) >= _MIN_OPERATORS) & (same >= _SAME * grams)
+    return again[repeats[of_row]], node[repeats[of_row]]
+
+
+def _called(facts: Facts) -> Bools:
+    """PyTorch's own operators that none of them calls."""
+    own = facts.trace.where_name(lambda name: base_name(name) != "")
+    own &= facts.trace.events.category == Category.OPERATOR
+    around = facts.calling
+    called: Bools = own & ((around < 0) | ~own[around])
+    return called
+
+
+def _grams(facts: Facts, rows: Rows) -> Int64s:
+    """A number for each three operators in a row, by their names."""
+    code, count = facts.trace.events.name_code[rows].astype(np.int64), len(facts.trace.names)
+    grams: Int64s = (code[:-2] * count + code[1:-1]) * count + code[2:]
+    return grams
+
+
+def _is_within(group: Rows) -> Bools:
+    """Whether three in a row are of one group."""
+    within: Bools = group[: -_GRAM + 1] == group[_GRAM - 1 :]
+    return within
+
+
+def _keep(facts: Facts, rows: Rows, node: Rows) -> Edit:
+    """Nothing runs again: from the first of a node's operators to the last, with what Python does between them."""
+    first = np.flatnonzero(np.diff(node, prepend=-1))
+    last = np.append(first[1:], len(rows)) - 1
+    start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
+    return combine([
+        shrink_spans(start, end, np.zeros(len(first), dtype=np.int64), _UNCERTAINTY),
+        scale_operators(facts, rows, 0.0, _UNCERTAINTY, launch_kept=0.0),
+    ])  # fmt: skip
+
+
+def _memory(facts: Facts) -> tuple[int, int]:
+    """How much there is, and the most that was seen in use; 0 where that is not known. Of several devices the smallest
+    counts."""
+    if not facts.device.present:
+        total_bytes = facts.run.host.memory_bytes if facts.run.host else 0
+        return total_bytes, max((one.rss_bytes for one in facts.samples), default=0)
+    recording = facts.trace.recording
+    seen = [one.gpu_memory_bytes or 0 for one in facts.samples]
+    return min(recording.memory_bytes, default=0), max([recording.reserved_bytes, *seen])
+
+
+def _places(facts: Facts, nodes: Rows) -> Places:
+    """The line that asks for it; where that is in a library, the program's own line that leads there."""
+    forward = where_marked(facts, nodes)
+    marks = facts.trace.events.category == Category.LINE_MARK
+    asks = np.array([*(_CALL in site.source for site in facts.callsites), False])
+    site = np.where(facts.trace.events.site < len(facts.callsites), facts.trace.events.site, -1)
+    mark = facts.tree.nearest_ancestor(marks & asks[site], of=forward)
+    own = facts.lines.forward_site[nodes]
+    sites = np.where(mark >= 0, site[mark], own)
+    if (sites >= 0).any():
+        return name_lines(facts, order_sites(sites, spent_ns(facts, nodes)))
+    around = _asking_function(facts, forward)
+    return Places(replace(Location.of(around), precision="def")) if around else Places()
+
+
+def _asking_function(facts: Facts, forward: Rows) -> CallSite | None:
+    """From Python frames, the program's function that calls `torch.utils.checkpoint`."""
+    frames = facts.trace.events.category == Category.PYTHON
+    if not frames.any():
+        return None
+    library = facts.tree.nearest_ancestor(frames & facts.trace.where_name(lambda name: _LIBRARY in name), of=forward)
+    own = frames & facts.trace.where_name(is_user_frame)
+    around = facts.tree.nearest_ancestor(own, of=library[library >= 0])
+    names = facts.trace.events.name_code[around[around >= 0]]
+    frame = parse_frame(facts.trace.names[int(np.bincount(names).argmax())]) if names.size else None
+    return CallSite(*frame) if frame else None
