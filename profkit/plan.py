@@ -1,8 +1,10 @@
-"""What a recording is to hold, as its user asked for it or as it comes."""
+"""What is recorded, and how much of it, as the user asked for it or as it comes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 EXPLICIT = "step()"
 SIGNALS = {
@@ -30,6 +32,21 @@ AFTER_STEPS = 30
 """Steps that are timed on after the recording."""
 LIMIT_S = 30.0
 """The longest that is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is recorded: the command as the user gave it, the target's name and, of a scenario, its variant.
+
+    Code below ``roots`` is the user's wherever these lie; ``generators`` run the user's code without being on the
+    stack between steps.
+    """
+
+    command: tuple[str, ...] = ()
+    target: str | None = None
+    variant: str | None = None
+    roots: tuple[str, ...] = ()
+    generators: Callable[[], Iterable[Any]] = tuple
 
 
 @dataclass(frozen=True, slots=True)

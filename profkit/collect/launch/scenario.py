@@ -20,9 +20,8 @@ import torch
 
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Progress
-from profkit.collect.recorder.subject import Subject
 from profkit.errors import UnreadableInput, UsageError
-from profkit.plan import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, Plan
+from profkit.plan import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.run import create_directory
 
 VARIANTS = ("pitfall", "fix")

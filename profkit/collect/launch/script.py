@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from profkit.collect.launch.main_module import Program, load_module, load_script
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe
-from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, WAIT_STEPS, WARMUP_STEPS, Plan
+from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.run import FAILED, RUN_FILE, Run, save
 from profkit.source.code import PROFKIT
 
@@ -104,7 +104,6 @@ class Child:
     def _begin(self, program: Program) -> None:
         from profkit.collect.launch.messages import Announcer
         from profkit.collect.recorder.profiler import profile
-        from profkit.collect.recorder.subject import Subject
 
         options = self._options
         roots = (os.path.dirname(program.code.co_filename),)

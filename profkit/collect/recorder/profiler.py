@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard, describe, say, uncompiled
+from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder
 from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, Replacement
-from profkit.collect.recorder.subject import Subject
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
-from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, EXPLICIT, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan
+from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, EXPLICIT, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.run import (
     FAILED,
     PROFKIT_FAILED,
@@ -54,9 +54,6 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     has no handler of its own. Errors in here never reach the program: they become one line on stderr and a note in
     ``run.json``. As a decorator it records the first call.
     """
-
-    diagnoser: ClassVar[Callable[[Path], Any] | None] = None
-    """Makes a diagnosis of a run directory; set where profkit's public names are made."""
 
     _current: ClassVar[profile | None] = None
 
@@ -120,10 +117,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     @property
     def diagnosis(self) -> Any:
         """The diagnosis of what was recorded; None as long as the recording is on, and where there is none."""
-        diagnoser = type(self).diagnoser
-        if self._diagnosis is None and self._is_finished and diagnoser is not None:
+        if self._diagnosis is None and self._is_finished:
             try:
-                self._diagnosis = diagnoser(self._directory)
+                self._diagnosis = diagnose(self._directory)
             except Exception as error:
                 say(f"no diagnosis: {describe(error)}")
         return self._diagnosis
@@ -306,9 +302,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._let_go()
             say(f"{'not recording' if recorder is None else 'recording abandoned'}: {describe(error)}")
             if recorder is not None:
-                recorder.abandon()
-                recorder.notes.append(PROFKIT_FAILED + describe(error))
-                recorder.write()
+                recorder.abandon(PROFKIT_FAILED + describe(error))
 
     def _leave_to_parent(self) -> None:
         """The program has forked, and this is the child."""

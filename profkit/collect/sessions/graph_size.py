@@ -1,7 +1,6 @@
-"""How large a backward pass is going to be, told from the graph that it goes through, before it begins.
+"""How large a backward pass will be, told from its graph before it begins.
 
-A backward pass cannot be broken off, and through a thousand steps of a cell it leaves more events than may be recorded
-in all.
+It cannot be broken off, and through a thousand steps of a cell it leaves more events than may be recorded in all.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 EVENTS_PER_NODE = 4
-"""At least: the node, its function, and the operators and memory that this takes; of cells of an LSTM it is nine."""
+"""At least: the node, its function, and the operators and memory that this takes. In an LSTM it is nine."""
 
 
 def is_larger(roots: Any, events: int) -> bool:
-    """Whether the pass that begins at ``roots``, one tensor or several, leaves more than so many events."""
+    """Whether the backward pass from ``roots``, one tensor or several, leaves more events than that."""
     most = events // EVENTS_PER_NODE
     waiting = [node for node in map(_node_of, _each(roots)) if node is not None]
     seen = set(waiting)
@@ -34,7 +33,7 @@ def _each(roots: Any) -> Iterable[Any]:
 
 
 def _node_of(root: Any) -> Any:
-    """Of a tensor its own, whatever the program makes of its attributes; of an edge the one that it names."""
+    """The node of a tensor, without running a subclass's code, or of an edge."""
     if isinstance(root, GradientEdge):
         return root.node
     with torch._C.DisableTorchFunctionSubclass():
