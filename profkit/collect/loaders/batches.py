@@ -16,11 +16,11 @@ from profkit.run import CallSite, LoaderUse
 class LoaderBatches:
     """Calls ``on_batch`` whenever the program asks a DataLoader for a batch, and describes the loaders asked.
 
-    The DataLoader reads its own ``_profile_name`` first thing in ``__next__`` and sets ``_num_yielded`` once it has the
-    batch; properties in their place are told, the latter of them where somebody counts the CPUs (``feeding``).
-    ``on_batch`` gets the number of batches asked for before from the loader that was asked first, and is not called
-    for other loaders: of loaders in nested loops the outermost is asked first. ``on_epoch`` is called before the first
-    batch of each further pass over it. ``uses`` are the loaders asked, and how long it took until they gave.
+    The DataLoader reads its ``_profile_name`` first thing in ``__next__`` and sets ``_num_yielded`` once it has the
+    batch; properties in their place notice that, the second one only if CPUs are counted (``feeding``). ``on_batch`` is
+    called for the loader that was asked first, which is the outermost of nested loops, with the number of batches asked
+    for before; ``on_epoch`` before the first batch of each further pass over it. ``uses`` are the loaders asked, with
+    the time that they took.
     """
 
     def __init__(

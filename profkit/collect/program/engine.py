@@ -1,7 +1,7 @@
-"""Whether the autograd engine is at work, inside which a recording may neither begin nor end.
+"""Whether the autograd engine is at work: a recording may neither begin nor end inside a backward pass.
 
-After each node the engine puts back the thread's state of before. The state of a profiler is part of it: a recording
-that was stopped inside comes back half alive, and PyTorch refuses to start the next one.
+After each node the engine restores the thread's state, which includes that of the profiler: a recording that was
+stopped inside comes back half alive, and PyTorch refuses to start the next one.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ _NO_BACKWARD_PASS = -1
 
 
 def in_backward_pass() -> bool:
-    """Whether a backward pass called this: a hook, an optimizer's step in one, activations that are computed again."""
+    """Whether a backward pass called this, as from a hook or while it computes activations again."""
     return torch._C._current_graph_task_id() != _NO_BACKWARD_PASS
