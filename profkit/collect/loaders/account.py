@@ -22,6 +22,7 @@ from typing import Any
 
 from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.program.frames import forget_locals, walk_up
+from profkit.collect.program.noticing import noticed
 
 OVER = "over"
 """The file by which the main process says that the recording is over."""
@@ -117,8 +118,8 @@ class Account:
             send(*arguments, **options)
             self._guarded(self._on_sent)
 
-        Fetcher.auto_collation = _told("auto_collation", lambda f: self._guarded(lambda: self._on_batch(f)))
-        Fetcher.collate_fn = _told("collate_fn", lambda f: self._guarded(lambda: self._on_samples(f)))
+        Fetcher.auto_collation = noticed("auto_collation", lambda f: self._guarded(lambda: self._on_batch(f)))
+        Fetcher.collate_fn = noticed("collate_fn", lambda f: self._guarded(lambda: self._on_samples(f)))
         queue.put, queue._send_bytes = hand_over, send_bytes
         self._queue = queue
         Account.current = self
@@ -216,19 +217,6 @@ class Account:
     def _read_queued_ns(self) -> int:
         """How long this thread has waited for a CPU; 0 if the system does not say."""
         return int(os.pread(self._schedule, 96, 0).split()[1]) if self._schedule >= 0 else 0
-
-
-def _told(name: str, listen: Callable[[Any], object]) -> property:
-    """An attribute of instances that says when it is read."""
-
-    def read(fetcher: Any) -> Any:
-        listen(fetcher)
-        return vars(fetcher)[name]
-
-    def write(fetcher: Any, value: Any) -> None:
-        vars(fetcher)[name] = value
-
-    return property(read, write)
 
 
 def _open_schedule() -> int:

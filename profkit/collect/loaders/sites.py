@@ -16,7 +16,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from profkit.collect.program.frames import forget_locals, walk_up
-from profkit.collect.program.guard import Guard, uncompiled
+from profkit.collect.program.guard import Guard
+from profkit.collect.program.noticing import noticed
 from profkit.run import CallSite
 from profkit.source.code import function_name, source_file, source_line
 
@@ -37,19 +38,14 @@ class LoaderSites:
         self._is_user, self._guard = is_user, guard
 
     def install(self) -> None:
-        @uncompiled
-        def write(loader: DataLoader[Any], dataset: object) -> None:
-            vars(loader)[_NAME] = dataset
-            self._guard(lambda: self._note(loader, dataset, sys._getframe(3)))  # past the lambda, the guard and write
+        def note_maker(loader: DataLoader[Any], dataset: object) -> None:
+            frame = sys._getframe(2)  # past this function and the property's own
+            self._guard(lambda: self._note(loader, dataset, frame))
 
-        @uncompiled
-        def read(loader: DataLoader[Any]) -> object:
-            if _NAME not in vars(loader):
-                raise AttributeError(_NAME)
+        def note_use(loader: DataLoader[Any]) -> None:
             self._guard(lambda: _note_sampler(loader))
-            return vars(loader)[_NAME]
 
-        setattr(DataLoader, _NAME, property(read, write))
+        setattr(DataLoader, _NAME, noticed(_NAME, note_use, note_maker))
 
     def remove(self) -> None:
         if _NAME in vars(DataLoader):

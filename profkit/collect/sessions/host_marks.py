@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from profkit.collect.program.guard import uncompiled
+from profkit.collect.program.noticing import noticed
 from profkit.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
 
 
@@ -89,7 +90,7 @@ class SaveMarks:
         for kind, attribute in self._WRITERS:
             writer = getattr(torch.serialization, kind, None)
             if writer is not None and not hasattr(writer, attribute):
-                setattr(writer, attribute, self._noticing(attribute))
+                setattr(writer, attribute, noticed(attribute, on_write=self._begin))
                 self._replaced.append((writer, attribute))
 
     def remove(self) -> None:
@@ -100,24 +101,11 @@ class SaveMarks:
         for mark in list(self._open):
             mark.close()
 
-    def _noticing(self, attribute: str) -> property:
-        """Keeps the attribute's value where it would be without the property."""
-
-        @uncompiled
-        def write(writer: object, value: object) -> None:
-            vars(writer)[attribute] = value
-            if threading.get_ident() == self._thread:
-                with suppress(Exception):  # the file matters more
-                    vars(writer)["_profkit_mark"] = mark = _OpenUntilDropped()
-                    self._open.add(mark)
-
-        @uncompiled
-        def read(writer: object) -> object:
-            if attribute not in vars(writer):
-                raise AttributeError(attribute)
-            return vars(writer)[attribute]
-
-        return property(read, write)
+    def _begin(self, writer: object, _: object) -> None:
+        if threading.get_ident() == self._thread:
+            with suppress(Exception):  # the file matters more
+                vars(writer)["_profkit_mark"] = mark = _OpenUntilDropped()
+                self._open.add(mark)
 
 
 class _OpenUntilDropped:
