@@ -9,12 +9,12 @@ from typing import Any
 
 from profkit.collect.boundaries.schedule import Moment, Phase
 from profkit.collect.machine import environment
+from profkit.collect.program.engine import is_larger
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
 from profkit.collect.recorder.census_times import CensusTimes
 from profkit.collect.sessions.allowance import FEW_EVENTS, Allowance
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import take_moment
-from profkit.collect.sessions.graph_size import is_larger
 from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.session import ProfilerSession, pause_marked
 from profkit.collect.tensors.gradients import GradientWatch
