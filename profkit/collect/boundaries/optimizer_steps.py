@@ -40,8 +40,8 @@ class OptimizerSteps:
         self,
         on_step: OnStep | None,
         guard: Guard,
-        pass_by: Callable[[], int] | None = None,
-        watch: UpdateWatch | None = None,
+        pass_by: Callable[[], int] | None,
+        watch: UpdateWatch | None,
     ) -> None:
         self._on_step, self._guard, self._watch = on_step, guard, watch
         self._pass_by = pass_by if on_step is not None else None

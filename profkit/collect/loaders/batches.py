@@ -30,7 +30,7 @@ class LoaderBatches:
         on_epoch: Callable[[], None],
         guard: Guard,
         sites: LoaderSites | None,
-        feeding: FeedingWatch | None = None,
+        feeding: FeedingWatch | None,
     ) -> None:
         self._on_batch, self._on_epoch, self._guard, self._sites = on_batch, on_epoch, guard, sites
         self._feeding = feeding

@@ -54,7 +54,7 @@ def describe_run(command: tuple[str, ...], target: str | None, variant: str | No
         started=_start_time(),
         target=target,
         variant=variant,
-        host=describe_host(),
+        host=_describe_host(),
     )
 
 
@@ -76,11 +76,11 @@ def device_uuid() -> str | None:
     return None if uuid is None else str(uuid)
 
 
-def describe_host(cgroup: Path = _CGROUP) -> Host:
+def _describe_host() -> Host:
     return Host(
-        cpus=count_cpus(cgroup),
+        cpus=count_cpus(),
         torch_threads=torch.get_num_threads(),
-        memory_bytes=min(psutil.virtual_memory().total, _read_limit(cgroup / "memory.max")),
+        memory_bytes=min(psutil.virtual_memory().total, _read_limit(_CGROUP / "memory.max")),
         processor=processor_name(),
         bfloat16=multiplies_bfloat16(),
     )

@@ -43,12 +43,12 @@ class Prologue:
         tracer: LineTracer,
         limit_s: float,
         measure_rss_bytes: Callable[[], int],
-        allowance: Allowance | None = None,
+        allowance: Allowance,
     ) -> None:
         self.events = 0
         self.was_full = self.was_renewed = False
         self._recordings, self._tracer, self._limit_s, self._measure = recordings, tracer, limit_s, measure_rss_bytes
-        self._allowance = allowance or Allowance()
+        self._allowance = allowance
         self._is_on = False
         self._begun = self._end = 0.0
         self._full_bytes = self._begun_bytes = 0

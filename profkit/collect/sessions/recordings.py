@@ -31,16 +31,14 @@ class Recordings:
     begins (see `profkit.collect.sessions.ranges`).
     """
 
-    def __init__(
-        self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance | None = None
-    ) -> None:
+    def __init__(self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance) -> None:
         self.prologue: IO[bytes] | None = None
         self.located: IO[bytes] | None = None
         self.running: ProfilerSession | None = None
         self.cut_operators_off = False
         self.located_events = self._prologue_events = 0
         self._begun = self._ran_s = 0.0
-        self._directory, self._allowance = directory, allowance or Allowance()
+        self._directory, self._allowance = directory, allowance
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
         self._saves = SaveMarks()

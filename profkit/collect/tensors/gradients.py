@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,7 @@ class GradientWatch:
     """`begin`, `look` after each step of an optimizer, `read` the recording of the located step when it is over, and
     `finish` a step later. ``use`` is None if nothing could be told. Looks are made ``aside`` from other watches."""
 
-    def __init__(self, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    def __init__(self, aside: Callable[[], AbstractContextManager[None]]) -> None:
         self.use: GradientUse | None = None
         self._aside = aside
         self.is_on = False
