@@ -104,7 +104,7 @@ def _channels_last(experiment: Experiment, case: Case, device: str) -> tuple[Cal
 def _on_fewer_threads(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
     """The number of threads is the process's, so each form sets its own."""
     if not experiment.to.isdecimal() or not 1 <= int(experiment.to) <= experiment.count <= _MOST_THREADS:
-        raise CannotRun("the recorded number of threads is none that can be run")
+        raise CannotRun("the recorded number of threads cannot be run")
     call = _calling(_operator(case), _tensors(case.shapes, case.dtype, device), experiment.backward)
 
     def on(threads: int) -> Call:

@@ -72,7 +72,7 @@ class _Passing:
             self.to.send_signal(number)
         else:
             with suppress(OSError):
-                sys.stderr.write(f"profkit: {name}: the program does not listen to it yet\n")
+                sys.stderr.write(f"profkit: {name}: the program does not handle it yet\n")
 
 
 def _catches(process: int, number: int) -> bool:

@@ -25,7 +25,7 @@ from profkit.plan import Subject
 from profkit.run import CALLSITES_FILE, LIVE_FILE, RUN_FILE, SAMPLES_FILE, Run, save
 from profkit.source.index import forget_source_files
 from profkit.source.remarks import review_sources, user_sources
-from profkit.units import format_count
+from profkit.units import format_count, pick_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,9 @@ class Archive:
         if parts.choice.is_missing:
             self._notes.append(f"no step ended by the signal that was asked for: {parts.choice.chosen}")
         if not is_in_prologue:
-            passed = f"only {format_count(parts.schedule.step, 'whole step')} passed, none of them recorded"
-            rest = "a part of one" if parts.recordings.running or parts.recordings.located else "nothing"
+            rest = "a part of a step" if parts.recordings.running or parts.recordings.located else "nothing"
             part = "the program's beginning" if parts.recordings.prologue else rest
-            self._notes.append(f"{passed}: {part} is all there is")
+            self._notes.append(f"{_unrecorded(parts.schedule.step)}: {part} is all there is")
         elif prologue.was_full:
             later = "a stretch of the program, and not its beginning,"
             part = later if prologue.was_renewed else "the beginning of the program"
@@ -137,3 +136,9 @@ class Archive:
     @property
     def _stands_back(self) -> bool:
         return self.is_second and not self._parts.schedule.has_enough
+
+
+def _unrecorded(steps: int) -> str:
+    if steps == 0:
+        return "no whole step passed"
+    return f"only {format_count(steps, 'whole step')} passed, {pick_form(steps, 'unrecorded', 'none of them recorded')}"

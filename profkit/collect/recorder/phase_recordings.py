@@ -23,7 +23,7 @@ from profkit.plan import Plan
 
 _POSTPONED = "steps hold so much that their recording had to wait: it may add 5 s or a tenth to the program's time"
 _CUT_OFF = "a step was so long that the recording was ended in the middle of it"
-_CUT_SHORT = "fewer steps were recorded than planned, because something that is no step came between them"
+_CUT_SHORT = "fewer steps were recorded than planned, because the program paused between them"
 
 
 class PhaseRecordings:

@@ -47,7 +47,7 @@ from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 
 Progress = Callable[[str, int, int], None]
-_NEVER_STEPPED = "an optimizer is there and did not step for a minute after the recording: its steps were not recorded"
+_NEVER_STEPPED = "the optimizer that is there did not step for a minute after the recording: its steps were not recorded"
 
 
 class Recorder:

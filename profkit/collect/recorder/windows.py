@@ -23,7 +23,7 @@ _SIGNAL = getattr(signal, "SIGUSR1", None)
 _SCHEDULER = "SLURM_JOB_ID"
 """Slurm sends the signal as notice of the end. Programs set their handlers for it late, some only if there is none, so
 under Slurm it is left alone."""
-_ANNOUNCED_LATE = "the program announced a step of its own when others had been recorded, and too few after that"
+_ANNOUNCED_LATE = "the program announced its first step when others had been recorded, and too few steps after that"
 
 
 class WindowRequests:

@@ -22,8 +22,8 @@ _SINCE = (12, 6)
 _CALLS, _BETWEEN_S = 5, 0.02
 """The thread takes milliseconds to prepare, and some more afterwards; nothing says when it is done."""
 STAYS_ATTACHED = (
-    "the profiler stays attached to the program after its recording, so that later steps are slower than earlier ones: "
-    "it is detached from CUDA 12.6 on, unless TEARDOWN_CUPTI says otherwise"
+    "the profiler stays attached after the recording and slows down later steps: "
+    "profkit detaches it from CUDA 12.6 on, unless TEARDOWN_CUPTI is set"
 )
 
 
