@@ -47,7 +47,7 @@ from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 
 Progress = Callable[[str, int, int], None]
-_NEVER_STEPPED = "the optimizer that is there did not step for a minute after the recording: its steps were not recorded"
+_NEVER_STEPPED = "the optimizer did not step for a minute after the recording: its steps were not recorded"
 
 
 class Recorder:
@@ -114,9 +114,7 @@ class Recorder:
         parts = Parts(schedule, self.choice, self.signals, recordings, prologue, tracer, census, self._sampler)
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         watches = self._calls, gradients
-        self._phases = PhaseRecordings(
-            plan, allowance, bounds, watches, parts, self._archive, self._file, self._notes
-        )
+        self._phases = PhaseRecordings(plan, allowance, bounds, watches, parts, self._archive, self._file, self._notes)
 
     def _make_signals(self, directory: Path, gradients: GradientWatch, is_user: UserFiles) -> StepSignals:
         recordings, guard = self._recordings, self._guard

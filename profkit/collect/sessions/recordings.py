@@ -140,16 +140,11 @@ class Recordings:
         The child's copy of the profiler would go on collecting. Stopping it takes the longer the more was recorded;
         keeping PyTorch from calling it takes no time.
         """
-        self._watch.remove()
-        self._collections.remove()
-        self._saves.remove()
-        self._ranges.close_off()
-        if self.running is not None:
-            enable = getattr(torch.autograd, "_enable_record_function", None)
-            if enable is not None:
-                enable(False)
-        self.running = None
-        self._let_go_of_files()
+        enable = getattr(torch.autograd, "_enable_record_function", None)
+        if self.running is not None and enable is not None:
+            enable(False)
+        self.lose()
+        self.remove()
 
     def lose(self) -> None:
         """Leave behind what runs: only the thread that records could stop it."""
