@@ -164,8 +164,8 @@ class Recorder:
         return verdict
 
     def pass_by(self) -> int:
-        """The short way of a step of the optimizer that nobody records, which must not slow it down: how many steps are
-        over with it, itself and those of the next that need not be told of; 0 if it has to go the long way."""
+        """The short way of an unrecorded step of the optimizer, which must not be slowed down: how many steps are over,
+        itself and those of the next that need not be told of, or 0 if it has to go through `take`."""
         return self._passes(True) if self.choice.is_each_update and self.thread.is_current else 0
 
     def begin_pause(self) -> None:

@@ -116,7 +116,7 @@ class CallWatch(overrides.TorchFunctionMode):
         """The located step begins. Watch it, unless a mode would be noticed."""
         self.stop()
         self.found = None
-        if _push is not None and not self.is_installed and _nobody_notices():
+        if _push is not None and not self.is_installed and _is_unnoticed():
             self._all_ns = self._spent_ns = self._step = self._graphs = 0
             self._thread, self.is_on = threading.get_ident(), True
             _compiler_starts().append(self._make_way)
@@ -370,7 +370,7 @@ def _compiler_starts() -> list[Callable[[Any], None]]:
     return calls if isinstance(calls, list) else []
 
 
-def _nobody_notices() -> bool:
+def _is_unnoticed() -> bool:
     """Whether a mode would change nothing but the time."""
     if in_backward_pass() or _count_modes is None or _count_modes() or torch._C._get_tracing_state() is not None:
         return False
