@@ -26,7 +26,7 @@ class Verdict(Enum):
 
 class SignalChoice:
     """``name`` is the signal that ends the steps, once there is one: the best so far, or the ``chosen`` one alone. If a
-    step ``has_begun`` already, that signal ends it, or `step` if none is chosen. Only one in ``every`` so many ends a
+    step ``has_begun`` already, that signal ends it, or `step` if none is chosen. Each ``every``-th signal ends a
     step. A signal that profkit chose, as a replacement (``is_replacement``) for a weaker one, still gives way to
     `step`. ``outdone_by`` names a better signal that came too late. ``is_each_update``: each step of the optimizer ends
     a step; it is read at each of them.

@@ -46,7 +46,7 @@ _WORTH = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """A cycle is ``every`` so many steps; 1 means that the steps are no longer what they were. ``step_ns`` and
+    """A cycle of ``every`` steps; 1 means that the steps are no longer what they were. ``step_ns`` and
     ``step_faults`` are those of whole cycles that passed unprofiled."""
 
     every: int

@@ -219,7 +219,7 @@ class Schedule:
         return self.phase
 
     def measure_anew(self) -> None:
-        """The steps measured so far are none."""
+        """Forget the steps measured so far."""
         self._active = 0
         self.measured_step_faults.clear()
         self.measured_step_ns.clear()

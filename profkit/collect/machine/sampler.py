@@ -23,7 +23,7 @@ _MAX_SAMPLES = 2000
 _SOON = 0.25
 """Of the interval: over less time the load is not known well."""
 _EARLY, _EARLY_TICKS, _ABOUT = 0.25, 16, 0.9
-"""The first ticks come after this share of the interval, and so many of them do; this much counts as all of it."""
+"""Share of the interval between the first ticks, and their number; share of it after which a sample is due."""
 
 
 def rss_bytes_of(process: psutil.Process) -> int:

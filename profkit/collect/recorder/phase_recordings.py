@@ -31,7 +31,7 @@ class PhaseRecordings:
     end of the recording `conclude`, which keeps what there is.
 
     From `pause` to `resume`, while it ``is_paused``, nothing is recorded or timed and no step ends: what the program
-    does there is part of no step, such as an evaluation amid a training.
+    does there is part of no step, such as an evaluation within a training.
     """
 
     def __init__(

@@ -337,7 +337,7 @@ class Recorder:
             self._listen_to_forwards()
 
     def _cut_off(self) -> None:
-        """What is recorded has grown large amid a step."""
+        """The recording may have grown too large within a step."""
         if self._schedule.phase is not Phase.PROLOGUE:
             if self._bounds.are_exceeded(self._tracer.has_ended):
                 self._cut_step_off()

@@ -1,4 +1,4 @@
-"""A second recording in the place of the first, if that came too early.
+"""A second recording in place of the first, if that came too early.
 
 A program may call its model or read its data for a long time before its optimizer first steps: to play the game that it
 learns from, or to look at the data once. These calls or batches are taken for steps and recorded. If the optimizer

@@ -20,7 +20,7 @@ FEW_EVENTS = 5_000
 MANY_EVENTS = 9_000
 """Enough of a program, or of a step, to be worth recording: half of what makes a process grow by 8 MB."""
 LEAST_S, SHARE = 5.0, 0.1
-"""How much longer a program may take: so many seconds, or that share of its time if it is more."""
+"""How much longer a program may take: these seconds, or this share of its time if that is more."""
 _FIXED_S = 1.5
 """Spent whatever is recorded: the start of profkit and of PyTorch's profiler, the census, the end; 0.9 to 1.6 s."""
 _JUDGED_S = 9e-6
@@ -62,16 +62,16 @@ class Allowance:
                 self._pay(self._computed() - begun, self._events - events)
 
     def note_size(self, events: int, grown_bytes: int) -> None:
-        """A recording held so many events while the process grew by so much, its tensors included."""
+        """A recording held ``events`` while the process grew, its tensors included."""
         if events >= _FEW:
             self.event_bytes = max(_LEAST_EVENT_BYTES, min(MOST_EVENT_BYTES, grown_bytes // events))
 
     def count(self, events: int) -> None:
-        """The recording that is being stopped held so many."""
+        """The recording that is being stopped held ``events``."""
         self._events += events
 
     def note_pace(self, events: int, took_s: float) -> None:
-        """A recording held so many events, or more, in that time; ``events_per_s`` is that of the densest."""
+        """A recording held at least ``events`` in that time; ``events_per_s`` is that of the densest."""
         if events >= _FEW and took_s > 0:
             self.events_per_s = max(self.events_per_s, events / took_s)
 

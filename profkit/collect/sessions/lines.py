@@ -226,7 +226,7 @@ class LineTracer:
         self._open.pop()[1].__exit__(None, None, None)
         frame.f_trace_lines = False
         name = function_name(frame.f_code)
-        self._note(f"{name} runs more lines than are located: what it did later is told at the line that calls it")
+        self._note(f"{name} runs more lines than are located: its later work is reported at the line that calls it")
 
     def _unwind(self, key: int) -> None:
         """Close the mark of the frame ``key``, if it has one, and those opened since."""

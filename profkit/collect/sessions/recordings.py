@@ -20,7 +20,7 @@ from profkit.collect.sessions.session import ProfilerSession, ProfilerWatch, ano
 _ABOUT_AS_MUCH = 0.5
 """Share of the earlier part's events with which a later part takes its place, as it says more of the program."""
 _ENOUGH_EVENTS = 9_000
-"""With so many, a part of a step says more than the prologue, however large that is."""
+"""A part of a step with this many says more than the prologue, however large that is."""
 
 
 class Recordings:
