@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from profkit.collect.recorder.diagnosis import diagnose_with
 from profkit.printing import show_as
 
 if TYPE_CHECKING:
@@ -81,7 +82,6 @@ def __getattr__(name: str) -> Any:
     if name == "profile":
         from profkit.collect.recorder.profiler import profile
 
-        profile.diagnoser = _diagnose_and_write  # `collect` imports nothing from above it
         return profile
     if name == "Diagnosis":
         from profkit.findings import Diagnosis
@@ -120,3 +120,4 @@ def _compared_as_text(comparison: Comparison) -> str:
 show_as("Diagnosis", "text", _as_text)
 show_as("Diagnosis", "html", _as_html)
 show_as("Comparison", "text", _compared_as_text)
+diagnose_with(_diagnose_and_write)

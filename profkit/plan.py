@@ -1,8 +1,10 @@
-"""What a recording is to hold, as its user asked for it or as it comes."""
+"""What is recorded, and how much of it, as the user asked for it or as it comes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 EXPLICIT = "step()"
 SIGNALS = {
@@ -12,7 +14,7 @@ SIGNALS = {
     "forward": "forward",
     "epoch": "epoch",
 }
-"""What may end a step, as a user names it and as the run's file does. ``epoch`` only ends one where it is chosen."""
+"""What may end a step: its name for users, and in ``run.json``. ``epoch`` ends steps only if it is chosen."""
 COUNTED_AS = {
     EXPLICIT: "calls of step()",
     "optimizer": "the optimizer's steps",
@@ -20,31 +22,46 @@ COUNTED_AS = {
     "forward": "calls of the model",
     "epoch": "passes over the DataLoader",
 }
-"""What steps are that such a signal ends."""
+"""What the steps are, by the signal that ends them."""
 BEST_SIGNAL = "auto"
-"""As a user leaves it to the program which signal ends its steps."""
+"""The users' name for the best signal that comes."""
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 3, 1, 4
 """Steps that are timed without a profiler, that are recorded to learn which line runs what, and that are measured."""
 AFTER_STEPS = 30
-"""Steps that are timed on after the recording."""
+"""Steps that are timed after the recording."""
 LIMIT_S = 30.0
 """The longest that is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is recorded: the command as the user gave it, the target's name and, of a scenario, its variant.
+
+    Code below ``roots`` is the user's wherever these lie; ``generators`` run the user's code without being on the
+    stack between steps.
+    """
+
+    command: tuple[str, ...] = ()
+    target: str | None = None
+    variant: str | None = None
+    roots: tuple[str, ...] = ()
+    generators: Callable[[], Iterable[Any]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How many steps of each kind; limits in seconds, ``max_lines`` per located step.
 
-    ``prologue`` says whether to record until the first step ends, for programs that never end one; else the program
-    must end its steps itself. The prologue ends after ``limit_s``, and once the recorded steps took that long no
-    further one is recorded, if one could be measured.
+    With a ``prologue`` the recording begins before the first step ends, for programs that never end one; without it the
+    program must end its steps itself. The prologue ends after ``limit_s``. Once the recorded steps took that long, no
+    more are recorded, if one could be measured.
 
-    ``steps_from`` is the one signal that ends steps, by its name in `SIGNALS`; None: the best that comes. No step
+    ``steps_from`` is the only signal that ends steps, by its name in `SIGNALS`; None means the best that comes. No step
     before ``at_step`` is recorded. ``stops`` ends the program once it is recorded. ``window`` counts the recordings of
-    one run of the program, from 1; one that ``is_second`` takes the place of the first. The signal must come ``every``
-    so many times to end a step; how long such steps took that passed unprofiled, and their page faults, may be known
-    before. ``anew`` counts the recordings whose place was taken because the steps behind them are not like them.
+    one run of the program, from 1; one that ``is_second`` takes the place of the first. Each ``every``-th signal ends a
+    step; times and page faults of such steps may be ``known`` from before. ``anew`` counts the recordings that were
+    replaced because the steps behind them differed.
     """
 
     wait: int = WAIT_STEPS
@@ -73,28 +90,27 @@ class Plan:
 
     @property
     def chosen_signal(self) -> str | None:
-        """The one signal that ends steps, as the run's file names it; None where the best one does."""
+        """The only signal that ends steps, as ``run.json`` names it; None if the best one does."""
         return None if self.steps_from is None else SIGNALS[self.steps_from]
 
     @property
     def finds_cycles(self) -> bool:
-        """Whether nobody chose what a step is: then it may turn out to be several steps of the optimizer."""
+        """Whether a step may turn out to be several steps of the optimizer: the user has not chosen what it is."""
         chosen = None if self.is_second else self.steps_from
         return chosen is None and self.every == 1 and not (self.at_step or self.stops)
 
     def for_window(self, window: int, signal: str) -> Plan:
-        """The plan of a later window, which begins where a step ends that ``signal`` announced."""
+        """The plan of a later window, which begins where a step ends by ``signal``."""
         chosen = next(name for name, given in SIGNALS.items() if given == signal)
         return replace(self, prologue=False, steps_from=chosen, at_step=0, window=window)
 
     def for_better(self, signal: str) -> Plan:
-        """The plan of the recording that takes the place of one whose steps ended otherwise, for want of ``signal``."""
+        """The plan of the recording that takes the place of one from before ``signal`` came."""
         return replace(self.for_window(2, signal), is_second=True)
 
     def for_cycles(self, every: int, cycles: int) -> Plan:
-        """The plan of a recording of that many steps that begins where a step of the optimizer ends, and takes
-        ``every`` so many for one. A cycle may be seconds long: none passes between those that are recorded, or behind
-        them."""
+        """The plan of a recording whose steps are ``cycles`` of ``every`` steps of the optimizer. As a cycle may take
+        seconds, none passes unrecorded between or behind them."""
         wait, after = (self.wait, self.after) if every == 1 else (0, 0)
         better = self.for_better(SIGNALS["optimizer"])
         return replace(better, wait=wait, warmup=1, active=cycles, after=after, every=every, anew=self.anew + 1)

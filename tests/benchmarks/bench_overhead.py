@@ -44,9 +44,8 @@ from torch.profiler import profile as torch_profile
 
 import profkit
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.recorder.subject import Subject
 from profkit.collect.sessions.detaching import detach, detachable
-from profkit.plan import Plan
+from profkit.plan import Plan, Subject
 
 STEPS = 4
 BEFORE = 3

@@ -83,3 +83,36 @@ def test_what_an_event_takes_is_told_by_the_last_recording_within_what_is_possib
     assert allowance.event_bytes == 460
     allowance.note_size(10_000, grown_bytes)
     assert allowance.event_bytes == event_bytes
+
+
+def test_however_long_the_program_runs_no_more_is_recorded_than_can_be_stopped_in_seconds() -> None:
+    watch = Watch()
+    watch.now = 1e6
+    assert watch.allowance.events_left == 300_000
+
+
+@pytest.mark.parametrize(("events", "steps"), [(1_000, 134), (200_000, 0), (0, 134_615)])
+def test_as_many_steps_may_be_recorded_as_hold_what_is_left(events: int, steps: int) -> None:
+    assert Watch().allowance.steps_left(events) == steps
+
+
+@pytest.mark.parametrize(
+    ("spent", "step_ns", "of_one", "of_a_part"),
+    [
+        (0, (1e9,), True, True),  # 100,000 events of 134,615
+        (0, (2e9,), False, True),
+        (0, (1e8, 1e9, 2e9), True, True),  # the median
+        (0, (), False, True),  # nothing is known of a step
+        (126_000, (1e9,), False, False),  # 8,615 are too few for a part
+        (1_000_000, (5e7,), True, True),  # 5,000 are always few enough
+        (1_000_000, (6e7,), False, False),
+    ],
+)
+def test_a_large_step_is_affordable_if_what_is_left_holds_it_or_enough_of_it(
+    spent: int, step_ns: tuple[int, ...], of_one: bool, of_a_part: bool
+) -> None:
+    watch = Watch()
+    watch.allowance.note_pace(100_000, took_s=1.0)
+    watch.record(spent, took_s=17e-6 * spent)
+    affords = watch.allowance.affords
+    assert (affords(step_ns, a_part_will_do=False), affords(step_ns, a_part_will_do=True)) == (of_one, of_a_part)

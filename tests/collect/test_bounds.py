@@ -25,7 +25,22 @@ class Process:
         monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: peak_mb * MB)
         memory = SimpleNamespace(available=available_mb * MB)
         monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
-        self.bounds = Bounds(30.0, lambda: self.held_mb * MB)
+        self.allowance = SimpleNamespace()
+        self.bounds = Bounds(30.0, lambda: self.held_mb * MB, self.allowance)  # type: ignore[arg-type]  # what it asks of it
+
+    def begin(
+        self,
+        events: int = MANY,
+        *,
+        is_first: bool = True,
+        are_large: bool = False,
+        event_bytes: int = 460,
+        events_per_s: float = 0.0,
+    ) -> None:
+        """Of large steps half of what is left may be recorded before they are cut off."""
+        self.allowance.events_left, self.allowance.event_bytes = events * (2 if are_large else 1), event_bytes
+        self.allowance.events_per_s = events_per_s
+        self.bounds.begin(is_first, are_large, is_second=events_per_s > 0)
 
     def is_full_at(self, mb: int, after_s: float = 10.0, share: float = 1.0) -> bool:
         """``share`` is the part of the time that the process computed, on one processor or more."""
@@ -35,25 +50,25 @@ class Process:
 
 def test_a_recording_may_hold_so_much_beyond_the_most_that_the_program_held(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(MANY)
+    process.begin()
     assert [process.is_full_at(mb) for mb in (300, 500 + 256, 500 + 257)] == [False, False, True]
 
 
 def test_one_of_steps_that_did_not_fit_into_the_prologue_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(MANY, are_large=True)
+    process.begin(are_large=True)
     assert [process.is_full_at(mb) for mb in (300 + 48, 300 + 49)] == [False, True]
 
 
 def test_where_little_memory_is_free_it_may_hold_less(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch, available_mb=1500)
-    process.bounds.begin(MANY)
+    process.begin()
     assert [process.is_full_at(mb) for mb in (500 + 100, 500 + 101)] == [False, True]
 
 
 def test_time_ends_it_however_little_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(MANY)
+    process.begin()
     now = bounds.time.monotonic()
     monkeypatch.setattr(bounds.time, "monotonic", lambda: now + 61)
     assert process.is_full_at(300)
@@ -62,14 +77,14 @@ def test_time_ends_it_however_little_it_holds(monkeypatch: pytest.MonkeyPatch) -
 def test_where_nothing_is_recorded_nothing_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
     assert not process.is_full_at(10**6)
-    process.bounds.begin(MANY)
+    process.begin()
     process.bounds.end()
     assert not process.is_full_at(10**6)
 
 
 def test_of_a_step_whose_lines_ran_out_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(MANY)
+    process.begin()
     process.held_mb, process.now = 300 + 48, process.now + 10
     assert not process.bounds.are_exceeded(has_ended=True)
     process.held_mb, process.now = process.held_mb + 1, process.now + 1
@@ -81,7 +96,7 @@ def test_lines_that_ran_out_in_the_located_step_say_nothing_of_the_measured_ones
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(MANY, is_first=False)
+    process.begin(is_first=False)
     process.held_mb, process.now = 300 + 49, process.now + 10
     assert not process.bounds.are_exceeded(has_ended=True)
 
@@ -93,7 +108,7 @@ def test_it_may_hold_no_more_than_the_events_that_are_left_would_take(
     monkeypatch: pytest.MonkeyPatch, events: int, are_large: bool, most_mb: int
 ) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(events, are_large)
+    process.begin(events, are_large=are_large)
     assert [process.is_full_at(mb) for mb in (most_mb, most_mb + 1)] == [False, True]
 
 
@@ -101,7 +116,7 @@ def test_where_an_event_takes_less_memory_a_recording_of_as_many_may_grow_by_les
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(60_000, are_large=True, event_bytes=150)
+    process.begin(60_000, are_large=True, event_bytes=150)
     assert [process.is_full_at(mb) for mb in (300 + 8, 300 + 9)] == [False, True]
 
 
@@ -109,28 +124,28 @@ def test_what_comes_in_the_place_of_a_dense_recording_has_the_time_that_its_even
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(60_000, events_per_s=20_000)
+    process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s) for after_s in (6.0, 0.1)] == [False, True]
-    process.bounds.begin(60_000)
+    process.begin(60_000)
     assert not process.is_full_at(300, 59.0)
 
 
 def test_while_others_compute_no_events_are_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(60_000, events_per_s=20_000)
+    process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s, share=0.25) for after_s in (20.0, 3.9, 0.2)] == [False, False, True]
 
 
 def test_threads_that_compute_together_foretell_no_more_events_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(60_000, events_per_s=20_000)
+    process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s, share=4.0) for after_s in (6.0, 0.1)] == [False, True]
 
 
 def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation that keeps its graph takes 2 GB in a tenth of a second, again and again; then events follow."""
     process = Process(monkeypatch)
-    process.bounds.begin(MANY)
+    process.begin()
     for _ in range(5):
         assert not process.is_full_at(2300, after_s=0.1)
         assert not process.is_full_at(360, after_s=0.1)
@@ -141,7 +156,7 @@ def test_what_is_gained_faster_than_events_are_recorded_is_the_programs_own(monk
 
 def test_of_steps_that_did_not_fit_into_the_prologue_everything_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(MANY, are_large=True)
+    process.begin(are_large=True)
     assert process.is_full_at(300 + 60, after_s=0.1)
 
 
@@ -150,7 +165,7 @@ def test_what_modules_take_that_are_imported_meanwhile_does_not_count(
     monkeypatch: pytest.MonkeyPatch, modules: int, is_full: bool
 ) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(60_000, are_large=True)
+    process.begin(60_000, are_large=True)
     for number in range(modules):
         monkeypatch.setitem(sys.modules, f"module_{number}", sys)
     assert process.is_full_at(380) == is_full
@@ -159,7 +174,7 @@ def test_what_modules_take_that_are_imported_meanwhile_does_not_count(
 
 def test_memory_that_was_given_back_hides_no_events_later(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(monkeypatch)
-    process.bounds.begin(MANY)
+    process.begin()
     assert not process.is_full_at(5000, after_s=0.1)
     assert not process.is_full_at(300, after_s=0.1)
     assert [process.is_full_at(mb, after_s=2.0) for mb in (500, 700, 900)] == [False, False, True]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.recorder import census_times as looking
+from profkit.collect.recorder.archive import RunFile
 from profkit.collect.recorder.census_times import ENOUGH, CensusTimes
-from profkit.collect.recorder.side_files import SideFiles
-from profkit.collect.recorder.subject import Subject
 from profkit.evidence.retention.holding import MIN_SAMPLES
-from profkit.plan import Plan
+from profkit.plan import Plan, Subject
 
 STEP_NS = 10**9
 
@@ -38,13 +36,13 @@ class Names:
 
 
 def looked_after(
-    plan: Plan, look_ns: int, directory: Path, monkeypatch: pytest.MonkeyPatch, settles: int = 0
+    plan: Plan, look_ns: int, monkeypatch: pytest.MonkeyPatch, settles: int = 0
 ) -> list[tuple[Phase, int]]:
     """The steps of a recording after which there was a look."""
     names: Any = Names(look_ns)
     monkeypatch.setattr(looking.time, "perf_counter_ns", lambda: names.clock_ns)
     schedule = Schedule(plan)
-    times = CensusTimes(names, schedule, SideFiles(directory, Subject()), plan)
+    times = CensusTimes(names, schedule, RunFile(Subject()), plan)
     schedule.begin(0)
     found, now_ns = [], 0
     while schedule.phase is not Phase.DONE:
@@ -63,17 +61,17 @@ def test_growth_is_told_from_as_many_samples_as_are_taken() -> None:
     assert ENOUGH == MIN_SAMPLES
 
 
-def test_a_cheap_look_comes_after_each_recorded_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = looked_after(Plan(prologue=False), STEP_NS // 100, tmp_path, monkeypatch)
+def test_a_cheap_look_comes_after_each_recorded_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = looked_after(Plan(prologue=False), STEP_NS // 100, monkeypatch)
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), *((Phase.ACTIVE, step) for step in (4, 5, 6, 7))]
 
 
 def test_a_dear_look_comes_after_the_last_measured_step_and_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No measured step begins with the caches that a look leaves. Of the last four samples each is of a step in a row:
     what begins to grow late grows in four samples too."""
-    looks = looked_after(Plan(prologue=False), STEP_NS // 99, tmp_path, monkeypatch)
+    looks = looked_after(Plan(prologue=False), STEP_NS // 99, monkeypatch)
     assert looks == [(Phase.LOCATED, 2), (Phase.REFERENCE, 3), (Phase.ACTIVE, 7),
                      *((Phase.AFTER, step) for step in (8, 9, 10))]  # fmt: skip
 
@@ -86,14 +84,14 @@ def test_a_dear_look_comes_after_the_last_measured_step_and_behind_it(
      (Plan(prologue=False, warmup=0, active=4, after=0), 0, [3, 4, 5, 6])],
 )  # fmt: skip
 def test_there_are_enough_samples_if_the_steps_allow_it_and_always_one_at_the_end(
-    plan: Plan, settles: int, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: Plan, settles: int, steps: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = looked_after(plan, STEP_NS, tmp_path, monkeypatch, settles)
+    looks = looked_after(plan, STEP_NS, monkeypatch, settles)
     assert [step for phase, step in looks if phase is Phase.ACTIVE] == steps
 
 
 def test_where_no_step_was_timed_before_the_first_measured_one_is_looked_at_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(wait=0, warmup=1, active=4, after=0, prologue=False)
-    assert [step for _, step in looked_after(plan, STEP_NS, tmp_path, monkeypatch)] == [0, 1, 2, 3, 4]
+    assert [step for _, step in looked_after(plan, STEP_NS, monkeypatch)] == [0, 1, 2, 3, 4]

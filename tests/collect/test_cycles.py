@@ -226,7 +226,7 @@ def test_a_cycle_too_long_to_be_recorded_is_left_alone(tmp_path: Path, clock: Cl
 def test_a_cycle_of_too_many_events_is_left_alone(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.recorder.MAX_EVENTS", 100)
+    monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 100)
     with profile(tmp_path):
         Learner(clock).run(12)
     assert load_run(tmp_path).signals_per_step == 1

@@ -230,4 +230,4 @@ def test_nothing_of_the_program_is_kept_and_nothing_watches_on(tmp_path):
             pair.train_judge()
             recording.step()
         assert recording._recorder is not None
-        assert not recording._recorder._gradients.is_on
+        assert not recording._recorder._phases._gradients.is_on

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from profkit.collect.sessions.graph_size import EVENTS_PER_NODE, is_larger
+from profkit.collect.program.engine import EVENTS_PER_NODE, is_larger
 
 NODES = 12
 """Ten multiplications, the leaf's accumulation and the sum."""

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from profkit.collect.recorder.phase_recordings import _POSTPONED
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.prologue import Prologue
-from profkit.collect.recorder.recorder import _POSTPONED
-from profkit.collect.recorder.subject import Subject
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.lines import LineTracer
-from profkit.plan import Plan
+from profkit.plan import Plan, Subject
 from profkit.run import load_run
 from profkit.source.user_code import UserFiles
 from tests.collect.reading import read_events, steps_of
@@ -45,8 +44,8 @@ def test_a_backward_pass_through_too_large_a_graph_is_not_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, is_part: bool
 ) -> None:
     """Both run the same lines; of one the whole step may be recorded, of the other what leads up to it."""
-    monkeypatch.setattr("profkit.collect.recorder.recorder._FEW_EVENTS", 300)
-    monkeypatch.setattr("profkit.collect.recorder.recorder.MAX_EVENTS", 600)
+    monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 300)
+    monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 600)
     names = train_unrolled(length, tmp_path)
     run = load_run(tmp_path)
     assert ("MulBackward0" in names) is not is_part
@@ -55,8 +54,8 @@ def test_a_backward_pass_through_too_large_a_graph_is_not_recorded(
 
 
 def test_the_pass_goes_on_as_if_nobody_had_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.recorder._FEW_EVENTS", 0)
-    monkeypatch.setattr("profkit.collect.recorder.recorder.MAX_EVENTS", 0)
+    monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 0)
+    monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 0)
     leaf = torch.ones(4, requires_grad=True)
     with profile(tmp_path, wait=0):
         (leaf * 2 * 2).sum().backward()

@@ -13,8 +13,7 @@ from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.recorder.subject import Subject
-from profkit.plan import Plan
+from profkit.plan import Plan, Subject
 from tests.collect.listening import Listener, make_optimizer
 from tests.collect.reading import read_events, steps_of
 

@@ -57,7 +57,7 @@ def test_where_evaluations_come_often_the_steps_between_two_are_kept(tmp_path: P
         run(recording, 12, {4, 6})
     assert recorded(tmp_path) == ([1, 4, 5], 0)
     (note,) = load_run(tmp_path).notes
-    assert note == "fewer steps were recorded than planned, because something that is no step came between them"
+    assert note == "fewer steps were recorded than planned, because the program paused between them"
 
 
 def test_a_located_step_is_located_again(tmp_path: Path) -> None:

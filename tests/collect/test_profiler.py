@@ -166,7 +166,12 @@ def test_the_diagnosis_is_made_once_and_only_of_a_whole_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(profile, "diagnoser", lambda directory: asked.append(directory) or "a diagnosis")
+
+    def answer(directory: Path) -> str:
+        asked.append(directory)
+        return "a diagnosis"
+
+    monkeypatch.setattr("profkit.collect.recorder.profiler.diagnose", answer)
     with profile(tmp_path) as recording:
         assert recording.diagnosis is None
     assert recording.diagnosis == recording.diagnosis == "a diagnosis"
@@ -188,7 +193,7 @@ def test_a_diagnosis_that_fails_is_none_and_a_line(
     def refuse(directory: Path) -> Any:
         raise UnreadableInput(directory, "holds no trace")
 
-    monkeypatch.setattr(profile, "diagnoser", refuse)
+    monkeypatch.setattr("profkit.collect.recorder.profiler.diagnose", refuse)
     with profile(tmp_path) as recording:
         pass
     assert recording.diagnosis is None

@@ -134,7 +134,7 @@ def test_a_full_prologue_foretells_large_steps_of_which_fewer_are_recorded(
 ) -> None:
     """They are, until the located one tells how large they are: of three planned there is one."""
     hold(monkeypatch, 200)
-    monkeypatch.setattr("profkit.collect.recorder.recorder.MAX_EVENTS", 300)
+    monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 300)
     with profile(tmp_path, wait=0, warmup=3, active=50) as recording:
         for _ in range(100):
             torch.rand(8) * 2
@@ -147,7 +147,7 @@ def test_a_full_prologue_foretells_large_steps_of_which_fewer_are_recorded(
 def test_after_a_located_step_that_takes_all_that_may_be_recorded_none_is_measured_but_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.recorder.MAX_EVENTS", 0)
+    monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 0)
     with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
         train(12, recording)
     assert sorted(steps_of(read_events(tmp_path))) == [0]
@@ -159,7 +159,7 @@ def test_so_many_steps_are_measured_as_the_located_one_says_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(monkeypatch, 100)
-    monkeypatch.setattr("profkit.collect.recorder.recorder.MAX_EVENTS", 299)
+    monkeypatch.setattr("profkit.collect.sessions.allowance.MAX_EVENTS", 299)
     with profile(tmp_path, wait=1, warmup=1, active=4) as recording:
         train(12, recording)
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]

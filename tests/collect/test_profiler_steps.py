@@ -24,13 +24,17 @@ def test_a_program_without_steps_is_recorded_from_its_start(tmp_path: Path) -> N
     assert (run.step_signal, run.reference_step_ns, steps_of(events)) == (None, (), {})
 
 
-def test_a_program_that_ends_while_it_is_timed_leaves_its_beginning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("steps", "passed"),
+    [(1, "only 1 whole step passed, unrecorded"), (2, "only 2 whole steps passed, none of them recorded")],
+)
+def test_a_program_that_ends_while_it_is_timed_leaves_its_beginning(tmp_path: Path, steps: int, passed: str) -> None:
     with profile(tmp_path, wait=5) as recording:
-        train(3, recording)
+        train(1 + steps, recording)
     run = load_run(tmp_path)
-    assert run.notes == ("only 2 whole steps passed, none of them recorded: the program's beginning is all there is",)
+    assert run.notes == (f"{passed}: the program's beginning is all there is",)
     assert "aten::addmm" in {event["name"] for event in read_events(tmp_path)}
-    assert len(run.reference_step_ns) == 2
+    assert len(run.reference_step_ns) == steps
 
 
 def test_a_program_that_ends_among_the_recorded_steps_leaves_the_whole_ones(tmp_path: Path) -> None:
@@ -50,9 +54,7 @@ def test_the_beginning_is_better_than_a_part_of_a_step(tmp_path: Path) -> None:
         torch.rand(8) * 2
         recording.step()
         torch.rand(8) + 2
-    assert load_run(tmp_path).notes == (
-        "only 0 whole steps passed, none of them recorded: the program's beginning is all there is",
-    )
+    assert load_run(tmp_path).notes == ("no whole step passed: the program's beginning is all there is",)
     assert "aten::mul" in {event["name"] for event in read_events(tmp_path)}
 
 
@@ -85,3 +87,12 @@ def test_batches_are_steps_where_nothing_is_trained(tmp_path: Path, monkeypatch:
         inside = [event["name"] for event in events if is_inside(event, step)]
         assert inside.count("aten::linear") == 1
         assert sum(name.startswith("enumerate(DataLoader)#") for name in inside) == 1
+
+
+def test_a_better_signal_amid_the_located_step_leaves_the_prologue_until_steps_are_recorded(tmp_path: Path) -> None:
+    with profile(tmp_path, wait=2, warmup=1, active=1) as recording:
+        train(2)
+        recording.step()
+    run = load_run(tmp_path)
+    assert run.notes == ("no whole step passed: the program's beginning is all there is",)
+    assert "aten::addmm" in {event["name"] for event in read_events(tmp_path)}

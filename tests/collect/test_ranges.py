@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
+from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.ranges import OpenRanges
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import ProfilerSession
@@ -138,7 +139,7 @@ class Stops(torch.autograd.Function):
 
 
 def test_the_tape_knows_whether_its_last_stop_cut_an_operator_off(tmp_path: Path) -> None:
-    recordings = Recordings(tmp_path, lambda: None)
+    recordings = Recordings(tmp_path, lambda: None, Allowance())
     recordings.start()
     Stops.apply(torch.ones(2), recordings)
     assert recordings.cut_operators_off

@@ -21,7 +21,7 @@ from tests.collect.training import make_training, train
 
 @pytest.fixture
 def recordings(tmp_path: Path) -> Any:
-    made = Recordings(tmp_path, lambda: None)
+    made = Recordings(tmp_path, lambda: None, Allowance())
     yield made
     made.remove()
 

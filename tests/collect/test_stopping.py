@@ -10,8 +10,7 @@ import torch
 
 from profkit.collect.recorder.early_end import STOPPED, RecordingComplete, Stopper
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.recorder.subject import Subject
-from profkit.plan import Plan
+from profkit.plan import Plan, Subject
 from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked

@@ -20,8 +20,8 @@ def fail(error: BaseException) -> None:
 def watched() -> tuple[Watchdog, list[str]]:
     """A watchdog, and what was cut off."""
     done, nothing = list[str](), SimpleNamespace()
-    parts = lambda: True, lambda: done.append("cut off"), lambda: False, lambda: done.append("moved on")
-    return Watchdog(nothing, nothing, nothing, Guard(fail), *parts), done  # type: ignore[arg-type]
+    act = lambda: True, lambda: done.append("cut off"), lambda: done.append("moved on")
+    return Watchdog(nothing, nothing, nothing, nothing, Guard(fail), *act), done  # type: ignore[arg-type]
 
 
 def test_the_tracers_end_cuts_the_recording_off(watched: tuple[Watchdog, list[str]]) -> None:

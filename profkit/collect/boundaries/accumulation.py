@@ -1,4 +1,4 @@
-"""Gradients that wait for an optimizer: a program that accumulates them has not come to the end of its step."""
+"""Gradients that wait for an optimizer: while a program accumulates them, its step is not over."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.optim.optimizer import Optimizer
 from profkit.collect.program.living import living
 
 PATIENCE_S = 30.0
-"""For how long a step of an optimizer is waited for: as long as the prologue may last that came before."""
+"""How long to wait for an optimizer's step: as long as the prologue before it may last."""
 _MOST_LOOKS = 3
-"""How often the optimizers are looked for, where there are none."""
+"""How often to look for optimizers while there are none."""
 
 
 class Accumulation:
-    """Whether an optimizer's gradients are still those of the call before: what is added up, nothing has taken yet.
+    """Tells whether gradients are still being added up: an optimizer's are those of the call before, or the first seen.
 
-    The first ones that are seen may be. No gradient is kept alive for it. After `PATIENCE_S` none is waited for.
+    No gradient is kept alive for that. After `PATIENCE_S` the answer is no.
     """
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class Accumulation:
 
 
 def living_optimizers() -> list[Optimizer]:
-    """All that are alive; looks through the garbage collector's list once."""
+    """All that are alive; goes through the garbage collector's list once."""
     return living(Optimizer)
 
 
 def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:
-    """The memory of the first gradient that the optimizer would take; None where there is none."""
+    """The memory of the first gradient that the optimizer would use, if it has one."""
     groups = vars(optimizer).get("param_groups", ()) if optimizer else ()  # one that is being made has no groups yet
     for group in groups:
         for parameter in group["params"]:

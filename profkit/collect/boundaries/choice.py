@@ -11,12 +11,12 @@ from profkit.plan import EXPLICIT, SIGNALS
 
 OPTIMIZER, DATALOADER, FORWARD = SIGNALS["optimizer"], SIGNALS["dataloader"], SIGNALS["forward"]
 _STRENGTH = {None: 0, FORWARD: 1, DATALOADER: 2, OPTIMIZER: 3, EXPLICIT: 4}
-"""A pass over the DataLoader is not among them: where there is one there are batches, which say more."""
+"""Passes over the DataLoader are left out: they come with batches, which say more."""
 
 
 class Verdict(Enum):
-    """What a boundary means: nothing, the end of a step, the end of the ``FIRST`` one by a better signal (the steps
-    before were none), or that a better signal came when steps by a weaker one were recorded already."""
+    """What a boundary means: nothing; a step ends; the ``FIRST`` step by a better signal ends, and those before were
+    none; or a better signal comes when steps by a weaker one are already recorded."""
 
     NOTHING = auto()
     ENDS = auto()
@@ -25,11 +25,11 @@ class Verdict(Enum):
 
 
 class SignalChoice:
-    """``name`` is the signal that ends the steps, as soon as there is one: the best that came so far, or nothing but
-    what was ``chosen``. Where a step ``has_begun`` already, the signal ends that one: calls of `step` do where nothing
-    is chosen. It takes ``every`` so many to end a step. What was chosen as ``is_replacement`` for a weaker signal, by
-    nobody but profkit, gives way to `step` too: ``outdone_by`` names what came too late. ``is_each_update`` says that
-    each step of the optimizer ends one of the program's; it is asked at each of them.
+    """``name`` is the signal that ends the steps, once there is one: the best so far, or the ``chosen`` one alone. If a
+    step ``has_begun`` already, that signal ends it, or `step` if none is chosen. Each ``every``-th signal ends a
+    step. A signal that profkit chose, as a replacement (``is_replacement``) for a weaker one, still gives way to
+    `step`. ``outdone_by`` names a better signal that came too late. ``is_each_update``: each step of the optimizer ends
+    a step; it is read at each of them.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class SignalChoice:
         self._accumulation = Accumulation()
 
     def counts(self, boundary: StepBoundary, is_committed: bool) -> bool:
-        """Whether the boundary may be one. What comes within a backward pass, as of an optimizer that steps in hooks,
-        says nothing of where a step ends. Neither does a call of the model whose gradients wait for an optimizer,
-        until a step that ended by a call is recorded (``is_committed``)."""
+        """Whether a step may end here. A signal within a backward pass (an optimizer that steps in hooks) says nothing
+        of that. Neither does a call of the model whose gradients wait for an optimizer, until a step that ended by a
+        call is recorded (``is_committed``)."""
         signal = boundary.signal
         may_wait = signal == FORWARD and self.chosen is None and self.name in (None, FORWARD) and not is_committed
         if may_wait and self._accumulation.goes_on():
@@ -52,8 +52,8 @@ class SignalChoice:
         return not in_backward_pass() and (self.chosen in (None, signal) or self._outdoes(signal))
 
     def judge(self, boundary: StepBoundary, is_committed: bool) -> Verdict:
-        """What a boundary that `counts`, and is heard, means. A weaker signal than before says nothing; once committed,
-        a better one ends the recording, which is begun anew."""
+        """What a boundary means that `counts` and is heard. A weaker signal than before means nothing. Once committed,
+        a better one ends the recording, and another begins."""
         signal = boundary.signal
         if signal == self.name:
             self._ends += 1
@@ -67,7 +67,7 @@ class SignalChoice:
         return Verdict.NOTHING
 
     def begin_anew(self) -> None:
-        """The steps so far were none: they ended on a thread that is recorded no more."""
+        """The steps so far were none: they ended on a thread that is not recorded any more."""
         self._ends = 0
         self._take(None)
 
@@ -77,12 +77,12 @@ class SignalChoice:
 
     @property
     def is_open(self) -> bool:
-        """Whether no signal came so far, and any may."""
+        """Whether no signal has come, and any may."""
         return self.name is None and self.chosen is None
 
     @property
     def is_weak(self) -> bool:
-        """Whether the steps are no more than calls of the model, of which the program's beginning may hold as many."""
+        """Whether the steps are mere calls of the model, of which the prologue may hold as many."""
         return self.name == FORWARD
 
     @property
@@ -92,18 +92,17 @@ class SignalChoice:
 
     @property
     def awaits_optimizer(self) -> bool:
-        """Whether that optimizer is there."""
+        """Whether there is such an optimizer."""
         return self.may_be_outdone and bool(living_optimizers())
 
     @property
     def gives_way(self) -> bool:
-        """Whether the steps are none that the program announces, and nobody chose them: if it does announce one, that
-        is what its steps are."""
+        """Whether the steps are neither announced nor chosen by the user: announced ones take their place."""
         return self.name not in (None, EXPLICIT) and (self.chosen is None or self._is_replacement)
 
     @property
     def is_missing(self) -> bool:
-        """Whether only one signal counts, which never came."""
+        """Whether the only signal that counts never came."""
         return self.chosen is not None and self.name is None
 
     def _outdoes(self, signal: str) -> bool:

@@ -1,11 +1,10 @@
-"""What the steps after the recorded ones say of these: whether they are what the program is about.
+"""Whether the recorded steps are what the program is about, told from the steps after them.
 
-A game is played and then learnt from in many steps of the optimizer; at the end of each epoch the model is evaluated
-and saved. What comes once in so many steps is seldom among the few that are recorded. Other programs begin with short
-steps of another kind, or with shorter ones: a game lasts the longer the better it is played. So the steps after the
-recorded ones are timed, for some seconds. If some of them take much longer, at equal distances, and this makes up a
-good part of the time, whole cycles are recorded anew, each as one step; if most of them do, the steps as they are now,
-and once more where these grow again.
+What comes once in many steps of the optimizer, such as a game that is played or an evaluation, is seldom among the few
+that are recorded. Other programs begin with shorter steps: a game lasts the longer the better it is played. So the
+steps after the recorded ones are timed for some seconds. If some of them take much longer, at equal distances, and make
+up a good part of the time, whole cycles are recorded anew, each as one step. If most of them do, the steps are recorded
+as they are now, and once more if they grow again.
 """
 
 from __future__ import annotations
@@ -19,36 +18,36 @@ from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.plan import Plan
 
 MEASURED = 3
-"""Cycles that are measured, after the one that is located: growth is told from four."""
+"""Cycles that are measured after the located one: growth shows in four."""
 _PATIENCE_NS = 40 * 10**9
-"""As long as it takes to see the longest cycles that can be recorded: four of them must fit into 30 s, and so many are
-to be seen, after the end of one that began before."""
+"""Long enough for the longest cycles that can be recorded: four of them must fit into 30 s, and as many must be seen
+after the end of one that began before."""
 _MOST_STEPS = 5000
 _LEAST_STEP_NS = 300_000
-"""To be told of the end of a step takes some 3 us: of shorter ones it would be more than a hundredth."""
+"""Hearing of the end of a step takes some 3 us, which is more than a hundredth of a shorter one."""
 _LONG = 3.0
-"""Times the median: what a step takes that holds something else besides. Steps of the like vary by less."""
+"""How many times the median a step takes that holds something else besides; equal steps vary by less."""
 _ALIKE = 1 / 2
-"""What comes in a cycle takes about as long each time: the shorter of two, of the longer."""
+"""What comes in a cycle takes about as long each time: the least ratio of two such times."""
 _EQUAL = 3
-"""Distances that must be one number, and there must be no others. Where long steps come by chance, as a share q of all,
-the next distance is the last one with probability q / (2 - q), and three are one number, of five steps or more, in less
-than 1 of 1,000 programs whatever q is; two are in 1 of 20, and what collects garbage, evaluates the model for the first
-time or runs beside the program on the machine would pass for a cycle."""
+"""How many distances between long steps must be equal, with no others. If a share q of the steps is long by chance, a
+distance equals the one before with probability q / (2 - q). Three of five steps or more are equal in less than 1 of
+1,000 programs, whatever q is; two are in 1 of 20, and garbage collections, a first evaluation or other programs on the
+machine would pass for a cycle."""
 _OTHERS = 2.0
-"""Times the longest measured step: the profiler only made that longer, so steps that take so long do something else."""
+"""How many times the longest measured step: the profiler can only make that longer, so these do something else."""
 _TOGETHER = 30
 """Steps whose median tells what steps take now."""
 _MOST_ANEW = 2
-"""Recordings that may take the place of the one before, in one run of a program: each stops it to be written."""
+"""How often a recording may take the place of the one before: each time the program waits while it is written."""
 _WORTH = 0.2
-"""Share of the time that is not seen otherwise. Less changes little in what the others say."""
+"""The least share of the time that cycles must explain: less would change little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """``every`` so many steps; ``step_ns`` and ``step_faults`` are of those that passed unprofiled, so many at a time.
-    1: the steps are no longer what they were."""
+    """A cycle of ``every`` steps; 1 means that the steps are no longer what they were. ``step_ns`` and
+    ``step_faults`` are those of whole cycles that passed unprofiled."""
 
     every: int
     step_ns: tuple[int, ...]
@@ -68,22 +67,20 @@ class Cycle:
 
 
 class CycleWatch:
-    """``plan`` is what was recorded so far, ``found`` is the cycle of the steps, once it is known, unless steps were
-    recorded anew so often that they stand whatever comes. ``events`` are those of one recorded step. Nothing is timed
-    for longer where another recording ``is_awaited``. No more than ``most_events`` are recorded."""
+    """``plan`` is that of the recording so far. ``found`` is the cycle of the steps, once it is known, unless they were
+    recorded anew too often. ``steps_left`` says how many more may be recorded. Timing ends once another recording
+    ``is_awaited``."""
 
     def __init__(
         self,
         plan: Plan,
         schedule: Schedule,
-        events: Callable[[], int],
-        most_events: Callable[[], int],
-        is_awaited: Callable[[], bool] = lambda: False,
+        steps_left: Callable[[], int],
+        is_awaited: Callable[[], bool],
     ) -> None:
         self.plan = plan
         self.found: Cycle | None = None
-        self._schedule, self._events, self._is_awaited = schedule, events, is_awaited
-        self._most_events = most_events
+        self._schedule, self._steps_left, self._is_awaited = schedule, steps_left, is_awaited
         self._usual_ns, self._total_ns = 0.0, 0
 
     def look(self, signal: str | None) -> Phase:
@@ -105,8 +102,7 @@ class CycleWatch:
         return schedule.go_on_timing() if schedule.phase is Phase.DONE and self._may_go_on() else schedule.phase
 
     def pass_by(self, now_ns: int, count_faults: Callable[[], int]) -> bool:
-        """All that is to be done at the end of a step that is like most, once these are known; else nothing, and
-        False."""
+        """The short way of a step that is like most, once these are known; False if it has to go through `look`."""
         if not self._usual_ns or not self._may_go_on() or self._is_due(self._schedule.timed + 1):
             return False
         took_ns = self._schedule.pass_behind(now_ns, count_faults, _LONG * self._usual_ns)
@@ -121,11 +117,11 @@ class CycleWatch:
         return _cycle_of(every, after_ns, self._schedule.after_faults)
 
     def _is_due(self, timed: int) -> bool:
-        """Whether what steps take is told anew after so many that were timed: now and then."""
+        """Whether it is time to compare the steps with the recorded ones again."""
         return (timed - self.plan.after) % _TOGETHER == 0
 
     def _find_others(self) -> Cycle | None:
-        """The steps as they are now, where they are not what they were when they were recorded."""
+        """The steps as they are now, if they are no longer those that were recorded."""
         longest_ns = max(self._schedule.measured_step_ns, default=0)
         if not self._usual_ns > _OTHERS * longest_ns > 0:
             return None
@@ -134,7 +130,7 @@ class CycleWatch:
 
     def _fits(self, cycle_ns: int, every: int) -> bool:
         cycles = MEASURED + 1
-        return cycle_ns * cycles <= self.plan.limit_s * 1e9 and self._events() * every * cycles <= self._most_events()
+        return cycle_ns * cycles <= self.plan.limit_s * 1e9 and every * cycles <= self._steps_left()
 
     def _may_go_on(self) -> bool:
         is_cheap = self._usual_ns >= _LEAST_STEP_NS and not self._is_awaited()
@@ -142,8 +138,8 @@ class CycleWatch:
 
 
 def find_period(took_ns: Sequence[int], longer_than: int) -> int | None:
-    """After how many steps a long one comes again, where the last is one; None where there is no such rule to it, or
-    the long ones are too little of all to matter."""
+    """After how many steps a long one comes again, if the last is one; None if they come irregularly, or take too small
+    a share of the time to matter."""
     usual = median(took_ns)
     excess = [took - usual for took in took_ns]
     last = excess[-1]

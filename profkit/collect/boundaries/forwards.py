@@ -1,4 +1,4 @@
-"""Calls of the model: where the steps of an inference end that asks no DataLoader for its batches."""
+"""Calls of the model: they end the steps of an inference that does not use a DataLoader."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from profkit.collect.program.guard import Guard, uncompiled
 from profkit.collect.program.living import living
 
 _OPAQUE = ("torch.ao.nn", "torch.jit")
-"""Where modules come from that hold their weights packed, or not in Python."""
+"""Modules from here hold their weights packed, or outside of Python."""
 _MOST_LOOKS = 5
-"""How often the modules are looked for: a program that makes new ones for ever must not pay for it."""
+"""How often to look for modules: a program that keeps making new ones must not pay for it."""
 
 
 class ForwardCalls:
-    """Calls ``on_call`` after each call of the outermost module with weights that is called first.
+    """Calls ``on_call`` after each call of one module: of the outermost with weights, the one that is called first.
 
-    A module without any is no model: most transforms of torchvision are modules, called for each sample, and so are
-    losses and metrics.
+    Modules without weights are no models: most transforms of torchvision, losses, metrics.
 
-    The hook is a global one, so that nothing is added to a module that the program may copy or save. It makes every
-    call of a module a microsecond slower, and compiled code is guarded against it and breaks at it: nothing is
-    listened to where something was compiled or is going to be, and no longer once the program calls ``torch.compile``.
+    The hook is global, so that nothing is added to a module that the program may copy or save. It makes every call of a
+    module a microsecond slower, and compiled code is guarded against it and breaks at it. So there is none where
+    something was or will be compiled, and it goes when the program calls ``torch.compile``.
     """
 
     def __init__(self, on_call: Callable[[], None], guard: Guard) -> None:
@@ -88,7 +87,7 @@ def _was_compiled() -> bool:
 
 
 def _is_asked_for_compiler() -> bool:
-    """Whether this thread is inside ``torch.compile``, whose first call imports the compiler for seconds."""
+    """Whether this thread is inside ``torch.compile``, whose first call spends seconds importing the compiler."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code is not torch.compile.__code__:
         frame = frame.f_back
@@ -96,7 +95,7 @@ def _is_asked_for_compiler() -> bool:
 
 
 def _given_to_compiler() -> Iterator[bool]:
-    """True for each function and module that ``torch.compile`` was called for, compiled or not yet."""
+    """True for each function and module given to ``torch.compile``, compiled or not yet."""
     if "torch._dynamo.eval_frame" not in sys.modules:
         return
     for thing in living(FunctionType, nn.Module):
@@ -109,8 +108,8 @@ def _given_to_compiler() -> Iterator[bool]:
 
 
 def _find_modules() -> tuple[set[int], set[int]]:
-    """All modules, and those with weights that are part of no other, by identity; looks through the collector's list
-    once."""
+    """The identities of all modules, and of those with weights that are part of no other; goes through the collector's
+    list once."""
     modules = living(nn.Module)
     parts = {id(part) for module in modules for part in _parts(module).values() if part is not None}
     whole = [module for module in modules if id(module) not in parts]
@@ -118,7 +117,7 @@ def _find_modules() -> tuple[set[int], set[int]]:
 
 
 def _has_weights(module: nn.Module, seen: set[int]) -> bool:
-    """Whether it or a part of it holds a parameter or a buffer. Where Python cannot see it, it is assumed."""
+    """Whether it or a part of it holds a parameter or a buffer; assumed if Python cannot see that."""
     if id(module) in seen:
         return False
     seen.add(id(module))
@@ -130,6 +129,6 @@ def _has_weights(module: nn.Module, seen: set[int]) -> bool:
 
 
 def _parts(module: nn.Module) -> dict[str, nn.Module | None]:
-    """Its submodules by name; none of one that is being made, and has not come to `nn.Module.__init__` yet."""
+    """Its submodules by name; none before `nn.Module.__init__` has run."""
     parts: dict[str, nn.Module | None] = vars(module).get("_modules") or {}
     return parts

@@ -1,7 +1,6 @@
-"""The next end of a step, waited for while nothing is recorded and nothing of profkit's is in the program.
+"""Waiting for the next end of a step while nothing is recorded and nothing of profkit is left in the program.
 
-Between two bytecodes of the main thread the signals of steps are listened to again, and no longer than to the next end
-of a step.
+Listening to the signals of steps begins between two bytecodes of the main thread, and ends with the next step.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from profkit.collect.sessions.session import is_capturing
 
 
 class NextBoundary:
-    """``begin`` is called once for each time that the boundary is wanted, with the signal that it came by; never while
-    something else ``is_busy``. ``signal`` is the one to listen to; None: whatever comes first. A boundary
-    ``is_wanted`` until it comes."""
+    """Calls ``begin`` once for each boundary that ``is_wanted``, with its signal, and never while something else
+    ``is_busy``. Only ``signal`` is listened to, or whatever comes first."""
 
     def __init__(
         self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None], signal: str | None = None
@@ -39,13 +37,13 @@ class NextBoundary:
         self._signals: StepSignals | None = None
 
     def want(self) -> None:
-        """Listen as soon as nothing is busy; may be called from a signal's handler."""
+        """Listen as soon as nothing is busy; may be called from a signal handler."""
         self.is_wanted = True
         if not self._is_busy():
             self._call.request()
 
     def go_on(self, signal: str | None, thread: int | None) -> None:
-        """Nothing is busy any more, and steps ended by that ``signal``, on that ``thread``."""
+        """Nothing is busy any more; steps ended by that ``signal``, on that ``thread``."""
         self._signal, self._thread = signal, thread
         if self.is_wanted:
             self._call.request()
@@ -70,7 +68,7 @@ class NextBoundary:
     def _listen(self) -> None:
         if not self.is_wanted or self._signals is not None or self._is_busy():
             return
-        if _calls_hooks(sys._getframe()):  # none must be added meanwhile
+        if _calls_hooks(sys._getframe()):  # adding one now would break the loop over them
             self._call.request()
             return
         self._choice = SignalChoice(self._signal, has_begun=self._signal is not None)
@@ -84,12 +82,12 @@ class NextBoundary:
 
 
 def _calls_hooks(frame: FrameType | None) -> bool:
-    """Whether an optimizer calls its hooks: whatever runs inside its own code but for the step itself, as that may call
-    a closure which trains for minutes. To ask again and again until it is over would slow it down several times."""
+    """Whether an optimizer is calling its hooks: any of its own code but the step itself, which may call a closure that
+    trains for minutes. Asking again and again until that is over would slow it down several times."""
     callee = None
     for caller in walk_up(frame):
         if caller.f_code.co_filename == optimizer.__file__:
-            step = caller.f_locals.get("func")  # what PyTorch calls the step that it wraps
+            step = caller.f_locals.get("func")  # PyTorch's name for the step that it wraps
             forget_locals(caller)
             if callee is None or callee is not getattr(step, "__code__", None):
                 return True

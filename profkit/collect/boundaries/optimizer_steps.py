@@ -16,11 +16,11 @@ from profkit.run import OptimizerUse
 
 OnStep = Callable[[], None]
 _AFTERWARDS = "profkit"
-"""Key under which the optimizer's wrapper carries what is to happen when it returns."""
+"""Key in the keyword arguments of the optimizer's wrapper, under which it carries what to do when it returns."""
 
 
 class UpdateWatch(Protocol):
-    """Looks, while it ``is_on``, at what an optimizer left that has just stepped."""
+    """Looks, while it ``is_on``, at what an optimizer leaves behind each step."""
 
     is_on: bool
 
@@ -28,21 +28,20 @@ class UpdateWatch(Protocol):
 
 
 class OptimizerSteps:
-    """Calls ``on_step``, if there is one, after each step of the optimizer that stepped first on its thread, and
-    describes all that step.
+    """Describes the optimizers that step, and calls ``on_step`` after each step of the first one on its thread: with
+    several (a GAN), a step of the program holds one step of each.
 
-    With several optimizers (a GAN) a step of the program holds one step of each; with gradient accumulation it holds
-    several batches. ``pass_by`` is asked first, if there is one: it answers how many steps of that optimizer are done
-    with, this one and so many of the next that it is not even asked about; 0: it is a step as any other. ``watch``,
-    while it is on, looks at each step of any optimizer that did not pass by.
+    ``pass_by`` is asked first. It answers how many steps of that optimizer are over: this one, and as many of the next
+    as it need not be asked about; 0 means that this is a step like any other. ``watch``, while it is on, looks at each
+    step of any optimizer that did not pass by.
     """
 
     def __init__(
         self,
         on_step: OnStep | None,
         guard: Guard,
-        pass_by: Callable[[], int] | None = None,
-        watch: UpdateWatch | None = None,
+        pass_by: Callable[[], int] | None,
+        watch: UpdateWatch | None,
     ) -> None:
         self._on_step, self._guard, self._watch = on_step, guard, watch
         self._pass_by = pass_by if on_step is not None else None
@@ -65,7 +64,7 @@ class OptimizerSteps:
         self._described.clear()
 
     def forget_first(self) -> None:
-        """The steps so far were none of the program's: another optimizer's may be."""
+        """The steps so far do not count: another optimizer may be the program's."""
         self._local = threading.local()
         self.skip_none()
 
@@ -83,7 +82,7 @@ class OptimizerSteps:
                 if first is not None and first() is optimizer and (passed := pass_by()):
                     self._skips, self._skipped = id(optimizer), passed - 1
                     return
-        except Exception:  # noqa: S110  # the other way meets it again, and tells
+        except Exception:  # noqa: S110  # the guarded way below meets it again
             pass
         if (watch := self._watch) is not None and watch.is_on:
             self._guard(lambda: watch.look(optimizer))
@@ -91,7 +90,7 @@ class OptimizerSteps:
             self._guard(lambda: self._note_step(optimizer, kwargs))
 
     def _note_step(self, optimizer: Optimizer, kwargs: dict[str, Any]) -> None:
-        if id(optimizer) not in self._described:  # it takes as long as all the rest
+        if id(optimizer) not in self._described:  # as slow as all the rest
             self.uses[_describe_optimizer(optimizer)] = None
             self._described.add(id(optimizer))
         if (on_step := self._on_step) is None:
@@ -102,15 +101,15 @@ class OptimizerSteps:
         elif first() is not optimizer:
             return
         if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
-            on_step()  # a pre-hook may have put a dict of the program's in the place of ``kwargs``
+            on_step()  # a pre-hook may have replaced ``kwargs`` by a dict of the program's
         else:
             kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(on_step))
 
 
 class _WhenDropped:
-    """Calls ``action`` when the wrapper of the optimizer's step drops its arguments, which is when it returns.
+    """Calls ``action`` when the wrapper of the optimizer's step returns, and drops its arguments.
 
-    The hook itself runs inside the wrapper's own range in the trace; a step that ended there would cross that range.
+    The hook itself runs inside the wrapper's range in the trace, which a step that ended there would cross.
     """
 
     def __init__(self, action: OnStep) -> None:

@@ -1,8 +1,8 @@
-"""Which thread of the program is recorded: the one that began, until it turns out that the work is done on another.
+"""Which thread of the program is recorded: the first one, until it turns out that another does the work.
 
-A profiler hears the thread that starts it. Where a program trains, or runs its model, on a thread of its own while the
-main thread waits, the prologue hears nothing. Then the prologue is ended, on the main thread, and the thread on which
-the next step ends is recorded in its place.
+A profiler sees the thread that starts it. If a program trains, or runs its model, on another thread while the main
+thread waits, the prologue holds nothing. Then it is ended, on the main thread, and the thread on which the next step
+ends is recorded instead.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.plan import EXPLICIT, SIGNALS
 
 _TELLING = (EXPLICIT, SIGNALS["optimizer"])
-"""Batches may be asked for, and a model called, by a thread that only helps the recorded one."""
+"""Not batches and calls of the model: they may come from a thread that only helps the recorded one."""
 _ENOUGH = 2
-"""Steps that ended on another thread, and none on the recorded one."""
+"""Steps on another thread, with none on the recorded one."""
 _IDLE_S = 1.5
-"""So long the recorded thread waited while others worked."""
+"""How long the recorded thread must have waited while others worked."""
 _IDLE, _AT_WORK = 0.1, 0.5
-"""Shares of the time that a thread that waits computes at most, and the whole process at least."""
+"""Shares of that time that the waiting thread computes at most, and the whole process at least."""
 _SOON_S = 0.02
-"""So long a thread that is asked to come by may take until it is woken: four times what Python lets one compute."""
+"""How long the main thread may take to answer before it is woken: four of the intervals that Python gives a thread."""
 MISSED = (
     "steps of the program ended on another thread than the recorded one: put `with profkit.profile():` into the "
     "function that this thread runs"
 )
-CUT_OFF = "the program ended while a thread of its own was recorded: of the recording nothing could be kept"
+CUT_OFF = "the program ended while a thread of its own was recorded: nothing of the recording could be kept"
 
 
 class RecordedThread:
-    """``is_waiting`` says that no step ended on the recorded thread yet; ``wake`` interrupts a main thread that waits;
-    ``on_end`` is called on an adopted thread when that ends."""
+    """``is_waiting`` tells whether no step has ended on the recorded thread yet; ``wake`` interrupts a main thread that
+    waits; ``on_end`` is called on the recorded thread when it ends, if it is not the first."""
 
     def __init__(
         self, is_waiting: Callable[[], bool], on_end: Callable[[], None], wake: Callable[[], None] = lambda: None
@@ -57,7 +57,8 @@ class RecordedThread:
         return bool(self._ends)
 
     def misses(self, boundary: StepBoundary) -> bool:
-        """It came on this thread, and is not heard; whether it is time to ask if the recorded thread `is_idle`."""
+        """A boundary was not heard. Adopt its thread if none is recorded; else tell whether it is time to ask if the
+        recorded one `is_idle`."""
         here = boundary.thread
         if here == self.ident:
             return False
@@ -71,7 +72,7 @@ class RecordedThread:
         return False
 
     def is_idle(self) -> bool:
-        """Whether the work is done on another thread than the main one, which is recorded; asked again and again."""
+        """Whether the main thread is recorded and another does the work; asked again and again."""
         if self.ident != main_thread().ident or not self.is_waiting():
             return False
         if max(self._ends.values(), default=0) < _ENOUGH and not self._has_waited():
@@ -85,11 +86,11 @@ class RecordedThread:
         return True
 
     def release(self) -> None:
-        """From here on the thread on which the next step ends is the recorded one."""
+        """Record the thread on which the next step ends."""
         self.ident = None
 
     def _has_waited(self) -> bool:
-        """Whether the recorded thread has waited for long while other threads worked."""
+        """Whether the recorded thread has long waited while others worked."""
         times = (time.monotonic(), self._computed_s(), time.process_time())
         if self._idle_since is None:
             self._idle_since = times
@@ -99,8 +100,7 @@ class RecordedThread:
         return wall >= _IDLE_S and self._idle_since is not times
 
     def _computed_s(self) -> float:
-        """The CPU time of the main thread, which lives as long as Python does; where the system does not tell it, the
-        time on the wall."""
+        """The CPU time of the main thread, which lives as long as Python; wall time if the system does not tell it."""
         if self.ident is None or not hasattr(time, "pthread_getcpuclockid"):
             return time.monotonic()
         return time.clock_gettime(time.pthread_getcpuclockid(self.ident))

@@ -1,11 +1,11 @@
-"""What each step of a recording is, decided without torch: a state machine that is told where steps end.
+"""What each step is to the recording: a state machine, without torch, that is told where steps end.
 
 ::
 
     PROLOGUE → REFERENCE → warmup LOCATED → REFERENCE → active ACTIVE → after AFTER → DONE
 
-Of the ``wait`` steps one passes between the located steps and the measured ones: what the first leave behind (memory
-that has yet to be reused, batches that workers loaded meanwhile) is gone by then.
+One of the ``wait`` steps passes between the located steps and the measured ones: by then, what the located ones leave
+behind (memory that is not reused yet, batches that workers loaded meanwhile) is gone.
 """
 
 from __future__ import annotations
@@ -17,34 +17,32 @@ from typing import Any, Protocol
 from profkit.plan import Plan
 
 _MOST_TIMED = 30
-"""Unprofiled steps before the recorded ones whose times are kept: the last ones, which are the nearest."""
+"""Unprofiled steps before the recorded ones whose times are kept: the last ones."""
 _COUNT_NS = 5_000_000
-"""To count page faults takes up to 12 us among other work, a fiftieth of a short step: of steps that pass before
-anything is recorded they are counted so often, and spread evenly over the steps since."""
-
-
+"""Counting page faults takes up to 12 us among other work, a fiftieth of a short step. In steps that pass before
+anything is recorded they are counted this often, and spread evenly over the steps since."""
 _MOST_LATER = 200
-"""Steps behind the planned ones whose times on a device are told: a moment of it costs 5 us, and holds an event."""
+"""Steps behind the planned ones whose times on a device are told: a moment of it takes 5 us and holds an event."""
 
 
 class Moment(Protocol):
     """When a device came to the end of a step."""
 
     def ns_since(self, earlier: Any) -> int:
-        """0 where that is not known."""
+        """0 if that is not known."""
 
     def wait(self) -> None:
-        """Until it is known, if not for long."""
+        """Wait until it is known, but not for long."""
 
 
 Lap = tuple[Moment | None, Moment | None]
-"""A step on a device: its two ends, as far as they were taken."""
+"""Both ends of a step on a device, if they were taken."""
 _UNTOLD: Lap = (None, None)
 
 
 class Phase(str, Enum):
-    """``PROLOGUE`` is what comes before the first end of a step; ``REFERENCE`` and ``AFTER`` pass unprofiled;
-    ``LOCATED`` steps are recorded with line marks and shapes, ``ACTIVE`` ones without: those are measured."""
+    """``PROLOGUE`` comes before the first end of a step. ``REFERENCE`` and ``AFTER`` steps pass unprofiled, ``LOCATED``
+    ones are recorded with line marks and shapes, ``ACTIVE`` ones without, to be measured."""
 
     PROLOGUE = "opening"
     REFERENCE = "reference"
@@ -60,9 +58,8 @@ class Phase(str, Enum):
 
 
 class Schedule:
-    """The state: the phase of the current step, its number from 0, and of the unprofiled and the measured steps how
-    long they took, on the host and on a device, and how many page faults they had. ``take_moment`` tells where a
-    device is, None where there is none."""
+    """The phase of the current step, its number from 0, and the times on host and device and the page faults of the
+    unprofiled and the measured steps. ``take_moment`` tells where the device is, if there is one."""
 
     def __init__(self, plan: Plan, take_moment: Callable[[], Moment | None] = lambda: None) -> None:
         self._plan, self._take_moment = plan, take_moment
@@ -91,8 +88,8 @@ class Schedule:
 
     @property
     def has_enough(self) -> bool:
-        """Whether so much was measured that an earlier recording may go: growth is told from all cycles only. One of
-        steps that were none goes even for a single located step, where no other can be afforded."""
+        """Whether enough was measured for an earlier recording to go. Growth takes all cycles to show. A recording of
+        calls or batches goes even for one located step, if no other can be afforded."""
         wanted = 1 if self._plan.every == 1 else min(self._plan.active, self._most - self._located)
         is_better = self._plan.is_second and not self._plan.anew
         is_all = is_better and self._located > 0 and self.phase in (Phase.AFTER, Phase.DONE)
@@ -110,7 +107,7 @@ class Schedule:
 
     @property
     def timed(self) -> int:
-        """Steps that passed behind the recorded ones."""
+        """Unprofiled steps behind the recorded ones."""
         return self._after
 
     @property
@@ -125,8 +122,8 @@ class Schedule:
 
     @property
     def counted(self) -> dict[str, tuple[int, ...]]:
-        """What was counted per step, by its name in the run's file: the steps behind the recorded ones that are nearest
-        apart from the others, as a program may become slower in the seconds that these take."""
+        """What was counted per step, by its name in ``run.json``. Of the steps behind the recorded ones the nearest
+        stand apart from the others, as a program may become slower in the seconds that those take."""
         nearest = len(self.reference_step_ns) - max(0, self._after - self._plan.after)
         return {
             "reference_step_ns": tuple(self.reference_step_ns[:nearest]),
@@ -145,17 +142,17 @@ class Schedule:
         return min(self.step, planned), planned
 
     def limit_recorded(self, steps: int) -> None:
-        """Record no more than that many steps, the located ones among them, but one."""
+        """Record no more than that many steps, located ones included, but at least one."""
         self._most = steps
 
     def await_device(self) -> None:
-        """All that was launched in the steps so far is done, or hangs."""
+        """Wait until the device is done with the steps so far, or seems to hang."""
         for laps in (self._measured_laps, self._reference_laps):
             for end in [end for _, end in laps if end is not None][-1:]:
                 end.wait()
 
     def begin(self, now_ns: int, faults: int = 0, moment: Moment | None = None) -> None:
-        """The program goes on: the current step's time and page faults are counted from here."""
+        """The time and page faults of the current step count from here."""
         self._begun_ns, self._begun_faults, self._begun = now_ns, faults, moment
 
     def advance(self, now_ns: int, faults: int = 0, moment: Moment | None = None) -> Phase:
@@ -166,9 +163,9 @@ class Schedule:
         return self.phase
 
     def pass_by(self, now_ns: int, count_faults: Callable[[], int], may_skip: bool = True) -> int:
-        """`advance`, in half the time, where the current step and the next are among those that pass before anything is
-        recorded; else nothing, and 0. Answers how many steps that were: where it ``may_skip`` some, this one and so
-        many of the next, which need not be told of at all."""
+        """`advance` in half the time, if the current step and the next pass before anything is recorded; else do
+        nothing. How many steps are over: 0, or this one and, if it ``may_skip`` some, those of the next that need not
+        be told of."""
         if self.phase is not Phase.REFERENCE or self._located or self.step + 1 >= self._before:
             return 0
         is_near = self._before - self.step <= self._kept + 1
@@ -180,15 +177,14 @@ class Schedule:
         return 1 + self._skipped
 
     def _skip_far(self) -> None:
-        """The next steps are counted now, but for the last before the recorded ones, whose times are kept: to be told
-        of one leads through 40 us of code that the program's own has driven out of the caches."""
+        """Count the next steps now, but for the last before the recorded ones, whose times are kept: being told of one
+        takes 40 us of code that is no longer in the caches."""
         ahead = self._before - self.step - 1 - self._kept
         self._skipped = max(0, min(ahead, _MOST_TIMED))
         self.step += self._skipped
 
     def pass_behind(self, now_ns: int, count_faults: Callable[[], int], most_ns: float) -> int:
-        """The same for a step of ``most_ns`` at most that is timed on behind the planned ones: how long it took, or
-        nothing, and 0."""
+        """The same for a step behind the planned ones that took ``most_ns`` at most: how long it took, or 0."""
         took_ns = now_ns - self._begun_ns
         if self.phase is not Phase.AFTER or self._after < self._plan.after or took_ns > most_ns:
             return 0
@@ -208,9 +204,9 @@ class Schedule:
             self._counted_ns = now_ns
 
     def restart(self, must_wait: bool = False) -> Phase:
-        """The first step begins now: what came before was none. Returns its phase.
+        """The first step begins now: those before were none. Returns its phase.
 
-        With ``must_wait`` at least one step passes unrecorded, so that what is open now ends first.
+        With ``must_wait`` at least one step passes unrecorded, in which what is open now ends.
         """
         self._between = min(self._plan.wait, 1) if self._plan.warmup else 0
         self._before = max(self._plan.wait - self._between, self._plan.at_step, int(must_wait))
@@ -223,31 +219,31 @@ class Schedule:
         return self.phase
 
     def measure_anew(self) -> None:
-        """The steps measured so far are none."""
+        """Forget the steps measured so far."""
         self._active = 0
         self.measured_step_faults.clear()
         self.measured_step_ns.clear()
         self._measured_laps.clear()
 
     def let_settle(self, steps: int) -> Phase:
-        """At least that many steps pass between the located ones and the measured ones; returns the current phase."""
+        """Let at least that many steps pass between the located and the measured ones; returns the current phase."""
         self._between = max(self._between, steps)
         self.phase = self._next()
         return self.phase
 
     def postpone(self) -> Phase:
-        """One step more passes before any is recorded; returns the current phase."""
+        """Let one more step pass before any is recorded; returns the current phase."""
         self._before = self.step + 1
         self.phase = self._next()
         return self.phase
 
     def go_on_timing(self) -> Phase:
-        """One step more passes behind the recorded ones."""
+        """Time one more step behind the recorded ones."""
         self.phase = Phase.AFTER
         return self.phase
 
     def end(self) -> Phase:
-        """No step more is timed."""
+        """Time no more steps."""
         self.phase = Phase.DONE
         return self.phase
 
@@ -271,7 +267,7 @@ class Schedule:
         self._after += self.phase is Phase.AFTER
 
     def _spread(self, faults: int) -> None:
-        """The faults since the last count were those of the steps since, one like the other."""
+        """Share the faults since the last count evenly among the steps since."""
         each = (faults - self._begun_faults) // self._uncounted
         self.reference_step_faults += [each] * self._uncounted
         self._begun_faults, self._uncounted = faults, 0
@@ -282,7 +278,7 @@ class Schedule:
 
     @property
     def _kept(self) -> int:
-        """So many of the times before the recorded steps are kept."""
+        """How many times of steps before the recorded ones are kept."""
         return max(self._plan.wait, _MOST_TIMED)
 
     def _next(self) -> Phase:
@@ -304,6 +300,6 @@ class Schedule:
 
 
 def _device_ns(laps: Sequence[Lap]) -> tuple[int, ...]:
-    """Nothing where no lap could be read."""
+    """Empty if no lap could be read."""
     took = tuple(ended.ns_since(begun) if begun and ended else 0 for begun, ended in laps)
     return took if any(took) else ()

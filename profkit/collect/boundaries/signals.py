@@ -1,8 +1,8 @@
-"""The signals by which a program shows where its steps end, where it does not say so: the optimizer's steps, batches of
-a DataLoader and its passes over the data, calls of the model.
+"""The signals that show where a program's steps end if it does not say so: the optimizer's steps, batches of a
+DataLoader and its passes over the data, calls of the model.
 
-Everything here is removed without a trace when the recording is over, and nothing here stands on the program's stack
-while its own code runs, so that a traceback of the program shows no frame of profkit's.
+All of it is removed without a trace when the recording is over, and none of it is on the stack while the program's own
+code runs, so that its tracebacks show no frame of profkit.
 """
 
 from __future__ import annotations
@@ -25,16 +25,12 @@ from profkit.plan import SIGNALS
 from profkit.run import Feeding, LoaderUse, OptimizerUse
 
 _MOST_AHEAD = 8
-"""Batches that are waited out: more steps would cost a short program its measured ones."""
+"""The most batches to wait out: more steps would cost a short program its measured ones."""
 
 
 class StepSignals:
-    """From `install` to `remove` each signal is handed to ``tell``, as a `StepBoundary`; only those that can matter
-    where one was ``chosen``. What they mean is decided there.
-
-    ``pass_by`` may be called for a step of the optimizer in the place of ``tell``, and ``watch`` looks at the steps of
-    all optimizers that did not pass by (`OptimizerSteps`).
-    """
+    """From `install` to `remove` each signal goes to ``tell`` as a `StepBoundary`, or only the ``chosen`` one. What it
+    means is decided there. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`)."""
 
     def __init__(
         self,
@@ -61,7 +57,7 @@ class StepSignals:
 
     @property
     def feeding(self) -> Feeding | None:
-        """How many CPUs loading and computing kept busy, where that was counted."""
+        """How many CPUs loading and computing kept busy, if that was counted."""
         return None if self._feeding is None else self._feeding.feeding
 
     @property
@@ -87,7 +83,7 @@ class StepSignals:
             self._forwards.install()
 
     def listen_to_forwards(self) -> None:
-        """Take calls of the model for signals as well: nothing better came for long."""
+        """Take calls of the model for signals too."""
         self._forwards.install()
 
     def remove(self) -> None:
@@ -98,7 +94,7 @@ class StepSignals:
             self._workers.remove()
 
     def skip_none(self) -> None:
-        """Each step of the optimizer is a signal again, whatever it was said that it need not be told of."""
+        """Each step of the optimizer is a signal again, whatever `pass_by` said."""
         self._optimizer.skip_none()
 
     def begin_anew(self) -> None:

@@ -1,4 +1,4 @@
-"""The value that every signal of a step becomes, on its way from the program to the recording."""
+"""What every signal of a step becomes on its way from the program to the recorder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgspec import Struct
 
 
 class StepBoundary(Struct, frozen=True):
-    """A step of the program may have ended: by which ``signal`` (a value of `profkit.plan.SIGNALS`), on which
-    ``thread``, and when (``time.perf_counter_ns``). ``between`` is to be called before the next step begins."""
+    """A step of the program may have ended: the ``signal`` (a value of `profkit.plan.SIGNALS`), the ``thread`` and the
+    time (``time.perf_counter_ns``). ``between`` is to be called before the next step begins."""
 
     signal: str
     thread: int

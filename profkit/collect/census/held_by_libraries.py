@@ -1,8 +1,8 @@
-"""Objects of the user's classes that only a library's objects hold: a module or a callback that is made in the call of
-a trainer, ``Trainer(callbacks=[History()]).fit(Net(), data)``, has no name of the user's.
+"""Objects of the user's classes that only a library holds: in ``Trainer(callbacks=[History()]).fit(Net(), data)`` no
+variable of the user's names the module or the callback.
 
-They are looked for once, from the variables of the libraries' frames that are running, through attributes and built-in
-containers; nothing of the user's or the library's runs. After that they are known by weak references.
+They are looked for once, from the variables of the libraries' running frames, through attributes and built-in
+containers, without running any of their code. After that they are known by weak references.
 """
 
 from __future__ import annotations
@@ -22,23 +22,21 @@ from profkit.collect.program.frames import forget_locals
 _MAX_OBJECTS = 4_000
 """Four milliseconds, once."""
 _MAX_DEPTH = 4
-"""A frame's trainer, its connector or handler, that one's list, the callback."""
+"""From a frame to its trainer, the trainer's connector or handler, the list in there, the callback."""
 _MAX_ELEMENTS = 64
 _OPAQUE = (Tensor, nn.Module, str, bytes, int, float, complex, type, ModuleType, FunctionType, BuiltinFunctionType)
-"""What holds none, or parts of a model, which are many."""
+"""Types that hold no such objects, or the many parts of a model."""
 
 
 class Entrusted:
-    """The objects, found when they are first asked for. ``file_of`` names the file of a class of the user's, None for
-    any other."""
+    """The objects, looked for when first asked for. ``file_of`` names the file of a class of the user's, else None."""
 
     def __init__(self, file_of: Callable[[type], str | None]) -> None:
         self._file_of = file_of
         self._found: list[tuple[weakref.ref[Any], str]] | None = None
 
     def objects(self, frames: Iterable[FrameType]) -> list[tuple[Any, str]]:
-        """Those that still live, each with its class's file; the first call looks for them from the variables of these
-        frames."""
+        """Those that still live, each with its class's file. The first call looks for them in these frames."""
         if self._found is None:
             self._found = list(self._find(frames))
         return [(value, file) for reference, file in self._found if (value := reference()) is not None]
@@ -60,7 +58,7 @@ class Entrusted:
             seen.add(id(value))
             file = self._file_of(type(value))
             if file is not None:
-                with suppress(TypeError):  # of a class with slots, without one for weak references
+                with suppress(TypeError):  # its class has slots, and none for weak references
                     yield weakref.ref(value), file
             elif depth < _MAX_DEPTH:
                 queue.extend((held, depth + 1) for held in _held_by(value))
@@ -76,5 +74,5 @@ def _held_by(value: Any) -> Iterable[Any]:
         return islice(value.values(), _MAX_ELEMENTS)
     try:
         return list(object.__getattribute__(value, "__dict__").values())
-    except AttributeError:  # it has slots, or is of a type of C's
+    except AttributeError:  # it has slots, or its type is written in C
         return ()

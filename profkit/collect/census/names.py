@@ -1,7 +1,7 @@
 """What the user's names keep alive at the end of a step.
 
 The census walks from the variables of the user's frames and modules through containers and objects to tensors. It
-holds no tensor longer than it runs, and its work is bounded: by objects, by depth, by samples of long sequences.
+keeps no tensor alive, and its work is bounded: by objects, by depth, by samples of long sequences.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_HOLDERS = 500
 
 @dataclass(slots=True)
 class _Holder:
-    """What one name reached so far: ``looked_at`` tensors that stand for ``tensors``; storages and backward nodes
+    """What one name has reached so far: ``looked_at`` tensors, which stand for ``tensors``. Storages and backward nodes
     count once."""
 
     parts: Parts
@@ -45,7 +45,7 @@ class _Holder:
     nodes: set[object] = field(default_factory=set)
 
     def summary(self, used: Mapping[int, int]) -> _Held:
-        """As it is now. Of the storages that any name uses in full, a view wastes nothing."""
+        """As it is now. A view wastes nothing of a storage that is used in full by any name."""
         return _Held(
             self.parts,
             self.origin,
@@ -59,7 +59,7 @@ class _Holder:
 
     @property
     def bytes(self) -> int:
-        """A sample is scaled up, unless its tensors turned out to share their storages."""
+        """Scaled up from the sample, unless its tensors share their storages."""
         return self._scaled(sum(self.storages.values()))
 
     def _scaled(self, size: int) -> int:
@@ -73,7 +73,7 @@ class _Holder:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one name held at the end of a step, without holding it. `profkit.run.LiveHolder` says what the rest is."""
+    """What one name held at the end of a step, without holding it; the fields are those of `profkit.run.LiveHolder`."""
 
     parts: Parts
     origin: Origin
@@ -90,9 +90,9 @@ class _Held:
 
 
 class Census:
-    """Takes the samples of one recording. ``generators`` run the user's code though they are not on the stack.
+    """Takes the samples of one recording. ``generators`` run the user's code without being on the stack.
 
-    The program waits meanwhile: what can be told later, the lines in its source, is left until the samples are read.
+    The program waits meanwhile, so the lines in its source are looked up later, when the samples are read.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Census:
 
     @property
     def samples(self) -> list[LiveSample]:
-        """One for each time that `take` was called."""
+        """One for each call of `take`."""
         self._told += [LiveSample(step, tuple(self._describe(held))) for step, held in self._taken]
         self._taken.clear()
         return self._told
@@ -119,7 +119,7 @@ class Census:
         return len(self._taken) + len(self._told)
 
     def forget(self) -> None:
-        """What was taken so far does not count."""
+        """Drop what was taken so far."""
         self._taken.clear()
         self._told.clear()
 
@@ -149,13 +149,13 @@ class Census:
                 yield from named_values(names, Origin(file))
 
     def _unnamed(self, frame: FrameType | None) -> Iterator[Reached]:
-        """What libraries hold for the user, by the names of the classes; what a name of the user's reaches is known."""
+        """What only libraries hold, by the names of the classes; what a name reaches was seen before."""
         others = (caller for caller in walk_up(frame) if not self._is_user[caller.f_code.co_filename])
         for value, file in self._entrusted.objects(others):
             yield Reached(value, (type(value).__name__,), Origin(file))
 
     def _describe(self, taken: Iterable[_Held]) -> Iterator[LiveHolder]:
-        """Of two names that read the same, the outer function's carries the function's name."""
+        """If two names read the same, the outer function's gets the function's name in front."""
         paths: set[str] = set()
         for held in taken:
             path, code = held.path, held.origin.root.code
@@ -175,8 +175,8 @@ class Census:
 
 
 class _UserModules:
-    """The names of the user's modules. A program has thousands of others, which are looked through anew only where
-    there are more or fewer than before."""
+    """The variables of the user's modules. A program has thousands of others, so these are found anew only when the
+    number of modules has changed."""
 
     def __init__(self, is_user: Mapping[str, bool]) -> None:
         self._is_user = is_user
@@ -184,7 +184,7 @@ class _UserModules:
         self._names: list[str] = []
 
     def globals(self) -> Iterator[dict[str, Any]]:
-        """The variables of each."""
+        """Of each module in turn."""
         if len(sys.modules) != self._known:
             self._known = len(sys.modules)
             self._names = [name for name in list(sys.modules) if self._find(name) is not None]
@@ -200,9 +200,9 @@ class _UserModules:
 
 
 class _Walk:
-    """One walk, breadth first, so that a name nearer to the user's variables claims what two names share.
+    """One walk, breadth first, so that of two names the one nearer to the user's variables claims what they share.
 
-    ``used`` are the bytes of each storage that the tensors reached cover, at most (views may overlap).
+    ``used`` is how many bytes of each storage the tensors cover at most (views may overlap).
     """
 
     def __init__(self, is_user: Mapping[str, bool]) -> None:
@@ -226,12 +226,12 @@ class _Walk:
                 self._queue.extend(held for held in self._reach.look_into(reached) if may_hold(held.value))
 
     def largest(self) -> list[_Held]:
-        """What the names hold that hold most."""
+        """The names that hold most, with what they hold."""
         largest = sorted(self.holders.values(), key=lambda holder: holder.bytes, reverse=True)[:_MAX_HOLDERS]
         return [holder.summary(self.used) for holder in largest]
 
     def forget(self, frames: Iterable[FrameType]) -> None:
-        """Let go of everything reached, also of the copies of local variables that frames keep."""
+        """Let go of everything, including the copies of local variables that frames keep."""
         self._queue.clear()
         self.holders.clear()
         for frame in (*frames, *self._reach.suspended):
@@ -256,7 +256,7 @@ class _Walk:
             self._follow_graph(tensor.grad_fn, holder.nodes)
 
     def _follow_graph(self, root: Any, seen: set[object]) -> None:
-        """Add the backward nodes reachable from ``root`` to those that its holder reached before."""
+        """Add the backward nodes reachable from ``root`` to ``seen``."""
         stack = [root]
         while stack and len(seen) < _MAX_NODES and self._nodes_left > 0:
             node = stack.pop()
@@ -268,7 +268,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """What tells a storage from others, its bytes, and those that one tensor covers."""
+    """The identity of a storage, its bytes, and those that one tensor covers."""
 
     key: int
     size_bytes: int
@@ -276,7 +276,7 @@ class _Storage:
 
 
 def _storage_of(tensor: Tensor) -> _Storage | None:
-    """None where the tensor has no storage of its own."""
+    """None if the tensor has no storage of its own."""
     try:
         storage = tensor.untyped_storage()
         return _Storage(storage._cdata, storage.nbytes(), tensor.numel() * tensor.element_size())

@@ -1,6 +1,6 @@
-"""What an object holds, as far as the user's names may keep tensors alive through it.
+"""What an object holds through which the user's names may keep tensors alive.
 
-Nothing of the user's runs: containers are read with the methods of their built-in base, objects through their
+No code of the user's runs: containers are read with the methods of their built-in base, objects through their
 ``__dict__`` and slots, never through their own attribute access or iteration.
 """
 
@@ -24,9 +24,9 @@ from profkit.source.syntax import ANY_ITEM, Parts
 
 _MAX_NAMED_KEYS = 64
 _SAMPLE = 100
-"""Elements looked at from each end of a longer sequence; they stand for all of it."""
+"""Elements to look at from each end of a longer sequence; they stand for all of it."""
 _LARGE_BYTES = 1 << 20
-"""Models have thousands of buffers, of which few are large."""
+"""A buffer this large counts: models have thousands, of which few are large."""
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, range, slice, type(None), ModuleType))
 _OWNED_BY_MODULE = frozenset(("_parameters", "_buffers", "_modules"))
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, deque, set, frozenset)
@@ -36,9 +36,9 @@ _GROWING = (dict, list, deque, set)
 class Reached(NamedTuple):
     """An object and the name that reached it. ``weight`` is the number of objects that it stands for.
 
-    Inside a sequence everything counts under the sequence's own name: ``is_element`` says so. But for the containers of
-    the objects in it, which may grow while the sequence does not: ``probes[*].readings``. ``is_bounded`` says that a
-    container on the way drops the oldest when it is full.
+    Everything inside a sequence counts under the sequence's name (``is_element``), except containers of the objects in
+    it, which may grow while the sequence does not: ``probes[*].readings``. ``is_bounded`` says that a container on the
+    way drops its oldest element when it is full.
     """
 
     value: object
@@ -50,7 +50,7 @@ class Reached(NamedTuple):
     is_bounded: bool = False
 
     def child(self, part: str, value: object, origin: Origin | None = None) -> Reached:
-        """What ``value`` is to this object. A model is as deep as it is: its modules count as one object."""
+        """How ``value`` is reached from this object. The modules of a model add no depth."""
         parts = self.parts if self.is_element else (*self.parts, part)
         are_modules = issubclass(type(value), nn.Module) and issubclass(type(self.value), nn.Module)
         depth = self.depth if are_modules else self.depth + 1
@@ -77,7 +77,7 @@ def may_hold(value: object) -> bool:
 
 
 class Reach:
-    """Looks into objects. ``suspended`` are the frames of generators whose variables were read on the way."""
+    """Looks into objects. ``suspended`` are the frames of the generators whose variables were read."""
 
     def __init__(self, is_user: Mapping[str, bool]) -> None:
         self.suspended: list[FrameType] = []
@@ -85,7 +85,7 @@ class Reach:
         self._owners: dict[tuple[type, int, Origin], Origin] = {}
 
     def look_into(self, reached: Reached) -> Iterable[Reached]:
-        """What ``reached`` holds directly; nothing for objects of libraries."""
+        """What ``reached`` holds directly; nothing if it is a library's."""
         value: Any = reached.value
         kind = type(value)
         base = _base_of(kind)
@@ -124,7 +124,7 @@ class Reach:
                 yield reached.child(f".{name}", value, origin)
 
     def _origin_in(self, owner: type, reached: Reached) -> Origin:
-        """Attributes of the user's own classes are mostly changed in their methods."""
+        """The class, for attributes of the user's classes: they are mostly changed in its methods."""
         file = user_file_of(owner, self._is_user)
         if reached.is_element or file is None:
             return reached.origin
@@ -139,7 +139,7 @@ class Reach:
 
 
 def user_file_of(kind: type, is_user: Mapping[str, bool]) -> str | None:
-    """The file of a class of the user's; None for those of libraries, and for optimizers, whose state is theirs."""
+    """The file of a class of the user's; None for a library's, and for optimizers, whose state is their own."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file if isinstance(file, str) and is_user[file] and not issubclass(kind, Optimizer) else None
 
@@ -153,7 +153,7 @@ def _base_of(kind: type) -> type[Any] | None:
 
 
 def _reverser(base: type[Any], value: Any) -> Callable[[], Iterator[Any]]:
-    """Iterates from the end where the container has one."""
+    """Iterates from the end, if the container has one."""
     if base is tuple:
         return lambda: iter(tuple.__getitem__(value, slice(None, -_SAMPLE - 1, -1)))
     return partial(base.__reversed__, value) if hasattr(base, "__reversed__") else lambda: iter(())
@@ -206,7 +206,7 @@ def _state_of(value: object) -> dict[str, Any]:
 
 
 def _may_grow(buffer: object) -> bool:
-    """Whether a module's buffer carries a graph, or is so large that it may hold what was added to it."""
+    """Whether a module's buffer carries a graph, or is large enough to hold what was added to it."""
     if not isinstance(buffer, Tensor):  # None, for a buffer that is not set
         return False
     return buffer.grad_fn is not None or buffer.nbytes >= _LARGE_BYTES

@@ -1,4 +1,4 @@
-"""The two forms of an experiment's case, as calls that can be timed: what the program does, and what it could do.
+"""Both forms of an experiment's case, as calls to be timed: what the program does, and what it could do.
 
 Only operators that `profkit.experiment` lists are ever looked up, and tensors are made only where they fit.
 """
@@ -30,13 +30,13 @@ _MOST_THREADS = 1024
 _OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _SPELT = {"True": "true", "False": "false"}
-"""How the profiler writes truth values, and JSON."""
+"""Truth values as the profiler writes them, and as JSON does."""
 _COPIES = 4
-"""Gradients, the optimizer's state or the results, and what a kernel packs, beside the tensors themselves."""
+"""The tensors themselves, gradients, the optimizer's state or the results, and what a kernel packs."""
 
 
 class CannotRun(Exception):
-    """A case that is not run; the message says why."""
+    """A case cannot be run; the message says why."""
 
 
 def forms_of(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
@@ -62,8 +62,8 @@ def _narrower(experiment: Experiment, case: Case, device: str) -> tuple[Call, Ca
 
 
 def _reduced(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """Under autocast the casts of the parameters are part of the call, as they are in a program; the data, the first
-    tensor, comes from an operator before, whose result has that type already."""
+    """Under autocast the casts of the parameters are part of the call, as in a program. The data, which is the first
+    tensor, has the narrow type already, as the result of an earlier operator."""
     operator = _operator(case)
     tensors = _tensors(case.shapes, "float32", device)
     as_it_is = _calling(operator, tensors, experiment.backward)
@@ -81,7 +81,7 @@ def _reduced(experiment: Experiment, case: Case, device: str) -> tuple[Call, Cal
 
 
 def _with_tf32(call: Call, allowed: bool) -> Call:
-    """The settings hold for the process, so each form makes its own."""
+    """The settings are the process's, so each form makes its own."""
 
     def set_and_call() -> object:
         torch.backends.cuda.matmul.allow_tf32 = allowed
@@ -92,7 +92,7 @@ def _with_tf32(call: Call, allowed: bool) -> Call:
 
 
 def _channels_last(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """Images and weights lie in the other layout already, as they do once model and input are converted."""
+    """Images and weights have the other layout already, as they do once model and input are converted."""
     if case.operator not in RUNNABLE_ON_IMAGES or len(case.shapes[0]) != 4:  # batch, channels, height, width
         raise CannotRun(f"{case.operator!r:.40} on these shapes has no channels to put last")
     operator = _operator(case)
@@ -116,9 +116,9 @@ def _tried(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]
 
 
 def _on_fewer_threads(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """The number of threads holds for the process, so each form sets its own."""
+    """The number of threads is the process's, so each form sets its own."""
     if not experiment.to.isdecimal() or not 1 <= int(experiment.to) <= experiment.count <= _MOST_THREADS:
-        raise CannotRun("the recorded number of threads is none that can be run")
+        raise CannotRun("the recorded number of threads cannot be run")
     call = _calling(_operator(case), _tensors(case.shapes, case.dtype, device), experiment.backward)
 
     def on(threads: int) -> Call:
@@ -132,7 +132,7 @@ def _on_fewer_threads(experiment: Experiment, case: Case, device: str) -> tuple[
 
 
 def _attention(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """The passes besides the softmax are scalings, which is what most programs have there; a mask takes no less."""
+    """The passes besides the softmax are scalings, as in most programs; a mask takes at least as long."""
     if len(case.shapes) != 3 or any(len(shape) != 3 for shape in case.shapes):
         raise CannotRun("the recorded shapes or types are not complete")
     batch, length, _ = case.shapes[0]
@@ -166,7 +166,7 @@ def _optimizer(experiment: Experiment, case: Case, device: str) -> tuple[Call, C
 
 
 def _batched(experiment: Experiment, case: Case, device: str) -> tuple[Call, Call]:
-    """Each module has tensors of its own; in the batch they lie one after the other in one tensor."""
+    """Apart, each module has its own tensors; batched, they are stacked in one."""
     operator, count = _operator(case), experiment.count
     together = [torch.stack(of_all) for of_all in zip(
         *(_tensors(case.shapes, case.dtype, device, times=count) for _ in range(count)), strict=True)]  # fmt: skip
@@ -181,7 +181,7 @@ def _batched(experiment: Experiment, case: Case, device: str) -> tuple[Call, Cal
 
 
 def _batched_operator(case: Case) -> Callable[..., Tensor]:
-    """The operator for tensors with one dimension more in front."""
+    """The operator for tensors with one more dimension in front."""
     if case.operator == "linear":
         def linear(data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             rows = data.flatten(1, -2) if data.dim() > 2 else data[:, None]
@@ -215,7 +215,7 @@ def _operator(case: Case) -> Callable[..., Tensor]:
 
 
 def _convolution(function: Callable[..., Tensor], arguments: Sequence[str]) -> Callable[..., Tensor]:
-    """``arguments`` are those of ``conv2d``: stride, padding, dilation and groups stand fourth to seventh."""
+    """``arguments`` are those of ``conv2d``: the fourth to seventh are stride, padding, dilation and groups."""
     try:
         stride, padding, dilation, groups = (json.loads(value) for value in arguments[3:7])
     except ValueError as error:
@@ -224,7 +224,7 @@ def _convolution(function: Callable[..., Tensor], arguments: Sequence[str]) -> C
 
 
 def _on_images(name: str, arguments: Sequence[str]) -> Callable[..., Tensor]:
-    """``arguments`` are those of the operator of that name: after the image, for a normalisation after five tensors."""
+    """``arguments`` are the operator's: its settings follow the image, or the five tensors of a normalisation."""
     try:
         values = [json.loads(_SPELT.get(value, value)) for value in arguments if value]
     except ValueError as error:
@@ -244,7 +244,7 @@ def _tensors(
     times: int = 1,
     beside: Sequence[Sequence[int]] = (),
 ) -> list[Tensor]:
-    """Random tensors of these shapes, ``times`` as often, with tensors of other shapes ``beside`` them: if they fit."""
+    """Random tensors of these shapes, if ``times`` as many and some of other shapes ``beside`` them fit into memory."""
     if any(size < 0 for shape in shapes for size in shape):
         raise CannotRun("the recorded shapes or types are not complete")
     elements = sum(math.prod(shape) for shape in (*shapes, *beside)) * times
@@ -254,7 +254,7 @@ def _tensors(
 
 
 def _calling(function: Callable[..., Tensor], tensors: list[Tensor], backward: bool) -> Call:
-    """The call, with the backward pass to all of its inputs where that is wanted."""
+    """The call, if asked for with the ``backward`` pass to all of its inputs."""
     if not backward:
         def forward() -> object:
             with torch.no_grad():

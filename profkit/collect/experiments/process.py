@@ -1,9 +1,9 @@
 """``python -m profkit.collect.experiments.process`` runs experiments: a request on stdin, answers on stdout.
 
-Both forms of a case run by turns, A B A B, warm. What else the machine does only adds to the time, and not to every
-turn alike: two threads that wait for each other lose more to a third than one does. So a form takes what its shorter
-turns took; the spread is that of the rounds, each compared within itself. Each experiment answers with a line of JSON
-as soon as it is done, so that one which fails, or is stopped, costs none of those before it.
+Both forms of a case run by turns, A B A B, warm. What else the machine does only adds to the time, and not to all turns
+alike: two threads that wait for each other lose more to a third than one does. So a form takes what its shorter turns
+took; the spread is that of the rounds, each compared within itself. Each experiment answers with a line of JSON as soon
+as it is done, so that one that fails, or is stopped, costs none of those before it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from profkit.experiment import Answer, Experiment, Measurement, Request
 from profkit.processor import processor_name
 
 _BUDGET_S = 2.0
-"""For one experiment: its cases share it."""
+"""For all cases of an experiment."""
 _WARM_UP = 2
 _ROUNDS = (5, 60)
 _TURN_NS = 5_000_000
-"""A turn lasts that long at least: the clock, and the change from one form to the other, are then within a per cent."""
+"""A turn lasts at least that long, so that the clock and the change of form add less than one per cent."""
 _LONGEST_S = 12.0
-"""For one case: a call of a second is not worth a minute of waiting."""
+"""For one case: a call that takes a second is not worth a minute."""
 _LOW = 0.1
 _CROWDED = 0.5
-"""Of the time the process could have run but another had the processor: then no turn came through undisturbed. Two
-threads that wait for each other took 40 times as long beside four programs on two CPUs, in either form."""
+"""Share of the time for which another process had the CPU: with more, no turn came through undisturbed. Two threads
+that wait for each other took 40 times as long beside four programs on two CPUs, in either form."""
 _SPREAD = (10, 90)
-"""Percentiles of the rounds that are given as the range."""
+"""Percentiles of the rounds that make the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Turns:
     second_ns: list[float]
 
     def undisturbed(self) -> tuple[float, float]:
-        """What either takes where little else runs: a low quantile, as one turn may be short by chance."""
+        """What each takes when little else runs: a low quantile, as a single turn may be short by chance."""
         first, second = (sorted(took)[round(_LOW * (len(took) - 1))] for took in (self.first_ns, self.second_ns))
         return first, second
 
     def ratios(self) -> tuple[float, float]:
-        """Low and high share of the first form's time that the second took in a round."""
+        """How long the second form took per round, as a share of the first: low and high."""
         ratios = sorted(b / a for a, b in zip(self.first_ns, self.second_ns, strict=True))
         low, high = (ratios[round(at / 100 * (len(ratios) - 1))] for at in _SPREAD)
         return low, high
@@ -81,7 +81,7 @@ def run(experiment: Experiment, device: str, budget_s: float = _BUDGET_S) -> Mea
 
 
 def _take_undisturbed(a: Call, b: Call, budget_s: float, device: str) -> Turns:
-    """Raises `CannotRun` where other programs had the processor for most of the time."""
+    """Raises `CannotRun` if other programs had the processor for most of the time."""
     before, began = count_crowded_ns(), time.perf_counter_ns()
     turns = take_turns(a, b, budget_s, device)
     after, took = count_crowded_ns(), time.perf_counter_ns() - began
@@ -91,10 +91,9 @@ def _take_undisturbed(a: Call, b: Call, budget_s: float, device: str) -> Turns:
 
 
 def take_turns(a: Call, b: Call, budget_s: float, device: str) -> Turns:
-    """Time two calls by turns for about so long, at least a few rounds; raises `CannotRun` where that takes too long.
+    """Time two calls by turns for about that long, at least a few rounds; raises `CannotRun` if that takes too long.
 
-    Each turn repeats its call until it has lasted as long as the other's: where other programs want the processor too,
-    a longer turn would be interrupted more often than a shorter one.
+    Turns of both last equally long: on a busy machine a longer turn would be interrupted more often.
     """
     began = time.perf_counter()
     for _ in range(_WARM_UP):
@@ -126,7 +125,7 @@ def _wait_for(device: str) -> None:
 
 
 def choose_device(request: Request) -> str:
-    """Where the experiments run: on what the recording names. Raises `CannotRun` where this machine has no such."""
+    """The device that the recording names. Raises `CannotRun` if this machine does not have it."""
     if request.device == "cpu":
         if not request.processor:
             raise CannotRun("the recording does not say on which processor it was made")
@@ -139,12 +138,12 @@ def choose_device(request: Request) -> str:
 
 
 def answer(experiment: Experiment, device: str) -> Answer:
-    """A measurement, or why there is none: an experiment may fail, and no more comes of it than that."""
+    """A measurement, or why there is none."""
     try:
         return Answer(run(experiment, device))
     except CannotRun as reason:
         return Answer(failed=str(reason))
-    except Exception as error:  # whatever PyTorch has against these shapes
+    except Exception as error:  # PyTorch may refuse these shapes
         return Answer(failed=describe(error)[:200])
 
 

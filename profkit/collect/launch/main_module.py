@@ -22,10 +22,10 @@ class Program:
     directory: str
 
     def enter(self, arguments: list[str]) -> None:
-        """Put the program in the place of the one that runs, also for the children that multiprocessing spawns: they
-        run the file, or import the module, that ``__main__`` says it came from."""
+        """Make it the process's main program, also for children that multiprocessing spawns: these run the file, or
+        import the module, that ``__main__`` came from."""
         sys.argv[:] = [self.argument, *arguments]
-        if not getattr(sys.flags, "safe_path", False):  # else the first entry is none that Python put there
+        if not getattr(sys.flags, "safe_path", False):  # else Python put no first entry there
             sys.path[0] = self.directory
         sys.modules["__main__"] = self.module
 
@@ -43,7 +43,7 @@ def load_script(target: str) -> Program:
 
 
 def load_module(name: str) -> Program:
-    """``python -m name``: the module, or the ``__main__`` of the package. Raises `ImportError` where there is none."""
+    """``python -m name``: the module, or the package's ``__main__``. Raises `ImportError` if there is none."""
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")

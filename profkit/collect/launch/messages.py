@@ -1,4 +1,4 @@
-"""What a person at a terminal is told while a program of theirs is recorded."""
+"""What is shown on a terminal while a program is recorded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ _LINES = {
 
 
 class Announcer:
-    """Called with each step's phase, and how many steps of how many are over; off a terminal it does nothing.
-
-    It writes whole lines, each phase's once and the recorded steps' one by one: what would be redrawn in place would
-    end up among the program's own output.
-    """
+    """Called with each step's phase and how many of all steps are over. It writes whole lines, each once: a line
+    redrawn in place would mix with the program's output. Without a terminal it does nothing."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()

@@ -18,7 +18,7 @@ from profkit.run import PROFKIT_FAILED, RUN_FILE, fixed, load_run, save
 _CHILD = "profkit.collect.launch.script"
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1")
 _LETHAL = ("SIGTERM", "SIGHUP")
-"""Those that the program gets whether it listens to them or not."""
+"""Passed on even if the program does not handle them."""
 
 
 def launch_script(
@@ -26,10 +26,10 @@ def launch_script(
 ) -> int:
     """Run a script, or a module, recorded into ``directory``, and return its exit status.
 
-    ``options`` are those of `profkit.collect.launch.script`. The program's standard streams are the caller's own. An
-    interrupt at the terminal reaches the program, which decides what to do; a second one is raised here. Other signals
-    that end this process, or ask for a window, are passed on to the program. A program that a signal ends has the
-    status that shells give it (128 + number).
+    ``options`` are those of `profkit.collect.launch.script`. The program has the caller's standard streams. Interrupts
+    at the terminal reach the program, which decides what to do; a second one is raised here. Other signals that would
+    end this process, or request a window, are passed on. A program that is ended by a signal has the status that shells
+    report (128 + number).
     """
     given = [_as_option(name, value) for name, value in {"module": module, **options}.items() if value is not False]
     where = f"--directory={fixed(directory)}"
@@ -46,7 +46,7 @@ def launch_script(
 
 
 class _Passing:
-    """While entered, signals to this process go to the program instead, where this process would only die of them."""
+    """While entered, passes signals on to the program if they would just end this process."""
 
     def __init__(self) -> None:
         self.to: Any = None
@@ -72,11 +72,11 @@ class _Passing:
             self.to.send_signal(number)
         else:
             with suppress(OSError):
-                sys.stderr.write(f"profkit: {name}: the program does not listen to it yet\n")
+                sys.stderr.write(f"profkit: {name}: the program does not handle it yet\n")
 
 
 def _catches(process: int, number: int) -> bool:
-    """Whether the process has a handler for the signal, which would end it else; where the system does not say, yes."""
+    """Whether the process handles the signal, which would end it otherwise; yes if the system does not say."""
     with suppress(OSError, IndexError, ValueError):
         status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
         return bool(int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1)
@@ -89,8 +89,8 @@ def _as_option(name: str, value: str | int | bool) -> str:
 
 
 def _complete(directory: Path, status: int) -> None:
-    """Note what a process that left without a word could not: a signal's end, or that of a library. What it wrote of
-    later windows is completed too. Where that cannot be written, what reads the recording says why."""
+    """Note how a process ended that could not do so itself, because of a signal or a library, also in its windows. If
+    the note cannot be written, whatever reads the recording says why."""
     run = load_run(directory)
     if run.exit_status is not None:
         return

@@ -1,8 +1,7 @@
 """Runs one variant of a scenario file, step by step, recorded or not.
 
 A scenario is one Python file with ``setup(device)`` and the generator functions ``pitfall(state)`` and ``fix(state)``,
-which yield a result at the end of each step. It may say how many ``steps`` it runs without a recording, and
-``needs_gpu``.
+which yield a result at the end of each step. It may set ``steps``, the number to run unrecorded, and ``needs_gpu``.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ import torch
 
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Progress
-from profkit.collect.recorder.subject import Subject
 from profkit.errors import UnreadableInput, UsageError
-from profkit.plan import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, Plan
+from profkit.plan import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.run import create_directory
 
 VARIANTS = ("pitfall", "fix")
@@ -44,10 +42,10 @@ def run_scenario(
 ) -> tuple[Any, ...]:
     """Run ``variant`` on ``device`` and return the result of each step, on the CPU and free of any graph.
 
-    With a ``directory`` the steps are recorded into it as planned: ``wait + warmup + active`` of them, more where
-    workers load ahead, and ``wait`` more that are timed.
+    With a ``directory`` the steps are recorded into it: ``wait + warmup + active``, more if workers load ahead, and
+    ``wait`` more that are timed.
 
-    Raises `UnreadableInput` for a file that is no scenario, `UsageError` for one that needs a GPU elsewhere;
+    Raises `UnreadableInput` for a file that is no scenario, `UsageError` for one that needs a GPU if there is none;
     errors of the scenario itself pass.
     """
     module = load_scenario(path, variant)
@@ -81,7 +79,7 @@ def _record(steps: Iterator[Any], recording: profile) -> tuple[Any, ...]:
 
 
 def load_scenario(path: Path, variant: str) -> ModuleType:
-    """Run the file as a module under a private name: `scenarios` may be a package of the user's."""
+    """Run the file as a module under a private name, as the user may have a package `scenarios`."""
     if variant not in VARIANTS:
         raise UsageError(f"{variant!r} is not a variant: choose from {', '.join(VARIANTS)}")
     name = _PREFIX + path.stem
@@ -104,7 +102,7 @@ def seed() -> None:
 
 
 def _detach(result: Any) -> Any:
-    """A copy of a step's result that later steps cannot change and that keeps nothing alive."""
+    """A copy of a step's result that no later step can change, and that keeps no graph alive."""
     if isinstance(result, torch.Tensor):
         return result.detach().to("cpu", copy=True)
     if isinstance(result, (tuple, list)):
@@ -113,7 +111,7 @@ def _detach(result: Any) -> Any:
 
 
 def main(path: str, variant: str, device: str, directory: str) -> None:
-    """Record one variant in a process of its own, once it is warm: its first steps touch memory for the first time."""
+    """Record one variant in a process of its own, once it is warm: first steps touch memory for the first time."""
     run_scenario(Path(path), variant, device)
     gc.collect()
     run_scenario(Path(path), variant, device, create_directory(Path(directory)), wait=_WARM_WAIT)

@@ -1,6 +1,6 @@
 """``python -m profkit.collect.launch.script OPTIONS -- ARGS`` runs a user's program and records it.
 
-PyTorch is not imported before the program does so itself: what it sets up first (threads, devices, allocator) counts.
+PyTorch is not imported before the program imports it: what that sets up first (threads, devices, allocator) counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from profkit.collect.launch.main_module import Program, load_module, load_script
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe
-from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, WAIT_STEPS, WARMUP_STEPS, Plan
+from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.run import FAILED, RUN_FILE, Run, save
 from profkit.source.code import PROFKIT
 
@@ -66,7 +66,7 @@ class Child:
             sys.meta_path.insert(0, _AfterImport("torch", lambda: self._begin(program)))
 
     def leave(self, leaving: SystemExit) -> None:
-        """The program called ``sys.exit``, or was ended because it is recorded."""
+        """The program called ``sys.exit``, or was ended once it was recorded."""
         stopping = sys.modules.get("profkit.collect.recorder.early_end")
         if stopping is not None and isinstance(leaving, stopping.RecordingComplete):
             self.finish(stopping.STOPPED, "the program was ended once it was recorded, as asked", was_stopped=True)
@@ -104,7 +104,6 @@ class Child:
     def _begin(self, program: Program) -> None:
         from profkit.collect.launch.messages import Announcer
         from profkit.collect.recorder.profiler import profile
-        from profkit.collect.recorder.subject import Subject
 
         options = self._options
         roots = (os.path.dirname(program.code.co_filename),)
@@ -164,8 +163,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _tell_of_immediate_exit(child: Child) -> None:
-    """Keep what was recorded when the program calls ``os._exit``, after which nothing of Python's runs; not in a
-    process that it forked, and not from a thread of its own, which cannot end the recording."""
+    """Keep what was recorded when the program calls ``os._exit``, after which no Python code runs. Not in a process
+    that it forked, and not on another thread, which cannot end the recording."""
     leave, process, thread = os._exit, os.getpid(), threading.get_ident()
 
     @functools.wraps(leave)
@@ -178,8 +177,8 @@ def _tell_of_immediate_exit(child: Child) -> None:
 
 
 def _give_room(is_module: bool) -> None:
-    """Raise the limit of recursion by what stands below the program here and would not without profkit, so that it may
-    recurse as deep as ever. Before Python 3.12 a call of ``exec`` counts too, of which ``python -m`` makes one."""
+    """Raise the recursion limit by the frames that profkit adds below the program, so that it may recurse as deep as
+    ever. Before Python 3.12 a call of ``exec`` counts too, and ``python -m`` makes one."""
     frame, depth = sys._getframe(1), 2  # this function's caller, and the one that will run the program
     while (caller := frame.f_back) is not None:
         frame, depth = caller, depth + 1
@@ -196,7 +195,7 @@ def _status_of(code: object) -> int:
 
 
 def _strip(error: BaseException | None, seen: set[int]) -> None:
-    """Take profkit's frames out of the tracebacks of an exception and of those behind it."""
+    """Take profkit's frames out of the tracebacks of an exception and of its causes."""
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
@@ -217,7 +216,7 @@ def _without_own(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _below(frame: FrameType | None, trace: TracebackType | None) -> TracebackType | None:
-    """The traceback with the frames of runpy, which stand at the head of every traceback under ``python -m``."""
+    """The traceback with the frames of runpy in front, as in every traceback under ``python -m``."""
     for caller in walk_up(frame):
         if not caller.f_code.co_filename.startswith(PROFKIT):
             trace = TracebackType(trace, caller, caller.f_lasti, caller.f_lineno)

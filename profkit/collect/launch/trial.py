@@ -1,12 +1,12 @@
-"""Runs one variant of a scenario unrecorded, step by step, as another process asks for it.
+"""Runs one variant of a scenario unrecorded, step by step, at the request of another process.
 
-It reads a number of steps from each line of stdin and answers with a line of JSON on stdout: how long each step took,
-``ns``, the most memory that the process held in it beyond what it held before the first, ``peak_bytes``, and which step
-it was since the variant last began, from 1, ``number``. What the scenario itself prints goes to stderr.
+It reads a number of steps from each line of stdin and answers with a line of JSON on stdout. For each step it holds
+``ns``, how long it took, ``peak_bytes``, the most memory held beyond what was held before the first step, and
+``number``, its number since the variant last began, from 1. What the scenario prints goes to stderr.
 
-On a GPU the host runs ahead, and to wait for the device at each step would hide what a wait within a step costs. So the
-device is waited for before the first and after the last of the steps that are asked for at a time, and each of these
-took the same share; the memory is the device's.
+On a GPU the host runs ahead, and waiting for the device at each step would hide what a wait within a step costs. So the
+device is waited for before the first and after the last of the requested steps, which share the time equally; the
+memory is the device's.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _RESET_PEAK = "5"
 class Trial:
     """One variant, begun anew whenever its steps are used up.
 
-    The memory of workers counts where it is memory that is compared. To read it takes milliseconds, in which workers go
-    on: where it is time, the next step would find its batch ready.
+    The memory of workers counts only if memory is compared: reading it takes milliseconds, in which workers go on, so
+    that the next step would find its batch ready.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Trial:
         self._base_bytes = self._base_device_bytes = self._number = 0
 
     def run(self, count: int) -> dict[str, list[int]]:
-        """Time and memory of so many steps."""
+        """Time and memory of that many steps."""
         done = [self._step() for _ in range(count)] if self._device == "cpu" else self._run_on_device(count)
         return dict(zip(("ns", "peak_bytes", "number"), map(list, zip(*done, strict=True)), strict=True))
 
@@ -81,7 +81,7 @@ class Trial:
         return [(took_ns // count, peak_bytes, number) for number in numbers]
 
     def _peak_of_device(self) -> int:
-        """Beyond what was held before the first step; the host's, where the variant keeps nothing on the device."""
+        """Beyond what was held before the first step; the host's, if the variant keeps nothing on the device."""
         peak_bytes: int = self._cuda.max_memory_allocated()
         return max(0, peak_bytes - self._base_device_bytes if peak_bytes else peak_rss_bytes() - self._base_bytes)
 
@@ -96,7 +96,7 @@ class Trial:
             self._base_device_bytes = self._cuda.memory_allocated()
 
     def _advance(self) -> int | None:
-        """How long the next step takes in nanoseconds; None where there is none."""
+        """How long the next step takes in nanoseconds; None if there is none."""
         reset_peak()
         start = time.perf_counter_ns()
         try:
@@ -107,13 +107,13 @@ class Trial:
 
 
 def reset_peak() -> None:
-    """Forget the most memory held so far, where the system can."""
+    """Forget the most memory held so far, if the system can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
 
 
 def peak_rss_bytes() -> int:
-    """The most memory held since `reset_peak`; elsewhere than on Linux what is held now."""
+    """The most memory held since `reset_peak`; on other systems than Linux what is held now."""
     with suppress(OSError, ValueError, IndexError):
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.split("VmHWM:")[1].split()[0]) << 10

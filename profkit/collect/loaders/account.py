@@ -1,12 +1,11 @@
 """What a worker process of a DataLoader does with its time and its memory, noted by the worker itself.
 
-The worker is told by attributes that PyTorch's own loop reads: the fetcher's ``auto_collation`` when a batch begins,
-its ``collate_fn`` when the samples are there, and ``put`` of the queue when the batch is handed over. So nothing of
-profkit's is on the stack while the program's own code runs, and its exceptions and tracebacks are what they were.
+Attributes that PyTorch's own loop reads tell what it does: the fetcher's ``auto_collation`` when a batch begins, its
+``collate_fn`` when the samples are there, and ``put`` of the queue when the batch is handed over. So profkit is not on
+the stack while the program's own code runs, and its exceptions and tracebacks are what they were.
 
-The worker appends a line of JSON to a file of its own now and then; a worker that is killed loses no more than its
-last lines. It stops, and removes everything from itself, when the recording is over, after `_MAX_LINES`, and on any
-error.
+Now and then the worker appends a line of JSON to a file of its own; if it is killed it loses no more than its last
+lines. It stops, and removes everything from itself, when the recording is over, after `_MAX_LINES`, and on any error.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from typing import Any
 
 from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.program.frames import forget_locals, walk_up
+from profkit.collect.program.noticing import noticed
 
 OVER = "over"
 """The file by which the main process says that the recording is over."""
 _MAX_LINES = 2000
 _LINES_PER_INTERVAL = 200
 _INTERVAL_NS = 5_000_000
-"""Between two lines at first; it doubles after every `_LINES_PER_INTERVAL`, so that the file lasts for a quarter of an
-hour."""
+"""Between two lines at first. It doubles after every `_LINES_PER_INTERVAL`: the file lasts a quarter of an hour."""
 _MEMORY_SHARE = 50
-"""Reading the memory walks the page tables, some 2.5 ms per 100 MB: it is done for a fiftieth of the time."""
+"""Reading the memory walks the page tables, some 2.5 ms per 100 MB: it may take a fiftieth of the time."""
 _MEMORY_FIRST_NS, _MEMORY_FIRST_SHARE = 100_000_000, 10
-"""So much time may be spent sooner, a tenth at a time: a recording of some steps needs several readings."""
+"""At first it may take a tenth of the time, this long in all: a recording of some steps needs several readings."""
 _SENDS_AHEAD = 1000
 
 
 class WorkerInit:
-    """Stands in the place of a loader's ``worker_init_fn``, which is called as before: who calls this object reads its
-    ``__call__``, which begins the account, and calls what it gives."""
+    """Takes the place of a loader's ``worker_init_fn``. Calling it reads ``__call__``, which begins the account and
+    returns the original, so that this is called as before."""
 
     def __init__(
         self, original: Callable[[int], object] | None, directory: str, loader: int, reads_memory: bool = True
@@ -61,8 +60,8 @@ def _do_nothing(worker: int) -> None:
 
 
 def begin(directory: str, loader: int, reads_memory: bool, asked_ns: int) -> None:
-    """Begin the account of this process, which was asked for at ``asked_ns``, once; called inside the worker's loop,
-    before its fetcher is made. Both processes read one clock."""
+    """Begin the account of this process, once; called inside the worker's loop, before its fetcher is made. The main
+    process asked for the worker at ``asked_ns``, on the same clock."""
     from torch.utils.data import get_worker_info
     from torch.utils.data._utils import worker
 
@@ -82,7 +81,7 @@ def begin(directory: str, loader: int, reads_memory: bool, asked_ns: int) -> Non
 
 
 class Account:
-    """Sums since the start, in nanoseconds. All of it runs on the worker's main thread but `_sent`."""
+    """Sums since the start, in nanoseconds. All but `_on_sent` runs on the worker's main thread."""
 
     current: Account | None = None
 
@@ -119,8 +118,8 @@ class Account:
             send(*arguments, **options)
             self._guarded(self._on_sent)
 
-        Fetcher.auto_collation = _told("auto_collation", lambda f: self._guarded(lambda: self._on_batch(f)))
-        Fetcher.collate_fn = _told("collate_fn", lambda f: self._guarded(lambda: self._on_samples(f)))
+        Fetcher.auto_collation = noticed("auto_collation", lambda f: self._guarded(lambda: self._on_batch(f)))
+        Fetcher.collate_fn = noticed("collate_fn", lambda f: self._guarded(lambda: self._on_samples(f)))
         queue.put, queue._send_bytes = hand_over, send_bytes
         self._queue = queue
         Account.current = self
@@ -141,7 +140,7 @@ class Account:
                 os.close(file)
 
     def _guarded(self, action: Callable[[], int | None]) -> int | None:
-        """No error of the account's reaches the program."""
+        """No error of the account reaches the program."""
         if self._file < 0:
             return None
         try:
@@ -166,7 +165,7 @@ class Account:
         return vars(fetcher).get("dataset") is self._dataset and threading.get_ident() == self._thread
 
     def _on_put(self) -> int:
-        """The batch is ready, or else the exception that came in its place."""
+        """The batch is ready, or an exception in its place."""
         now_ns = time.perf_counter_ns()
         self._put_at_ns.append(now_ns)
         if not self._batch_ns:  # an answer of the loop's own
@@ -199,7 +198,7 @@ class Account:
         line["elapsed_ns"] = now_ns - self.begun_ns
         line["cpu_ns"] = time.process_time_ns() - self._begun_cpu_ns
         if now_ns >= self._next_memory_ns:
-            before_ns = time.thread_time_ns()  # on the clock the worker may have waited for a CPU meanwhile
+            before_ns = time.thread_time_ns()  # wall time may include waiting for a CPU
             line |= read_memory()
             line["faults"] = count_faults()
             line["threads"] = sys.modules["torch"].get_num_threads()
@@ -216,25 +215,12 @@ class Account:
         self._lines += 1
 
     def _read_queued_ns(self) -> int:
-        """How long this thread wanted a CPU and had none; 0 where the system does not say."""
+        """How long this thread has waited for a CPU; 0 if the system does not say."""
         return int(os.pread(self._schedule, 96, 0).split()[1]) if self._schedule >= 0 else 0
 
 
-def _told(name: str, listen: Callable[[Any], object]) -> property:
-    """An attribute of instances that says when it is read."""
-
-    def read(fetcher: Any) -> Any:
-        listen(fetcher)
-        return vars(fetcher)[name]
-
-    def write(fetcher: Any, value: Any) -> None:
-        vars(fetcher)[name] = value
-
-    return property(read, write)
-
-
 def _open_schedule() -> int:
-    """The kernel's account of this thread: on a CPU, waiting for one, and how often (``schedstat``)."""
+    """The kernel's account of this thread's time on a CPU and waiting for one (``schedstat``)."""
     try:
         return os.open("/proc/thread-self/schedstat", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:
@@ -242,8 +228,8 @@ def _open_schedule() -> int:
 
 
 def read_memory(process: str = "self") -> dict[str, int]:
-    """What a process alone holds in memory, and what it shares with others that were forked from the same one, of
-    pages that were written to; nothing where the system does not say."""
+    """Memory that was written to: what a process holds alone, and what it shares with other forks of one process; empty
+    if the system does not say."""
     wanted = {b"Private_Dirty:": "private_bytes", b"Shared_Dirty:": "shared_bytes"}
     try:
         with open(f"/proc/{process}/smaps_rollup", "rb") as file:

@@ -9,18 +9,19 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
-from profkit.collect.program.guard import Guard, uncompiled
+from profkit.collect.program.guard import Guard
+from profkit.collect.program.noticing import noticed
 from profkit.run import CallSite, LoaderUse
 
 
 class LoaderBatches:
     """Calls ``on_batch`` whenever the program asks a DataLoader for a batch, and describes the loaders asked.
 
-    The DataLoader reads its own ``_profile_name`` first thing in ``__next__`` and sets ``_num_yielded`` once it has the
-    batch; properties in their place are told, the latter of them where somebody counts the CPUs (``feeding``).
-    ``on_batch`` gets the number of batches asked for before from the loader that was asked first, and is not called
-    for other loaders: of loaders in nested loops the outermost is asked first. ``on_epoch`` is called before the first
-    batch of each further pass over it. ``uses`` are the loaders asked, and how long it took until they gave.
+    The DataLoader reads its ``_profile_name`` first thing in ``__next__`` and sets ``_num_yielded`` once it has the
+    batch; properties in their place notice that, the second one only if CPUs are counted (``feeding``). ``on_batch`` is
+    called for the loader that was asked first, which is the outermost of nested loops, with the number of batches asked
+    for before; ``on_epoch`` before the first batch of each further pass over it. ``uses`` are the loaders asked, with
+    the time that they took.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class LoaderBatches:
         on_epoch: Callable[[], None],
         guard: Guard,
         sites: LoaderSites | None,
-        feeding: FeedingWatch | None = None,
+        feeding: FeedingWatch | None,
     ) -> None:
         self._on_batch, self._on_epoch, self._guard, self._sites = on_batch, on_epoch, guard, sites
         self._feeding = feeding
@@ -40,18 +41,16 @@ class LoaderBatches:
         self.ahead = 0
 
     def install(self) -> None:
-        @uncompiled
-        def read(iterator: _BaseDataLoaderIter) -> str:
-            self._guard(lambda: self._note_request(iterator))
-            name: str = vars(iterator).get("_profile_name", "")
-            return name
+        guard, feeding = self._guard, self._feeding
+        asked = noticed("_profile_name", on_read=lambda iterator: guard(lambda: self._note_request(iterator)))
+        _BaseDataLoaderIter._profile_name = asked  # type: ignore[assignment]  # an instance attribute
+        if feeding is not None:
 
-        def write(iterator: _BaseDataLoaderIter, name: str) -> None:
-            vars(iterator)["_profile_name"] = name
+            def note_end(iterator: _BaseDataLoaderIter, number: int) -> None:
+                if number:  # 0 at the beginning of a pass
+                    guard(lambda: self._note_batch(iterator, feeding))
 
-        _BaseDataLoaderIter._profile_name = property(read, write)  # type: ignore[assignment]  # an instance attribute
-        if self._feeding is not None:
-            self._listen_for_ends(self._feeding)
+            _BaseDataLoaderIter._num_yielded = noticed("_num_yielded", on_write=note_end)  # type: ignore[assignment]  # as above
         if self._sites is not None:
             self._sites.install()
 
@@ -61,19 +60,6 @@ class LoaderBatches:
         for name in ("_profile_name", "_num_yielded"):
             if name in vars(_BaseDataLoaderIter):
                 delattr(_BaseDataLoaderIter, name)  # to mypy attributes of instances only
-
-    def _listen_for_ends(self, feeding: FeedingWatch) -> None:
-        @uncompiled
-        def write(iterator: _BaseDataLoaderIter, number: int) -> None:
-            vars(iterator)["_num_yielded"] = number
-            if number:  # 0 at the beginning of a pass
-                self._guard(lambda: self._note_batch(iterator, feeding))
-
-        def read(iterator: _BaseDataLoaderIter) -> int:
-            number: int = vars(iterator).get("_num_yielded", 0)
-            return number
-
-        _BaseDataLoaderIter._num_yielded = property(read, write)  # type: ignore[assignment]  # an instance attribute
 
     def _note_request(self, iterator: _BaseDataLoaderIter) -> None:
         site = self._sites.find(iterator._dataset, iterator._index_sampler) if self._sites is not None else None

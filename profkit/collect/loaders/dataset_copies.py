@@ -1,7 +1,7 @@
-"""Which attributes of a dataset hold Python objects: workers that only read these copy the memory they lie in.
+"""Which attributes of a dataset hold Python objects: workers copy their memory merely by reading them.
 
-Nothing of the user's runs: attributes are read from the instance's ``__dict__``, containers with the methods of their
-built-in types, and sizes are asked of built-in types alone. Of a long container a sample stands for the rest.
+No code of the user's runs: attributes are read from the instance's ``__dict__``, containers with the methods of their
+built-in types, and only built-in types are asked for sizes. In a long container a sample stands for the rest.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from profkit.source.index import parsed_file
 
 _SAMPLE = 64
 _SAMPLE_INSIDE = (_SAMPLE, 16, 4, 2)
-"""Of a container inside a container, and so on: no more than some ten thousand objects are looked at."""
+"""At each level of nested containers: some ten thousand objects are looked at, at most."""
 _MIN_OBJECTS = 1000
-"""Fewer objects fill no more than some tens of pages."""
+"""Fewer objects fill only some tens of pages."""
 _MAX_DEPTH = 3
-"""A subset of a concatenation of datasets; an entry of a record in a list."""
+"""Enough for a subset of a concatenation of datasets, or for records in a list."""
 _MAX_FOUND = 8
 _HEADER_BYTES = 128
-"""Of an object of a library's or the user's class, an array or a tensor: its counter of references lies there, its data
-elsewhere."""
+"""Of an object of any other class, an array or a tensor: its reference count is there, its data elsewhere."""
 _SIZED = (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 
@@ -35,7 +34,7 @@ Described = dict[str, Any]
 
 def describe_objects(dataset: object, is_user: Mapping[str, bool]) -> list[Described]:
     """The largest containers of Python objects that are attributes of the dataset, or of datasets inside it: ``path``,
-    ``objects``, ``bytes``, and ``site``, the line that fills it, where that is in the user's code."""
+    ``objects``, ``bytes``, and ``site``, the line that fills it, if that is in the user's code."""
     found: list[Described] = [
         {"path": path, "objects": count, "bytes": size, "site": _find_line(type(owner), name, is_user)}
         for path, owner, name, count, size in _containers(dataset, "dataset", 0, set())
@@ -68,7 +67,7 @@ def _attributes(owner: object) -> list[tuple[str, Any]]:
 
 
 def _measure(value: object, depth: int) -> tuple[float, float]:
-    """How many objects a value is, with those that it holds, and their bytes."""
+    """How many objects a value and what it holds are, and their bytes."""
     size = float(sys.getsizeof(value)) if type(value) in _SIZED else float(_HEADER_BYTES)
     if type(value) not in _CONTAINERS:
         return 1.0, size
@@ -93,7 +92,7 @@ def _sample(value: Any, size: int) -> list[Any]:
 
 
 def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str, Any] | None:
-    """The line in the owner's class, or in a class that it derives from, that fills ``self.<name>``."""
+    """The line in the owner's class, or in one of its bases, that fills ``self.<name>``."""
     for kind in owner.__mro__:
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
         if not isinstance(file, str) or not is_user[file]:
@@ -110,7 +109,7 @@ def _find_line(owner: type, name: str, is_user: Mapping[str, bool]) -> dict[str,
 
 
 def _fillings(found: ast.ClassDef, name: str) -> Iterator[tuple[int, int, str]]:
-    """Rank, line and method of what binds or extends the attribute; an empty container is the last guess."""
+    """Rank, line and method of what binds or extends the attribute; an empty container ranks last."""
     for method in found.body:
         if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue

@@ -1,7 +1,7 @@
 """How many CPUs the process keeps busy while it waits for a batch, and how many while it works on one.
 
-Workers can only have what the program leaves free. The CPU time of a process says so of all its threads, those that
-spin between two operators included: they have the CPU as well. Nothing counts in which a recording began, ran or ended.
+Workers can only have the CPUs that the program leaves free. Its CPU time is that of all its threads, including those
+that spin between two operators, as they occupy a CPU too. Intervals with a recording in them do not count.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import NamedTuple
 from profkit.run import Feeding
 
 _MOST = 64
-"""Batches that are looked at: two readings of the process's clock, a microsecond each, for a batch."""
+"""Batches that are looked at; each takes two readings of the process's clock, of a microsecond."""
 _LEAST = 3
 
 
 class _Moment(NamedTuple):
-    """A request for a batch, or its end (``is_given``); the clocks then, of the world and of the process's CPU time."""
+    """A request for a batch, or its end (``is_given``), with wall time and the process's CPU time."""
 
     is_given: bool
     iterator: int
@@ -30,7 +30,7 @@ class _Moment(NamedTuple):
 
 
 class FeedingWatch:
-    """Told of all requests for batches and of their ends, while ``is_undisturbed`` or not."""
+    """Told of all requests for batches and of their ends; those while it ``is_undisturbed`` count."""
 
     def __init__(self, is_undisturbed: Callable[[], bool]) -> None:
         self._is_undisturbed = is_undisturbed
@@ -40,13 +40,13 @@ class FeedingWatch:
 
     @property
     def feeding(self) -> Feeding | None:
-        """None where too few batches were seen."""
+        """None if too few batches were seen."""
         if min(len(self._loading), len(self._computing)) < _LEAST:
             return None
         return Feeding(loading_cpus=median(self._loading), computing_cpus=median(self._computing))
 
     def ask(self, iterator: object) -> None:
-        """That iterator is asked for a batch. What lies behind is work on the one before, of whichever loader."""
+        """The iterator is asked for a batch: what came before was work on the last one, of whichever loader."""
         now = self._read(False, iterator)
         if now is not None and (last := self._last) is not None and last.is_given and last.thread == now.thread:
             self._count(self._computing, last, now)

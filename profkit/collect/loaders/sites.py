@@ -1,8 +1,8 @@
-"""Where the program makes its DataLoaders: the line on which it changes what one is given.
+"""Where the program makes its DataLoaders: the line to change.
 
-A DataLoader sets its own ``dataset`` when it is made; a property in the place of that attribute looks who made it. An
-iterator reads it from its loader and keeps the loader's sampler, which tells the loaders of one dataset apart: one to
-learn from, one to evaluate with.
+A DataLoader sets its ``dataset`` when it is made; a property in place of that attribute notes who made it. An iterator
+reads it from its loader and keeps the loader's sampler, which tells the loaders of one dataset apart, such as one to
+train with and one to evaluate with.
 """
 
 from __future__ import annotations
@@ -16,48 +16,44 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from profkit.collect.program.frames import forget_locals, walk_up
-from profkit.collect.program.guard import Guard, uncompiled
+from profkit.collect.program.guard import Guard
+from profkit.collect.program.noticing import noticed
 from profkit.run import CallSite
 from profkit.source.code import function_name, source_file, source_line
 
 _NAME = "dataset"
 _MOST = 1000
 _made: dict[int, tuple[weakref.ref[Any] | None, CallSite]] = {}
-"""By the identity of the loader, of its sampler once it was iterated over, and of the dataset, which a loader that a
-library makes anew shares; for windows to come, too."""
+"""By the identity of the loader, of its sampler once it was iterated over, and of the dataset, which a loader made anew
+by a library shares. Kept for later windows."""
 _several: set[int] = set()
-"""Identities of datasets that several lines make loaders of."""
+"""Identities of datasets for which several lines make loaders."""
 
 
 class LoaderSites:
-    """From `install` to `remove` the lines are noted on which the program makes DataLoaders, itself or through a class
-    derived from it; not those of libraries."""
+    """From `install` to `remove` notes the lines on which the program, not a library, makes DataLoaders or objects of
+    derived classes."""
 
     def __init__(self, is_user: Mapping[str, bool], guard: Guard) -> None:
         self._is_user, self._guard = is_user, guard
 
     def install(self) -> None:
-        @uncompiled
-        def write(loader: DataLoader[Any], dataset: object) -> None:
-            vars(loader)[_NAME] = dataset
-            self._guard(lambda: self._note(loader, dataset, sys._getframe(3)))  # past the lambda, the guard and write
+        def note_maker(loader: DataLoader[Any], dataset: object) -> None:
+            frame = sys._getframe(2)  # past this function and the property's own
+            self._guard(lambda: self._note(loader, dataset, frame))
 
-        @uncompiled
-        def read(loader: DataLoader[Any]) -> object:
-            if _NAME not in vars(loader):
-                raise AttributeError(_NAME)
+        def note_use(loader: DataLoader[Any]) -> None:
             self._guard(lambda: _note_sampler(loader))
-            return vars(loader)[_NAME]
 
-        setattr(DataLoader, _NAME, property(read, write))
+        setattr(DataLoader, _NAME, noticed(_NAME, note_use, note_maker))
 
     def remove(self) -> None:
         if _NAME in vars(DataLoader):
             delattr(DataLoader, _NAME)
 
     def find(self, dataset: object, sampler: object = None) -> CallSite | None:
-        """The line that made the loader with that ``sampler``; where that was not seen, as of one that a library made
-        anew, the only line that makes loaders of the dataset."""
+        """The line that made the loader with that ``sampler``; if that was not seen (a library made it), the only line
+        that makes loaders of the dataset."""
         site = _site_of(sampler)
         return site if site is not None or id(dataset) in _several else _site_of(dataset)
 
@@ -76,7 +72,7 @@ class LoaderSites:
 
 
 def _note_sampler(loader: DataLoader[Any]) -> None:
-    """A loader is whole when an iterator reads its dataset."""
+    """Called when an iterator reads the dataset, by when the loader is complete."""
     batches, samples = (vars(loader).get(name) for name in ("batch_sampler", "sampler"))  # no code of theirs
     site, sampler = _site_of(loader), samples if batches is None else batches
     reference = _reference(sampler)
@@ -85,14 +81,14 @@ def _note_sampler(loader: DataLoader[Any]) -> None:
 
 
 def _site_of(held: object) -> CallSite | None:
-    """Where it was noted, and the identity is not another object's meanwhile."""
+    """What was noted of it, unless its identity is another object's by now."""
     reference, site = _made.get(id(held), (None, None))
     return site if reference is None or reference() is held else None
 
 
 def _is_method(frame: FrameType, loader: DataLoader[Any]) -> bool:
-    """Whether it makes the loader as a part of it: methods of the DataLoader and of derived classes, and what libraries
-    wrap around these. An object of the program's may make loaders in an ``__init__`` of its own."""
+    """Whether the frame is of a method of the loader itself, or of what a library wraps around one: its first argument
+    is the loader. An object of the program may make loaders in its own ``__init__``."""
     code = frame.f_code
     if not code.co_argcount:
         return False

@@ -1,8 +1,8 @@
-"""The workers of the program's DataLoaders, as the main process sees to them: each is asked to keep an account.
+"""The main process's side of the workers of DataLoaders: it has each of them keep an account.
 
-A DataLoader's iterator reads its own ``_worker_init_fn`` for each worker that it starts; a property in its place hands
-over one that also begins the account (`profkit.collect.loaders.account`). It is inherited by a fork and pickled for a
-new process alike, and the loader itself is not touched.
+A DataLoader's iterator reads its ``_worker_init_fn`` for each worker that it starts; a property in its place hands over
+one that also begins the account (`profkit.collect.loaders.account`). That reaches forked and spawned workers alike, and
+the loader itself is not touched.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from profkit.collect.program.guard import Guard, uncompiled
 from profkit.run import WORKERS_DIRECTORY
 
 _MAX_WORKERS = 256
-"""Loaders that start their workers anew for each epoch would fill the directory."""
+"""Loaders that start new workers for each epoch would fill the directory."""
 _MEMORY_READERS = 16
-"""So many of a loader's workers read their memory, or all of the first epoch: short epochs would be slowed down."""
+"""How many of a loader's workers read their memory, or all of the first epoch: more would slow down short epochs."""
 _NAME = "_worker_init_fn"
 
 
@@ -54,7 +54,7 @@ class WorkerWatch:
         setattr(WorkersIterator, _NAME, property(read, write))
 
     def remove(self) -> None:
-        """Start no further account, and let the workers end theirs; in a forked child only the first."""
+        """Begin no more accounts and, unless in a forked child, have the workers end theirs."""
         if _NAME in vars(WorkersIterator):
             delattr(WorkersIterator, _NAME)
         if self._loaders and os.getpid() == self._process:
@@ -65,7 +65,7 @@ class WorkerWatch:
         if self._begun >= _MAX_WORKERS or type(original) is WorkerInit:
             return original
         self._begun += 1
-        data = id(iterator._dataset)  # the same over all epochs, while each has an iterator of its own
+        data = id(iterator._dataset)  # the same for all epochs, each of which has an iterator of its own
         if data not in self._loaders:
             self._loaders[data] = len(self._loaders)
             self._describe(iterator, self._loaders[data])

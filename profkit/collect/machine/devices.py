@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, supported_activities
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The GPU that PyTorch would use, None without one; whether its kernels can be recorded; intra-op threads."""
+    """The GPU that PyTorch would use, if any; whether its kernels can be recorded; intra-op threads."""
 
     gpu: str | None
     records_kernels: bool
@@ -26,6 +26,6 @@ def look_for_devices() -> Devices:
 
 
 def cuda_is_used() -> bool:
-    """Whether the program has initialised CUDA. Profkit never does so itself: a program may want to fork first, or
-    to choose its devices."""
+    """Whether the program has initialised CUDA. Profkit never does: the program may want to fork first, or to choose
+    its devices."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch gives no types here

@@ -4,11 +4,11 @@ The flags, as ``run.json`` holds them::
 
     anomaly_mode, deterministic_algorithms, cudnn_benchmark, cudnn_deterministic, grad_enabled, autocast   bool
     matmul_precision          'highest', 'high' (TF32) or 'medium' (bfloat16)
-    cudnn_tf32                bool, or None where this PyTorch cannot say
+    cudnn_tf32                bool, or None if this PyTorch cannot say
     default_dtype             'float32'
     torch_threads             threads of an operator on the CPU
     sync_debug_mode           0, 1 (warn) or 2 (error); only with CUDA
-    env:<NAME>                value of an environment variable of `_VARIABLES`, where it is set
+    env:<NAME>                value of an environment variable of `_VARIABLES`, if it is set
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def describe_run(command: tuple[str, ...], target: str | None, variant: str | No
         started=_start_time(),
         target=target,
         variant=variant,
-        host=describe_host(),
+        host=_describe_host(),
     )
 
 
@@ -64,30 +64,30 @@ def _start_time() -> str:
 
 
 def device_name() -> str:
-    """The GPU that the program uses, or ``cpu``. A program that has not touched CUDA so far is left that way."""
+    """The GPU that the program uses, or ``cpu`` if it has not initialised CUDA."""
     if cuda_is_used():
         return torch.cuda.get_device_name()
     return "cpu"
 
 
 def device_uuid() -> str | None:
-    """The GPU's identity for the driver's management library."""
+    """The GPU's identity in the driver's management library."""
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     return None if uuid is None else str(uuid)
 
 
-def describe_host(cgroup: Path = _CGROUP) -> Host:
+def _describe_host() -> Host:
     return Host(
-        cpus=count_cpus(cgroup),
+        cpus=count_cpus(),
         torch_threads=torch.get_num_threads(),
-        memory_bytes=min(psutil.virtual_memory().total, _read_limit(cgroup / "memory.max")),
+        memory_bytes=min(psutil.virtual_memory().total, _read_limit(_CGROUP / "memory.max")),
         processor=processor_name(),
         bfloat16=multiplies_bfloat16(),
     )
 
 
 def count_cpus(cgroup: Path = _CGROUP) -> int:
-    """CPUs in the process's affinity mask, or fewer where its cgroup's quota (version 2) allows fewer."""
+    """CPUs in the process's affinity mask, or fewer if the quota of its cgroup (version 2) is lower."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = (cgroup / "cpu.max").read_text().split()
@@ -117,7 +117,7 @@ def read_flags() -> Flags:
 
 
 def _matmul_precision() -> str:
-    """The older setting refuses to answer where the program uses the newer one, ``fp32_precision``."""
+    """The older setting raises if the program uses the newer one, ``fp32_precision``."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:

@@ -1,8 +1,7 @@
-"""What the kernel counts of the process: its page faults, and what one costs on this machine; how often and how long it
-did not run.
+"""What the kernel counts of the process: page faults, with the cost of one, and how often and how long it did not run.
 
-Memory that the C library got from the system anew is filled with zeros page by page, as the program first touches it.
-A recording changes which memory is new: its own events lie between the program's tensors.
+New memory from the system is filled with zeros page by page, as the program first touches it. A recording changes which
+memory is new, as its events lie between the program's tensors.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ _TRIAL_BYTES = 4 << 20
 
 
 def count_faults() -> int:
-    """Pages that the process has been given so far; 0 where the system does not say."""
+    """Pages that the process has been given so far; 0 if the system does not say."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def count_switches() -> int | None:
-    """How often threads of the process went to sleep so far, by themselves; None where the system does not say."""
+    """How often threads of the process have gone to sleep by themselves; None if the system does not say."""
     return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 def count_crowded_ns() -> int | None:
-    """How long this thread could have run so far but another one had its CPU; None where the system does not say."""
+    """How long this thread has waited for a CPU that another one had; None if the system does not say."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
     return None
 
 
 def measure_fault_ns() -> int | None:
-    """What it takes to be given one page, from a trial: first writes to new memory less second ones."""
+    """What a page fault takes, measured: the time of first writes to new memory, less that of second ones."""
     with suppress(OSError, ValueError, AttributeError), mmap.mmap(-1, _TRIAL_BYTES) as memory:
         block = (ctypes.c_char * _TRIAL_BYTES).from_buffer(memory)
         try:

@@ -1,7 +1,7 @@
-"""Memory bandwidth and rates of products of this machine: measured once, kept in the user's cache, one file a device.
+"""This machine's memory bandwidth and rates of matrix products: measured once, kept in the user's cache, one file per
+device.
 
-The cache is nobody's contract: where it cannot be written nothing is kept, and what is read back is believed only as
-far as it is plausible.
+If the cache cannot be written nothing is kept, and what is read back must be plausible.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from profkit.run import Rates
 
 _MOST_BYTES = 1 << 16
 _COPY_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
-"""More than caches hold, so that it is the memory that is measured (STREAM's rule: four times the cache at least)."""
+"""More than caches hold, so that the memory is measured (STREAM's rule: at least four times the cache)."""
 _SIDE = {"cpu": 512, "cuda": 4096}
-"""Products of such matrices are bound by arithmetic: a twelfth of the side in operations a byte, in doubles."""
+"""Bound by arithmetic: in doubles a product takes a twelfth of the side in operations per byte."""
 _HAS_TF32 = (8, 0)
-"""The first compute capability whose tensor cores multiply it (CUDA C++ Programming Guide, table of capabilities)."""
+"""The first compute capability with TF32 in its tensor cores (CUDA C++ Programming Guide, table of capabilities)."""
 _BY_EVENTS = {"cpu": "", "cuda": "|by events"}
-"""Tells what is kept from what was measured on a GPU before, with the launches and without TF32."""
+"""Tells these figures from older ones of a GPU, which included the launches and lack TF32."""
 _TURNS = 20
-"""A turn takes milliseconds, so that some of them come through undisturbed also on a busy machine."""
+"""Of milliseconds each, so that some come through undisturbed even on a busy machine."""
 _LONG_S = 0.2
-"""A type that takes longer for one product has no units of its own here; one measurement says as much."""
+"""A type that takes longer for one product has no units of its own here: one measurement is enough."""
 _AGREE = 1.2
-"""Two measurements that differ by more were disturbed: such figures may serve now, and are not kept."""
+"""Two measurements that differ by more were disturbed: they serve now and are not kept."""
 _Call = Callable[[], object]
 _PLAUSIBLE = (1e6, 1e18)
-"""From far below any device to far above: a figure outside is a damaged file."""
+"""From far below any device to far above: a figure outside means a damaged file."""
 
 
 def read_rates(device: str) -> Rates | None:
-    """What is kept for this device, None where nothing usable is."""
+    """What is kept for this device; None if that is nothing usable."""
     with suppress(OSError, ValueError, msgspec.MsgspecError):
         path = cache_file(device)
         if path.is_file() and path.stat().st_size <= _MOST_BYTES:
@@ -54,7 +54,7 @@ def read_rates(device: str) -> Rates | None:
 
 
 def keep_rates(device: str) -> Rates:
-    """The kept rates of ``cpu`` or ``cuda``; where there are none they are measured now, and written if possible."""
+    """The rates of ``cpu`` or ``cuda``: kept ones, or measured now and kept if possible."""
     kept = read_rates(device)
     if kept is not None:
         return kept
@@ -68,7 +68,7 @@ def keep_rates(device: str) -> Rates:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Put the file there at once: nobody reads half of one. Raises `OSError`."""
+    """Write the file atomically: no reader sees half of one. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
@@ -86,7 +86,7 @@ def _best_of(first: Rates, second: Rates) -> Rates:
 
 
 def _agree(first: Rates, second: Rates) -> bool:
-    """Whether two measurements of one device say the same."""
+    """Whether two measurements of one device agree."""
     pairs = [(first.bandwidth, second.bandwidth)]
     pairs += [(first.products.get(kind, 0.0), second.products.get(kind, 0.0))
               for kind in {*first.products, *second.products}]  # fmt: skip
@@ -107,8 +107,8 @@ def cache_file(device: str) -> Path:
 
 
 def measure_rates(device: str, place: str = "") -> Rates:
-    """Take the best of many turns, the types by turns too: rates are what a device can do, and all else only adds to
-    the time, but not to that of every turn. The tensors lie on the device itself, or at a ``place`` in its stead."""
+    """Take the best of many turns, with the types by turns: whatever else happens only adds to the time, but not to
+    that of every turn. The tensors lie on the device, or at a ``place`` instead."""
     count, side = _COPY_BYTES[device] // 4, _SIDE[device]
     source, target = (torch.rand(count, device=place or device) for _ in range(2))
     calls: dict[str, _Call] = {"copy": lambda: target.copy_(source)}
@@ -125,7 +125,7 @@ def measure_rates(device: str, place: str = "") -> Rates:
 
 
 def _with_tf32(product: _Call, allowed: bool) -> object:
-    """The setting holds for the process; it is put back."""
+    """The setting is the process's; it is restored."""
     settings = torch.backends.cuda.matmul
     before, settings.allow_tf32 = settings.allow_tf32, allowed
     try:
@@ -135,7 +135,7 @@ def _with_tf32(product: _Call, allowed: bool) -> object:
 
 
 def _best_s(calls: Mapping[str, _Call], timed: Callable[[_Call], float]) -> dict[str, float]:
-    """The shortest time that each call took, in seconds; a first turn does not count, a call that fails is left out."""
+    """The shortest time of each call in seconds, without the first turn; a call that fails is left out."""
     best: dict[str, float] = {}
     slow: set[str] = set()
     for turn in range(_TURNS + 1):
@@ -160,7 +160,7 @@ def _timed(call: _Call) -> float:
 
 
 def _timed_by_events(call: _Call) -> float:
-    """On the device, without the time that it takes to launch: a product of half floats is over in that."""
+    """On the device, without the launch, which takes longer than a product of half floats."""
     begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begun.record()
     call()

@@ -1,4 +1,4 @@
-"""The load of the machine while the program runs, read a few times a second by a thread of its own."""
+"""The load of the machine while the program runs, read a few times a second on a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from profkit.run import LoadSample
 
 _INTERVAL_S = 0.2
 _MOST_CPUS = 64
-"""Of each the system writes a line, and psutil reads it: 10 us, of which 64 are three thousandths of the interval."""
+"""Reading the line of one takes 10 us: 64 take three thousandths of the interval."""
 _TIMES = 8
-"""From user to steal: what guests had is a part of user's."""
+"""From user to steal: the time of guests is part of user's."""
 _MAX_SAMPLES = 2000
 _SOON = 0.25
-"""Of the interval: in less the load is not known well."""
+"""Of the interval: over less time the load is not known well."""
 _EARLY, _EARLY_TICKS, _ABOUT = 0.25, 16, 0.9
-"""The interval between the first ticks, and how many there are; and how much of the interval is as good as all."""
+"""Share of the interval between the first ticks, and their number; share of it after which a sample is due."""
 
 
 def rss_bytes_of(process: psutil.Process) -> int:
-    """What it holds in memory now."""
+    """What the process holds in memory now."""
     return int(process.memory_info().rss)
 
 
 class Sampler:
-    """Samples from `start` to `stop`; `suspend` and `resume` go around a fork, where no thread may run.
+    """Samples from `start` to `stop`; `suspend` and `resume` go around a fork, when no thread may run.
 
-    ``cpus`` is how many CPUs a share of 1 stands for; ``on_tick`` is called on the sampling thread after each sample,
-    and at first more often where it ``is_eager``: a short program is over before the second sample. When there are too
-    many samples, every second one is dropped and the interval doubles.
+    A share of 1 stands for ``cpus`` CPUs. ``on_tick`` is called on the sampling thread after each sample, and more
+    often at first if it ``is_eager``: a short program is over before the second sample. If samples become too many,
+    every second one is dropped and the interval doubles.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Sampler:
     def start(self) -> None:
         self._stopped.clear()
         with suppress(psutil.Error, OSError):
-            self._process.cpu_percent()  # shares are of the time since; on this thread, which keeps Python's lock
+            self._process.cpu_percent()  # shares count from here; called on this thread, which holds Python's lock
         self._thread = threading.Thread(target=self._run, name="profkit-sampler", daemon=True)
         self._thread.start()
 
@@ -79,11 +79,11 @@ class Sampler:
             self.start()
 
     def watch_gpu(self, uuid: str | None) -> None:
-        """Read that GPU's load too, where it is known and the driver's library is there to ask."""
+        """Read that GPU's load too, if it is known and the driver's library is there."""
         self._gpu = None if uuid is None else _Gpu.find(uuid)
 
     def _run(self) -> None:
-        """A last reading is taken at the end, where that is not too soon."""
+        """A last sample is taken at the end, if that is not too soon."""
         taken, is_over, early = time.monotonic(), False, _EARLY_TICKS if self._is_eager else 0
         while not is_over:
             is_over = self._stopped.wait(self._interval_s * (_EARLY if early > 0 else 1))
@@ -117,8 +117,8 @@ class Sampler:
 
 
 class _Others:
-    """What the CPUs that the process may use do for other processes; nothing is told where a quota takes some of them
-    away, or where there are so many that reading takes long."""
+    """How busy other processes keep the CPUs that the process may use; not told under a quota, or if reading so many
+    CPUs takes long."""
 
     def __init__(self, cpus: int, process: psutil.Process) -> None:
         allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -156,7 +156,7 @@ class _Gpu:
 
             pynvml.nvmlInit()
             return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
-        except Exception:  # no driver, no library, a part of a GPU: the load of the host is still worth having
+        except Exception:  # no driver, no library, a part of a GPU: the load of the host is worth having alone
             return None
 
     def read(self) -> tuple[float | None, int | None]:

@@ -1,8 +1,8 @@
 """What PyTorch's compiler did in this process so far: what it compiled, why again, and where it had to stop.
 
-The compiler keeps these records itself, for its own reports (``torch._dynamo.utils``). The modules are private and what
-they hold differs between versions, so everything is looked at with care, and what is not there is left out. They are
-never imported: a program that compiles nothing pays nothing.
+The compiler keeps these records itself, for its own reports (``torch._dynamo.utils``). The modules are private and
+differ between versions, so what is missing is left out. They are never imported: a program that compiles nothing pays
+nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from profkit.source.code import PROFKIT, source_line
 
 _UTILS = "torch._dynamo.utils"
 _MOST = 500
-"""Of each kind. The compiler itself keeps the last 64 to 5000 compilations, by version, and each reason for a break."""
+"""Records of each kind. The compiler keeps the last 64 to 5000 compilations, by version, and all graph breaks."""
 _MOST_TEXT = 2_000
 _COMPILE_ID = re.compile(r"(\d{1,9})/\d{1,9}$")
 
 
 def read_compiled(is_user: IsUser) -> Compiled | None:
-    """The compiler's records of the user's functions, None where nothing of the user's was compiled. Never raises."""
+    """The compiler's records of the user's functions; None if there are none. Never raises."""
     with suppress(Exception):  # private to PyTorch: nothing in there may cost the program anything
         utils = sys.modules.get(_UTILS)
         if utils is not None:
@@ -46,8 +46,7 @@ def _elapsed_ns() -> int:
 
 
 def _graph_breaks(utils: Any, is_user: IsUser) -> tuple[GraphBreak, ...]:
-    """Each reason once for each stack. What breaks in profkit's own code, or in no function of the user's, is left
-    out."""
+    """Each reason once per stack, without breaks in profkit's own code and those in no function of the user's."""
     counted: dict[tuple[str, tuple[CallSite, ...]], int] = {}
     for record in list(getattr(utils, "graph_break_reasons", ()))[-_MOST:]:
         frames = list(getattr(record, "user_stack", None) or ())
@@ -69,7 +68,7 @@ def _is_own(file: str) -> bool:
 
 
 def _compilations(utils: Any, is_user: IsUser) -> tuple[Compilation, ...]:
-    """In order of time. What was given up, and what a backward pass compiled later, has its function's number alone."""
+    """In order of time. Failed compilations and those of a backward pass carry their function's number alone."""
     read = getattr(utils, "get_compilation_metrics", None)
     found: list[Compilation] = []
     users: set[int] = set()
@@ -104,7 +103,7 @@ def _compilation(metrics: Any, frame: int, file: str, is_user: IsUser) -> Compil
 
 
 def _frame_of(compile_id: object) -> int:
-    """The compiler's number of the function: ``3/1`` is its second compilation of the fourth. -1 where unknown."""
+    """The compiler's number of the function, -1 if unknown: ``3/1`` is the second of the fourth function."""
     match = _COMPILE_ID.search(str(compile_id))
     return int(match[1]) if match else -1
 

@@ -11,7 +11,7 @@ SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERA
 """Flags of code whose frames can yield and resume."""
 _FUNCTION = inspect.CO_OPTIMIZED
 _UNSHARED = 3
-"""References to a frame's cached dict that nobody else holds: the frame's, a local name, the argument below."""
+"""References to a cached dict that is only a frame's: the frame's own, a local name, the argument below."""
 
 
 def walk_up(frame: FrameType | None) -> Iterator[FrameType]:
@@ -24,9 +24,9 @@ def walk_up(frame: FrameType | None) -> Iterator[FrameType]:
 def forget_locals(frame: FrameType) -> None:
     """Empty the dict that a function's frame keeps once its ``f_locals`` were read.
 
-    Before Python 3.13 that dict is a copy which holds every value until it is read again: a tensor that the function
-    drops meanwhile would live on. A dict that the program got from ``locals()`` is the same one, and is left alone.
-    Never call this for the frame whose trace callback is running: the callback's end copies the dict back.
+    Before Python 3.13 that dict is a copy which holds every value until it is read again, so that a tensor lives on
+    after the function drops it. If the program got the same dict from ``locals()``, it is left alone. Never call this
+    for the frame whose trace callback is running: at its end the dict is copied back.
     """
     if sys.version_info >= (3, 13) or not frame.f_code.co_flags & _FUNCTION:
         return

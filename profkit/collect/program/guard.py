@@ -1,4 +1,4 @@
-"""Between profkit and the program: no error of the one reaches the other."""
+"""Between profkit and the program: no error of profkit reaches the program."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def uncompiled(function: _Function) -> _Function:
-    """Make torch.compile pass by ``function``, and all that it calls, as the program's compiled code meets it.
+    """Make torch.compile skip ``function``, and all that it calls, where compiled code of the program calls it.
 
-    ``torch.compiler.disable`` would do so too, but imports all of the compiler, which takes seconds. Where a version
-    of PyTorch has no such switch, the compiler traces what it can of ``function`` and runs the rest.
+    ``torch.compiler.disable`` would do so too, but spends seconds importing the compiler. If this PyTorch lacks the
+    switches, the compiler traces what it can of ``function`` and runs the rest.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]  # looked for when a call of it is traced
     with suppress(AttributeError):
@@ -29,10 +29,10 @@ def uncompiled(function: _Function) -> _Function:
 
 
 class Guard:
-    """Calls profkit's code for a program that must not notice: an exception goes to ``on_error`` instead.
+    """Calls profkit's code inside a program that must not notice: exceptions go to ``on_error`` instead.
 
-    In a child process that inherited the recording by a fork nothing is called. What is not an error (an interrupt, an
-    exit) goes to ``on_error`` and then on to the program.
+    In a forked child, which inherits the recording, nothing is called. What is no error (an interrupt, an exit) goes to
+    ``on_error`` and then to the program.
     """
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
@@ -58,7 +58,7 @@ def say(line: str) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """One line; profkit's own errors say all by themselves."""
+    """One line; profkit's own errors need no type in front."""
     text = "an error that cannot be shown"
     with suppress(Exception):  # the program's exceptions may fail to describe themselves
         text = " ".join(str(error).split())[:_MAX_MESSAGE]

@@ -14,10 +14,9 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 class MainThreadCall:
     """`request` makes the main thread call ``action`` soon; it must not raise.
 
-    A signal would do the same and disturb the program's own handlers and system calls; the interpreter's pending
-    calls do not. Only for times when no tracer is set: CPython 3.11 spins for ever at the first instruction of a call
-    where a second pending call was queued while the first one ran and set a tracer. So what another thread asks for
-    while the action runs is dropped: it asks again, if it is still called for.
+    A signal would disturb the program's handlers and system calls; the interpreter's pending calls do not. No tracer
+    may be set meanwhile: CPython 3.11 spins for ever if a pending call sets one while a second call is queued. So what
+    another thread requests while the action runs is dropped; it can ask again.
     """
 
     def __init__(self, action: Callable[[], None]) -> None:
@@ -47,11 +46,11 @@ _waiting: deque[MainThreadCall] = deque()
 
 
 def _run_waiting(_unused: object) -> int:
-    for _ in range(len(_waiting)):  # an action may ask to be called again: that is another time
+    for _ in range(len(_waiting)):  # what an action requests is for another time
         _waiting.popleft().run()
     return 0
 
 
 _callback = _Callback(_run_waiting)
-# The interpreter keeps a bare pointer and may follow it while it shuts down: the function must outlive this module.
+# The interpreter keeps a bare pointer, also while it shuts down: the function must outlive this module.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from profkit.collect.boundaries.choice import SignalChoice
 from profkit.collect.boundaries.schedule import Schedule
@@ -15,89 +16,129 @@ from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.page_faults import measure_fault_ns
 from profkit.collect.machine.rates import read_rates
 from profkit.collect.machine.sampler import Sampler
-from profkit.collect.recorder.side_files import SideFiles
+from profkit.collect.program.compiled import read_compiled
+from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
+from profkit.plan import Subject
+from profkit.run import CALLSITES_FILE, LIVE_FILE, RUN_FILE, SAMPLES_FILE, Run, save
 from profkit.source.index import forget_source_files
 from profkit.source.remarks import review_sources, user_sources
-from profkit.units import format_count
+from profkit.units import format_count, pick_form
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an archive reads what it writes from."""
+    """The parts of a recording whose state an archive writes."""
 
     schedule: Schedule
     choice: SignalChoice
     signals: StepSignals
     recordings: Recordings
+    prologue: Prologue
     tracer: LineTracer
     census: Census
     sampler: Sampler
 
 
+class RunFile:
+    """``run`` is what ``run.json`` will say when it is next written."""
+
+    def __init__(self, subject: Subject) -> None:
+        run = environment.describe_run(subject.command, subject.target, subject.variant)
+        self.run: Run = replace(run, rates=read_rates("cpu"))
+
+    def set(self, **fields: Any) -> None:
+        """Set fields of the run."""
+        self.run = replace(self.run, **fields)
+
+
 class Archive:
-    """``notes``, which grow, are written with whatever is written next. ``replaces`` is the trace of an earlier
-    recording in the directory, in whose place this one comes once enough of its steps were measured, and not before."""
+    """Writes the files of one recording into ``directory``, with all ``notes`` made so far. An earlier recording, whose
+    trace it ``replaces``, stands until enough steps of this one were measured."""
 
-    def __init__(self, files: SideFiles, parts: Parts, notes: list[str], replaces: Path | None = None) -> None:
-        self._files, self._parts, self._notes, self._replaces = files, parts, notes, replaces
+    def __init__(
+        self,
+        directory: Path,
+        file: RunFile,
+        parts: Parts,
+        is_user: Mapping[str, bool],
+        notes: list[str],
+        replaces: Path | None,
+    ) -> None:
+        self.is_second = replaces is not None
+        self._directory, self._file, self._parts = directory, file, parts
+        self._is_user, self._notes, self._replaces = is_user, notes, replaces
 
-    def keep(self, unfinished_step: int | None = None, more_notes: Iterable[str] = ()) -> None:
+    def keep(self, unfinished_step: int | None = None) -> None:
         """Export the recording; from here on the files hold a whole run, whatever happens to the program."""
+        parts, run = self._parts, self._file.run
         if self._stands_back:
-            self._parts.recordings.drop()
+            parts.recordings.drop()
             return
-        is_prologue = self._parts.recordings.prologue is not None
-        trace = self._parts.recordings.export(unfinished_step)
-        if self._parts.schedule.was_cut_short:
+        is_prologue = parts.recordings.prologue is not None
+        trace = parts.recordings.export(unfinished_step)
+        if parts.schedule.was_cut_short:
             self._notes.append("fewer steps were recorded than planned, because they are long")
         if cuda_is_used() and stays_attached():
             self._notes.append(STAYS_ATTACHED)
-        self._files.set(
+        self._file.set(
             trace=trace,
             device=environment.device_name(),
-            rates=(read_rates("cuda") if cuda_is_used() else None) or self._files.run.rates,
-            flags=self._files.run.flags or environment.read_flags(),
-            loaders=self._parts.signals.loaders,
-            optimizers=self._parts.signals.optimizers,
-            step_signal=None if is_prologue else self._parts.choice.name,
+            rates=(read_rates("cuda") if cuda_is_used() else None) or run.rates,
+            flags=run.flags or environment.read_flags(),
+            loaders=parts.signals.loaders,
+            optimizers=parts.signals.optimizers,
+            step_signal=None if is_prologue else parts.choice.name,
             page_fault_ns=measure_fault_ns(),
         )
-        self.write(more_notes)
+        self.write()
         if self._replaces is not None:
             self._replaces.unlink(missing_ok=True)
 
-    def note_what_is_missing(self, prologue_was_full: bool | None, was_renewed: bool = False) -> None:
-        """The program ended, or its recording, before a step was recorded. ``prologue_was_full`` says how the prologue
-        ended, in which the program still was, and ``was_renewed`` that it was recorded later; None: it was past that.
-        """
-        if self._parts.choice.is_missing:
-            self._notes.append(f"no step ended by the signal that was asked for: {self._parts.choice.chosen}")
-        if prologue_was_full is None:
-            passed = f"only {format_count(self._parts.schedule.step, 'whole step')} passed, none of them recorded"
-            rest = "a part of one" if self._parts.recordings.running or self._parts.recordings.located else "nothing"
-            part = "the program's beginning" if self._parts.recordings.prologue else rest
-            self._notes.append(f"{passed}: {part} is all there is")
-        elif prologue_was_full:
-            part = "a stretch of the program, and not its beginning," if was_renewed else "the beginning of the program"
+    def note_what_is_missing(self, is_in_prologue: bool) -> None:
+        """The program or its recording ended before a step was recorded, in the prologue or behind it."""
+        parts, prologue = self._parts, self._parts.prologue
+        if parts.choice.is_missing:
+            self._notes.append(f"no step ended by the signal that was asked for: {parts.choice.chosen}")
+        if not is_in_prologue:
+            rest = "a part of a step" if parts.recordings.running or parts.recordings.located else "nothing"
+            part = "the program's beginning" if parts.recordings.prologue else rest
+            self._notes.append(f"{_unrecorded(parts.schedule.step)}: {part} is all there is")
+        elif prologue.was_full:
+            later = "a stretch of the program, and not its beginning,"
+            part = later if prologue.was_renewed else "the beginning of the program"
             self._notes.append(f"no step ended for so long that only {part} was recorded")
 
-    def conclude(self, is_user: Mapping[str, bool]) -> None:
+    def conclude(self) -> None:
         """Set down what the user's sources say, recorded or not, and wait until a device can tell all its times."""
         self._parts.schedule.await_device()
-        self._files.set(remarks=review_sources(user_sources(is_user.__getitem__)))
+        self._file.set(remarks=review_sources(user_sources(self._is_user.__getitem__)))
         forget_source_files()
 
-    def write(self, more_notes: Iterable[str] = ()) -> None:
-        """Write the side files as of now."""
+    def write(self) -> None:
+        """Write the files beside the trace as of now."""
         if self._stands_back:
             return
-        notes = tuple(dict.fromkeys((*self._notes, *self._parts.tracer.notes, *more_notes)))
-        self._files.set(**self._parts.schedule.counted, feeding=self._parts.signals.feeding, notes=notes)
-        self._files.write(self._parts.tracer.callsites, self._parts.census.samples, self._parts.sampler.samples)
+        parts = self._parts
+        self._file.set(
+            **parts.schedule.counted,
+            feeding=parts.signals.feeding,
+            compiled=read_compiled(self._is_user.__getitem__),
+            notes=tuple(dict.fromkeys((*self._notes, *parts.tracer.notes))),
+        )
+        save(self._directory, RUN_FILE, self._file.run)
+        save(self._directory, CALLSITES_FILE, parts.tracer.callsites)
+        save(self._directory, LIVE_FILE, parts.census.samples)
+        save(self._directory, SAMPLES_FILE, list(parts.sampler.samples))
 
     @property
     def _stands_back(self) -> bool:
-        return self._replaces is not None and not self._parts.schedule.has_enough
+        return self.is_second and not self._parts.schedule.has_enough
+
+
+def _unrecorded(steps: int) -> str:
+    if steps == 0:
+        return "no whole step passed"
+    return f"only {format_count(steps, 'whole step')} passed, {pick_form(steps, 'unrecorded', 'none of them recorded')}"

@@ -1,10 +1,9 @@
 """When profkit looks, between two steps, at what the program's names hold and which settings are on.
 
-A look takes about a millisecond, and leaves the processor's caches to other data than the program's. After a long step
-that is nothing; after a short one the next is recorded slower than it is. So where a look takes a notable part of a
-step it comes after the last of the measured steps and after those behind them: what begins to grow late needs steps in
-a row, and a few among the many that are timed there do not change their median. Where too few are timed there to tell
-growth from, some of the measured steps are looked at as well.
+A look takes about a millisecond and leaves the processor's caches cold. After a long step that is nothing; after a
+short one the next step is measured slower than it is. So a look that takes a notable part of a step comes only after
+the last measured step and the ones behind it: late growth shows in steps in a row, and a few slow ones among the many
+that are timed there do not change their median. If too few are timed there, some measured steps are looked at as well.
 """
 
 from __future__ import annotations
@@ -16,22 +15,21 @@ from types import FrameType
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.census.names import Census
 from profkit.collect.machine import environment
-from profkit.collect.recorder.side_files import SideFiles
+from profkit.collect.recorder.archive import RunFile
 from profkit.plan import Plan
 
 ENOUGH = 4
-"""Samples, from which growth is told (`profkit.evidence.retention.holding`): with the last measured step three behind
-it."""
+"""Samples that show growth (`profkit.evidence.retention.holding`): the last measured step and three behind it."""
 _MOST_BEHIND = ENOUGH - 1
 _DEAR = 0.01
-"""Of a step: what comes after each is to stay within the noise of most machines."""
+"""Share of a step that a look may take after each one: within the noise of most machines."""
 
 
 class CensusTimes:
-    """``after`` is told of each step that ended, before the schedule is."""
+    """Call `after` for each step that ended, before the schedule advances."""
 
-    def __init__(self, census: Census, schedule: Schedule, files: SideFiles, plan: Plan) -> None:
-        self._census, self._schedule, self._files = census, schedule, files
+    def __init__(self, census: Census, schedule: Schedule, file: RunFile, plan: Plan) -> None:
+        self._census, self._schedule, self._file = census, schedule, file
         self._planned, self._behind = plan.active, min(plan.after, _MOST_BEHIND)
         self._took_ns = self._before = 0
         self._were_skipped = False
@@ -44,7 +42,7 @@ class CensusTimes:
         return ended in (Phase.LOCATED, Phase.PROLOGUE) or self._schedule.is_settling or is_behind
 
     def after(self, ended: Phase, is_due: bool, frame: FrameType | None) -> None:
-        """Look, if it is time to, as `are_due` said."""
+        """Look, if `are_due` said so."""
         self._were_skipped |= not is_due and ended is Phase.ACTIVE
         if is_due:
             if ended is not Phase.PROLOGUE:
@@ -52,13 +50,13 @@ class CensusTimes:
                 self._census.take(self._schedule.step, frame)
                 self._took_ns = time.perf_counter_ns() - begun
             if ended.recorded or ended is Phase.PROLOGUE:
-                self._files.set(flags=environment.read_flags())
+                self._file.set(flags=environment.read_flags())
         if ended is not Phase.ACTIVE:
             self._before = self._census.taken
 
     def _is_wanted(self) -> bool:
-        """After a measured step: always where that is cheap, else after the last one and as many as are missing, evenly
-        among the others."""
+        """After a measured step: always if a look is cheap, else after the last one and, evenly among the others, after
+        as many as are missing."""
         usual = self._schedule.reference_step_ns or self._schedule.measured_step_ns
         if not usual or self._took_ns <= _DEAR * median(usual):
             return True

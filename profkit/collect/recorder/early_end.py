@@ -15,7 +15,7 @@ from profkit.source.code import PROFKIT
 STOPPED = 75
 """Exit status of a program that was ended once it was recorded: ``EX_TEMPFAIL`` of sysexits.h, no real error."""
 _INTERVAL_S, _SELDOM_S = 0.001, 0.1
-"""Between two looks at what the program does, and at whether it is to be ended at all."""
+"""Between two looks at the main thread, once the program is to end and before that."""
 _AROUND = tuple(
     os.path.join(PROFKIT, "collect", *name)
     for name in (
@@ -39,9 +39,9 @@ class RecordingComplete(SystemExit):
 class Stopper:
     """`request` raises `RecordingComplete` soon in the main thread, in the program's own code.
 
-    Not at the end of the step itself: that is often told by a finalizer, whose exceptions Python ignores. So another
-    thread waits until neither profkit nor any finalizer is at work there. Where a program may still come to what
-    matters, ``within_s`` bounds how long it is let go on; a later `request` sets that anew.
+    The end of a step is often noticed in a finalizer, whose exceptions Python ignores. So another thread waits until
+    neither profkit nor a finalizer runs in the main thread. A program that has yet to come to what matters may go on
+    for ``within_s``; a later `request` sets that anew.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Stopper:
 
 
 def is_programs_own(frame: FrameType | None) -> bool:
-    """Whether the program's own code runs there, or a library's that it called."""
+    """Whether the program's own code runs in ``frame``, or a library that it called."""
     for caller in walk_up(frame):
         code = caller.f_code
         if code.co_filename in _AROUND and code.co_name in _AROUND_NAMES:

@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard, describe, say, uncompiled
+from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder
 from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, Replacement
-from profkit.collect.recorder.subject import Subject
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
-from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, EXPLICIT, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan
+from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, EXPLICIT, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.run import (
     FAILED,
     PROFKIT_FAILED,
@@ -43,20 +43,17 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     ``wait`` steps pass unprofiled and are timed, ``warmup`` steps are recorded to learn which line runs what, and
     ``active`` steps are recorded to be measured; after thirty more timed steps, or 40 s of the optimizer's, everything
     is removed. Steps that come in cycles are recorded anew, cycle by cycle (see `profkit.collect.boundaries.cycles`).
-    Steps end where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader; where
-    none of these comes for long, after each call of the model. A program without any is recorded from its start, for at
-    most ``limit_s`` seconds. ``steps_from`` chooses one: ``step``, ``optimizer``, ``dataloader``, ``forward`` or
+    Steps end where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader, else,
+    if none of these comes for long, after each call of the model. A program without any is recorded from its start, for
+    at most ``limit_s`` seconds. ``steps_from`` chooses one: ``step``, ``optimizer``, ``dataloader``, ``forward`` or
     ``epoch`` (a new pass over the DataLoader); ``at_step`` is the number of the first step that is recorded.
 
-    ``directory`` is made if absent (default ``traces/<target>/<time>``); ``on_progress`` is called with the phase that
-    a step was of, the number of steps over and the number planned. The signal SIGUSR1 begins another recording, in a
-    directory of its own, at the next end of a step, where the context was entered on the main thread and the program
-    has no handler of its own. Errors in here never reach the program: they become one line on stderr and a note in
-    ``run.json``. As a decorator it records the first call.
+    ``directory`` is made if absent (default ``traces/<target>/<time>``); ``on_progress`` is called with the phase of
+    each step, the number of steps over and the number planned. At the next end of a step SIGUSR1 begins another
+    recording, in a directory of its own, if the context was entered on the main thread and the program does not handle
+    the signal. Errors in here never reach the program: they become one line on stderr and a note in ``run.json``. As a
+    decorator it records the first call.
     """
-
-    diagnoser: ClassVar[Callable[[Path], Any] | None] = None
-    """Makes a diagnosis of a run directory; set where profkit's public names are made."""
 
     _current: ClassVar[profile | None] = None
 
@@ -82,7 +79,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     @classmethod
     def planned(cls, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None = None) -> profile:
-        """For profkit's own use: what is recorded and how, in full."""
+        """For profkit's own use: with everything that a plan can say."""
         made = cls.__new__(cls)
         made._prepare(directory, plan, subject, on_progress)
         return made
@@ -114,16 +111,15 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     @property
     def is_over(self) -> bool:
-        """Whether all planned steps passed, so that nothing of the program is recorded or timed any more."""
+        """Whether all planned steps are over, so that nothing is recorded or timed any more."""
         return self._recorder is None or self._recorder.over
 
     @property
     def diagnosis(self) -> Any:
-        """The diagnosis of what was recorded; None as long as the recording is on, and where there is none."""
-        diagnoser = type(self).diagnoser
-        if self._diagnosis is None and self._is_finished and diagnoser is not None:
+        """The diagnosis of what was recorded; None while the recording is on, and if there is none."""
+        if self._diagnosis is None and self._is_finished:
             try:
-                self._diagnosis = diagnoser(self._directory)
+                self._diagnosis = diagnose(self._directory)
             except Exception as error:
                 say(f"no diagnosis: {describe(error)}")
         return self._diagnosis
@@ -157,7 +153,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     @uncompiled
     def step_with(self, between: Callable[[], None] | None) -> None:
-        """`step`, with a call of ``between`` that belongs to neither step."""
+        """`step`, and a call of ``between`` that belongs to neither step."""
         if self._outer is not None:
             self._outer.step_with(between)
             return
@@ -170,7 +166,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._guard(lambda: self._announce_late(boundary))
 
     def _announce_late(self, boundary: StepBoundary) -> None:
-        """A step ends, and nothing is recorded any more: it may be what should have been, or a window is wanted."""
+        """A step ends when nothing is recorded any more: it may be what should have been, or a window may be wanted."""
         if not self._replacement.announce(boundary, self._recorder):
             self._next.take(boundary)
 
@@ -187,8 +183,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._guard(recorder.end_pause)
 
     def finish(self, exit_status: int, note: str | None = None, was_stopped: bool = False) -> None:
-        """Leave the context of a program that ran as a process of its own and ended with ``exit_status``; it
-        ``was_stopped`` where it did so because it was recorded."""
+        """Leave the context of a program that was a process of its own and ended with ``exit_status``; it
+        ``was_stopped`` if it was ended once it was recorded."""
         self._guard(lambda: self._end(exit_status, () if note is None else (note,), was_stopped))
 
     @property
@@ -247,21 +243,21 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._next.go_on(recorder.choice.name, recorder.thread.ident)
 
     def _stop(self, recorder: Recorder | None) -> None:
-        """End the program now; where only calls or batches were recorded and an optimizer is there, once its own steps
-        are, or as soon as nobody would wait for these any more."""
+        """End the program now. If only calls or batches were recorded and there is an optimizer, wait some time for its
+        steps to be recorded."""
         may_go_on = recorder is not None and recorder.choice.awaits_optimizer
         if may_go_on:
             self._replacement.wait()
         self._stopper.request(PATIENCE_S if may_go_on else 0.0)
 
     def _begin_window(self, signal: str) -> None:
-        """A step ended, by ``signal``, and another recording was asked for."""
+        """A step ended by ``signal``, and another recording was requested."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.finish()
         window = len(self._directories) + 1
         directory = window_directory(self._directory, window)
-        self._allowance = Allowance()  # who asks for a window pays for it
+        self._allowance = Allowance()  # the user asked for the window, and for its cost
         recorder = self._make_recorder(directory, self._plan.for_window(window, signal))
         note_window(self._directory, directory)
         recorder.start()
@@ -273,7 +269,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._record_anew(self._plan.for_better(signal), ANEW[signal], functools.partial(note_outdone, signal))
 
     def _record_anew(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
-        """In the place of what the directory holds, once enough was measured."""
+        """Record in place of what the directory holds, which stands until enough is measured."""
         if self._recorder is not None:
             self._recorder.finish()
         mark(self._directory)
@@ -300,15 +296,13 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             part.remove()
 
     def _give_up(self, error: BaseException) -> None:
-        """Profkit itself failed: leave the program alone from here on."""
+        """Profkit failed: leave the program alone from here on."""
         recorder, self._recorder = self._recorder, None
         with suppress(Exception):
             self._let_go()
             say(f"{'not recording' if recorder is None else 'recording abandoned'}: {describe(error)}")
             if recorder is not None:
-                recorder.abandon()
-                recorder.notes.append(PROFKIT_FAILED + describe(error))
-                recorder.write()
+                recorder.abandon(PROFKIT_FAILED + describe(error))
 
     def _leave_to_parent(self) -> None:
         """The program has forked, and this is the child."""

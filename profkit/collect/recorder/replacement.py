@@ -1,10 +1,10 @@
-"""A second recording in the place of the first, where that came too early.
+"""A second recording in place of the first, if that came too early.
 
-A program may call its model, or read its data, for long before its optimizer steps for the first time: to play the game
-that it learns from, or to look at the data once. Calls and batches are taken for steps then, and recorded. If the
-optimizer steps soon after, its steps are what the program is about. If the program itself says that a step ends,
-however late, that is what its steps are: it may call its model a hundred times in each. They are recorded too, and what
-was recorded first stands until one of them was measured, or the only one that can be afforded was recorded.
+A program may call its model or read its data for a long time before its optimizer first steps: to play the game that it
+learns from, or to look at the data once. These calls or batches are taken for steps and recorded. If the optimizer
+steps soon after, its steps are what the program is about; steps that the program announces are, however late they come,
+as each may hold a hundred calls of the model. So they are recorded too, and the first recording stands until one of
+them is measured, or the only one that can be afforded is recorded.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from profkit.collect.sessions.session import is_capturing
 from profkit.plan import EXPLICIT
 
 PATIENCE_S = 60.0
-"""After the first recording. What the program does for so long without its optimizer is worth looking at itself; one
-that is to end once it is recorded goes on for no longer, before that step and then until such steps were measured."""
+"""How long the optimizer may take to step after the first recording: what goes on longer without it is worth a report
+itself. A program that is to end once it is recorded gets as long for that step, and again for measuring such steps."""
 SIGNAL = "optimizer"
 ANEW = {
     SIGNAL: "the optimizer stepped after other steps had been recorded: these are its own, recorded anew",
     EXPLICIT: "the program announced a step after others had been recorded: these are its own, recorded anew",
 }
-"""What a second recording says of itself, by the signal that its steps end by."""
+"""The note of a second recording, by the signal that ends its steps."""
 
 
 class Replacement:
-    """``begin`` is called with the signal that the steps of the second recording end by, at the end of such a step; of
-    the optimizer at most once, and never while something ``is_busy``."""
+    """``begin`` is called where a step ends that the second recording should have been of, with its signal; for the
+    optimizer at most once, and never while something ``is_busy``."""
 
     def __init__(self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None]) -> None:
         self._begin = begin
@@ -41,8 +41,8 @@ class Replacement:
         self._following = NextBoundary(guard, is_busy, self._begin_in_time, SIGNAL)
 
     def announce(self, boundary: StepBoundary, first: Recorder | None) -> bool:
-        """The program says that a step of its own ends here, while nothing is recorded any more. Where the steps of the
-        ``first`` recording were none that it announced, and nobody chose them, the second one begins, which is said."""
+        """The program announces the end of a step when nothing is recorded any more. Begin the second recording if the
+        steps of the ``first`` were neither announced nor chosen by the user; whether it began."""
         is_outdone = first is not None and first.choice.gives_way and first.thread.is_current
         if is_outdone and not (in_backward_pass() or is_capturing()):
             self._begin(boundary.signal)

@@ -1,8 +1,8 @@
-"""What was recorded is written before SIGTERM ends the program: that of ``timeout``, of a scheduler, of a launcher.
+"""Writing what was recorded before SIGTERM ends the program: ``timeout``, schedulers and launchers send it.
 
-The signal's default ends a process between two instructions. While a recording is on a handler of Python's stands in
-its place, which runs between two bytecodes of the main thread, writes, and then lets the default do the rest: the exit
-status is the same, and nothing of the program's runs that would not have run. A second signal ends it at once.
+By default the signal ends a process between two instructions. During a recording a handler in Python takes its place,
+which runs between two bytecodes of the main thread, writes, and leaves the rest to the default: the exit status is the
+same, and no more of the program runs than would have. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ STATUS = 128 + signal.SIGTERM
 NOTE = "the program was ended by SIGTERM"
 _SOON_S = 0.02
 _PATIENCE = 250
-"""Times that the handler tries again, where it came amid work of profkit's own."""
+"""How often the handler tries again if it interrupted profkit itself."""
 
 
 class Termination:
-    """Between `install` and `remove`; ``finish`` is called on the main thread. A program that sets a handler of its own
-    is left alone: ours, if it is called by that, does nothing, as the default did nothing there."""
+    """From `install` to `remove` SIGTERM calls ``finish``, on the main thread. A program with a handler of its own is
+    left alone; if that one calls ours, ours does nothing."""
 
     def __init__(self, guard: Guard, finish: Callable[[], None]) -> None:
         self._guard, self._finish = guard, finish

@@ -1,7 +1,7 @@
-"""Further recordings of a program that runs, each asked for with the signal SIGUSR1.
+"""Windows: further recordings of a running program, each requested with the signal SIGUSR1.
 
-Nothing of profkit's stays in a program once its recording is over, but for the signal's handler, which only sets a
-flag; the window begins at the next end of a step (`profkit.collect.boundaries.next_boundary`).
+Once a recording is over, nothing of profkit stays in the program but the signal's handler, which only sets a flag. The
+window begins at the next end of a step (`profkit.collect.boundaries.next_boundary`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from profkit.run import RUN_FILE, load_run, save
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 _SCHEDULER = "SLURM_JOB_ID"
-"""Under this scheduler the signal is the usual notice of an end that is near, for which programs set handlers of their
-own later, some of them only where none is set: it is left alone."""
-_ANNOUNCED_LATE = "the program announced a step of its own when others had been recorded, and too few after that"
+"""Slurm sends the signal as notice of the end. Programs set their handlers for it late, some only if there is none, so
+under Slurm it is left alone."""
+_ANNOUNCED_LATE = "the program announced its first step when others had been recorded, and too few steps after that"
 
 
 class WindowRequests:
-    """A window is wanted for each signal, and begins at ``following``, the next end of a step."""
+    """Each signal requests a window, which begins at ``following``, the next end of a step."""
 
     def __init__(self, following: NextBoundary) -> None:
         self._following = following
         self._is_installed = self._is_waking = False
 
     def install(self) -> None:
-        """Set the handler, from the main thread only and where the signal has none and is not ignored."""
+        """Set the handler, on the main thread only and if the signal is neither handled nor ignored."""
         if _is_free() and threading.current_thread() is threading.main_thread():
             signal.signal(_SIGNAL, self._on_signal)  # type: ignore[arg-type]  # it is free only where it exists
             self._is_installed = True
@@ -48,8 +48,8 @@ class WindowRequests:
                     signal.signal(_SIGNAL, signal.SIG_DFL)
 
     def wake(self) -> None:
-        """Interrupt the main thread, whatever it waits for, so that calls that are pending come to run; not where the
-        program handles the signal itself by now."""
+        """Interrupt what the main thread waits for, so that pending calls run; not if the program handles the signal
+        itself by now."""
         if self._is_installed and _SIGNAL is not None and signal.getsignal(_SIGNAL) == self._on_signal:
             self._is_waking = True
             signal.pthread_kill(threading.main_thread().ident or 0, _SIGNAL)
@@ -61,7 +61,7 @@ class WindowRequests:
 
 
 def window_directory(first: Path, window: int) -> Path:
-    """A directory beside that of the first recording, which is free."""
+    """A free directory beside that of the first recording."""
     name = f"{first.name}-window{window}"
     path, again = first.with_name(name), 1
     while path.exists():
@@ -77,8 +77,7 @@ def note_window(first: Path, window: Path) -> None:
 
 
 def note_outdone(signal: str, directory: Path) -> None:
-    """What was recorded there came too early, before ``signal``; it is what there is, until something else takes its
-    place."""
+    """Note in the first recording that it came too early, before ``signal``, in case nothing takes its place."""
     run = load_run(directory)
     if signal == EXPLICIT:
         save(directory, RUN_FILE, replace(run, notes=(*run.notes, _ANNOUNCED_LATE)))
@@ -87,7 +86,7 @@ def note_outdone(signal: str, directory: Path) -> None:
 
 
 def complete(directories: Sequence[Path], exit_status: int | None, was_stopped: bool = False) -> None:
-    """Say in recordings that ended before the program did how it ended, and whether because it was recorded."""
+    """Note in recordings that ended before the program how that ended, and whether because it was recorded."""
     for directory in directories:
         run = load_run(directory)
         if run.exit_status is None and exit_status is not None:
@@ -95,8 +94,7 @@ def complete(directories: Sequence[Path], exit_status: int | None, was_stopped: 
 
 
 def _is_free() -> bool:
-    """Whether the signal does what it does by default. A handler in C, such as faulthandler's, Python does not know of;
-    Linux says whether there is one."""
+    """Whether the signal has no handler. Python does not know of those in C, such as faulthandler's; Linux does."""
     if _SIGNAL is None or signal.getsignal(_SIGNAL) is not signal.SIG_DFL or _SCHEDULER in os.environ:
         return False
     with suppress(OSError, IndexError, ValueError):

@@ -1,33 +1,41 @@
 """How much may still be recorded of a program, so that profkit adds little to it, however many operators it runs.
 
-What recording costs is paid by the event: PyTorch's stop, counting, writing, then reading and judging. None of it can
-be broken off. So it is measured with each recording that ends, and the next one may hold as many events as what is left
-pays for. The longer the program runs, the more that is.
+Recording costs time by the event: PyTorch's stop, counting, writing, then reading and judging. None of it can be broken
+off. So the cost is measured with each recording, and the next one may hold as many events as the rest of the allowance
+pays for. That grows as the program runs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
+from statistics import median
 
+MAX_EVENTS = 300_000
+"""In all recorded steps, as far as the prologue foretells them: some five seconds to stop, and 800 MB."""
+FEW_EVENTS = 5_000
+"""An eighth of a second's work in all: a step this small is recorded whatever was spent before."""
+MANY_EVENTS = 9_000
+"""Enough of a program, or of a step, to be worth recording: half of what makes a process grow by 8 MB."""
 LEAST_S, SHARE = 5.0, 0.1
-"""A program may take so much longer, or that share of its time where it is more."""
+"""How much longer a program may take: these seconds, or this share of its time if that is more."""
 _FIXED_S = 1.5
-"""Of that: profkit's own start and PyTorch's profiler's, the census and the end; 0.9 to 1.6 s were seen."""
+"""Spent whatever is recorded: the start of profkit and of PyTorch's profiler, the census, the end; 0.9 to 1.6 s."""
 _JUDGED_S = 9e-6
-"""What a stop does not show, per event: recording it, 1 us; reading and judging it, by two processes, 8."""
+"""Per event, besides the stop: recording it, 1 us; reading and judging it, by two processes, 8."""
 _LEAST_EVENT_BYTES, MOST_EVENT_BYTES = 150, 460
-"""What recording one takes: loops of small operators without a graph 150, wide ones with shapes the most."""
+"""Memory of one event: 150 in loops of small operators without a graph, the most for wide ones with shapes."""
 _STOPPED_S = 17e-6
-"""Before any recording was stopped: 8 to 25 us are what it takes per event."""
+"""Stopping, per event, until that is measured: it takes 8 to 25 us."""
 _FEW = 5_000
-"""Events: what stopping fewer takes says nothing of what many take."""
+"""Events: stopping fewer says nothing of the price of many."""
 
 
 class Allowance:
-    """One for the whole run of a program. Work is told by the time that its thread computed, as others on the machine
-    are none of its cost; the program's time is the clock's."""
+    """One for the whole run of a program. Profkit's work counts by its CPU time, as it is not charged for what else the
+    machine does; the program's time is the clock's."""
 
     def __init__(
         self,
@@ -43,7 +51,7 @@ class Allowance:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """What is done meanwhile is the cost of a recording; inside itself it changes nothing."""
+        """What is done meanwhile is charged as the cost of a recording, once if nested."""
         begun, events, is_outer = self._computed(), self._events, not self._depth
         self._depth += 1
         try:
@@ -54,25 +62,35 @@ class Allowance:
                 self._pay(self._computed() - begun, self._events - events)
 
     def note_size(self, events: int, grown_bytes: int) -> None:
-        """A recording held so many events, and the process grew by so much meanwhile: by its own tensors too."""
+        """A recording held ``events`` while the process grew, its tensors included."""
         if events >= _FEW:
             self.event_bytes = max(_LEAST_EVENT_BYTES, min(MOST_EVENT_BYTES, grown_bytes // events))
 
     def count(self, events: int) -> None:
-        """So many were in the recording that is being stopped."""
+        """The recording that is being stopped held ``events``."""
         self._events += events
 
     def note_pace(self, events: int, took_s: float) -> None:
-        """A recording held so many events, or more, and ran so long; ``events_per_s`` is of the densest."""
+        """A recording held at least ``events`` in that time; ``events_per_s`` is that of the densest."""
         if events >= _FEW and took_s > 0:
             self.events_per_s = max(self.events_per_s, events / took_s)
 
     @property
     def events_left(self) -> int:
-        """So many events may still be recorded, 0 at least."""
+        """How many events may still be recorded, from 0 to `MAX_EVENTS`."""
         allowed_s = max(LEAST_S, SHARE * (self._clock() - self._begun)) - _FIXED_S
         left_s = allowed_s - self._spent_s - self._events * _JUDGED_S
-        return max(0, int(left_s / (self._stopped_s + _JUDGED_S)))
+        return max(0, min(MAX_EVENTS, int(left_s / (self._stopped_s + _JUDGED_S))))
+
+    def steps_left(self, events: int) -> int:
+        """How many steps of that many events may still be recorded."""
+        return self.events_left // max(events, 1)
+
+    def affords(self, step_ns: Sequence[int], a_part_will_do: bool) -> bool:
+        """Whether a large step may be recorded, or enough of one, if ``a_part_will_do``; some took ``step_ns``."""
+        left = self.events_left
+        foreseen = self.events_per_s * median(step_ns) / 1e9 if step_ns else inf
+        return foreseen <= max(left, FEW_EVENTS) or (a_part_will_do and left >= MANY_EVENTS)
 
     def _pay(self, took_s: float, events: int) -> None:
         self._spent_s += took_s

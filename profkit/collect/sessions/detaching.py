@@ -1,11 +1,10 @@
-"""CUPTI, NVIDIA's library that tells what a GPU does, is attached for a recording and no longer.
+"""Detaching CUPTI, NVIDIA's library that tells what a GPU does, after a recording.
 
-Kineto leaves it attached, and every launch of the program is slower ever after: a step that launches much took a fifth
-longer on an H100. With ``TEARDOWN_CUPTI=1`` in the environment Kineto detaches it when a session stops: a thread of its
-own prepares that, and the end of the next call of CUDA's runtime does it (``CuptiActivityApi::teardownContext``). The
-next session attaches it again, if the variable is set then too. So it is set around both, and for so long that the
-program's own processes do not inherit it; and the call that detaches is made here, as a session that began before it
-would lose its kernels to it.
+Kineto leaves it attached, and every later launch is slower: a step that launches much took a fifth longer on an H100.
+With ``TEARDOWN_CUPTI=1`` in the environment Kineto detaches it when a session stops: a thread of its own prepares that,
+and the end of the next call of CUDA's runtime does it (``CuptiActivityApi::teardownContext``). If the variable is set
+again, the next session attaches it. So it is set around start and stop only, as the program's processes must not
+inherit it; and the call that detaches is made here, as a session that began before it would lose its kernels.
 """
 
 from __future__ import annotations
@@ -19,19 +18,18 @@ import torch
 
 _VARIABLE = "TEARDOWN_CUPTI"
 _SINCE = (12, 6)
-"""The first CUDA in which programs with CUDA graphs survive it (PyTorch 146604, 150957). Whether a program will use
-graphs nobody knows."""
+"""The first CUDA in which programs with CUDA graphs survive it (PyTorch 146604, 150957); any program may use them."""
 _CALLS, _BETWEEN_S = 5, 0.02
-"""The thread takes milliseconds to prepare itself, and some more afterwards. Nothing says when it is done."""
+"""The thread takes milliseconds to prepare, and some more afterwards; nothing says when it is done."""
 STAYS_ATTACHED = (
-    "the profiler stays attached to the program after its recording, so that later steps are slower than earlier ones: "
-    "it is detached from CUDA 12.6 on, unless TEARDOWN_CUPTI says otherwise"
+    "the profiler stays attached after the recording and slows down later steps: "
+    "profkit detaches it from CUDA 12.6 on, unless TEARDOWN_CUPTI is set"
 )
 
 
 @contextmanager
 def detachable() -> Iterator[None]:
-    """Around the start and the stop of a recording of CUDA. What the program or its user set stays."""
+    """For the start and the stop of a recording with CUDA. What the program or its user has set stays."""
     if _VARIABLE in os.environ or not _can_detach():
         yield
         return
@@ -48,7 +46,7 @@ def detach() -> None:
     if os.environ.get(_VARIABLE) == "1" and torch.version.cuda:
         for _ in range(_CALLS):
             time.sleep(_BETWEEN_S)
-            with suppress(RuntimeError):  # an error of the program's own kernels is told to the program
+            with suppress(RuntimeError):  # an error of the program's kernels is the program's to hear of
                 torch.cuda.current_stream().query()
 
 

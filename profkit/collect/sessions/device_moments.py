@@ -1,7 +1,7 @@
 """When a GPU came to the end of a step, told without waiting for it.
 
-The host runs ahead of the device: between two ends of steps on its clock lies the time that the launches took. So the
-device is given an event at each end, in the order of the program's own work, and asked for the times much later.
+The host runs ahead of the device: by its clock a step takes as long as its launches. So an event is queued on the
+device at each end of a step, in the order of the program's work, and read much later.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.sessions.session import is_capturing, pause_marked
 
 _LONGEST_WAIT_S, _LOOK_S = 1.0, 0.01
-"""For what is still running when the recording ends: a device that hangs must not keep the program from its exit."""
+"""How long to wait for what still runs when the recording ends: a device that hangs must not keep the program."""
 
 
 class DeviceMoment:
-    """An event in the current stream, reached when all is done that was launched there before."""
+    """An event in the current stream, reached when all that was launched there before is done."""
 
     __slots__ = ("_event",)
 
@@ -29,7 +29,7 @@ class DeviceMoment:
         self._event.record()
 
     def ns_since(self, earlier: DeviceMoment) -> int:
-        """How long the device took from the earlier one; 0 where it is not there yet, or they are two devices'."""
+        """How long the device took from the earlier one; 0 if it is not there yet, or they are of two devices."""
         with suppress(RuntimeError, ValueError):
             if self._event.query():  # type: ignore[no-untyped-call]
                 took_ms: float = earlier._event.elapsed_time(self._event)
@@ -37,7 +37,7 @@ class DeviceMoment:
         return 0
 
     def wait(self) -> None:
-        """Until it is reached, for so long as a program may be kept waiting."""
+        """Wait until it is reached, as long as a program may be kept waiting."""
         end = time.monotonic() + _LONGEST_WAIT_S
         with suppress(RuntimeError):
             while not self._event.query() and time.monotonic() < end:  # type: ignore[no-untyped-call]
@@ -45,16 +45,16 @@ class DeviceMoment:
 
 
 def take_moment() -> DeviceMoment | None:
-    """None where the program does not use CUDA, or captures a graph, which the event would become a part of."""
-    with suppress(RuntimeError):  # an error of the program's own kernels is told to the program
+    """None if the program does not use CUDA, or captures a graph, of which the event would become a part."""
+    with suppress(RuntimeError):  # an error of the program's kernels is the program's to hear of
         if cuda_is_used() and not is_capturing():
             return DeviceMoment()
     return None
 
 
 def read_clocks(is_recorded: bool) -> tuple[int, int, DeviceMoment | None]:
-    """Where a step begins: the host's time, the page faults so far, the device's moment. In a recording the call that
-    the last takes is marked as profkit's own."""
+    """Where a step begins: the host's time, the page faults so far, the device's moment. Taking that one is marked as
+    profkit's own work in a recording."""
     if is_recorded and cuda_is_used():
         with pause_marked():
             moment = take_moment()

@@ -19,28 +19,26 @@ from profkit.marks import STEP_MARK
 from profkit.run import why_not_written
 
 _FAST = 1
-"""isal's level: 0 is barely faster, 3 twice as slow for a tenth less."""
+"""Compression level of isal: 0 is barely faster, 3 takes twice as long for a tenth less."""
 _CHUNK_BYTES = 1 << 20
 _REMAINDER = "profkit.remainder"
-"""What an unfinished step is renamed to, so that no reader takes it for one."""
+"""New name of an unfinished step, so that no reader takes it for a step."""
 _FIRST = b'"traceEvents"'
 _LAST = b'"Record Window End"'
-"""Name of the event that Kineto's exporter puts at the end of every trace."""
-
+"""Name of the event that Kineto puts at the end of every trace."""
 _DELETED_WHEN_CLOSED = getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)
-"""Windows keeps the name of an open file, and takes the file away when it is closed."""
+"""On Windows an open file keeps its name; it is removed when it is closed."""
 
 Span = tuple[IO[bytes], int, int]
 """Bytes of a file, from and to."""
 
 
 def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
-    """Write a recording that was stopped into a file of ``directory``, let go of it, and return the file, open.
+    """Write a stopped recording into a file of ``directory``, let go of it, and return the file, open.
 
-    It must be done before the next one starts: Kineto tells the times of what a device did, and of the calls of its
-    runtime, by the clock of the last session that began, and what came before that one gets the time 0.
-    The file has no name any more, so that nothing is left of it, whatever ends the process. Raises `RunDirectoryError`
-    where it could not be written whole.
+    This must be done before the next one starts: Kineto converts the times of devices and of their runtime's calls by
+    the clock of the last session that began, and what came before that gets the time 0. The file has lost its name, so
+    that nothing is left of it, whatever ends the process. Raises `RunDirectoryError` if it was not written whole.
     """
     path = directory / f".{_worker_name()}.{time.time_ns()}.pt.trace.json"
     try:
@@ -48,22 +46,22 @@ def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
         recording.write(path)
         if not _is_whole(path):
             _write_more(path)
-            raise RunDirectoryError(directory, "the trace could not be written: it was cut off, and nobody said why")
+            raise RunDirectoryError(directory, "the trace could not be written: it was cut off for an unknown reason")
         return os.fdopen(os.open(path, os.O_RDONLY | _DELETED_WHEN_CLOSED), "rb")
     except OSError as error:
         raise _not_written(directory, error) from error
     finally:
         unfinished = path.with_name(f"{path.name}.tmp")  # Kineto's own, where it could not go on
         for name in (path, unfinished):
-            with suppress(OSError):  # as the directory may be none any more
+            with suppress(OSError):  # the directory may be gone
                 name.unlink(missing_ok=True)
 
 
 def export(traces: Sequence[IO[bytes]], directory: Path, unfinished_step: int | None = None) -> str:
     """Join what `write_plain` wrote, in order of time, into one trace in ``directory`` and return its name.
 
-    All that a trace says besides its events is taken from the first. An unfinished step is kept, but not as a step.
-    Raises `RunDirectoryError` where the trace could not be written whole.
+    What a trace holds besides its events is taken from the first. An unfinished step is kept, but not as a step.
+    Raises `RunDirectoryError` if the trace was not written whole.
     """
     name = f"{_worker_name()}.{time.time_ns()}.pt.trace.json.gz"
     packed = directory / f".{name}"
@@ -83,8 +81,8 @@ def _not_written(directory: Path, error: OSError) -> RunDirectoryError:
 
 
 def _write_more(path: Path) -> None:
-    """Raises the `OSError` of what kept Kineto from writing on, which says nothing itself: while its file still takes
-    its room, a little more than any buffer holds does not fit either."""
+    """Raise the `OSError` that stopped Kineto, which reports none: while its file is there, a little more than any
+    buffer holds does not fit either."""
     with path.open("ab", buffering=0) as file:
         file.write(bytes(_CHUNK_BYTES))
         file.write(b"\n")  # of the first part as much is written as fits
@@ -97,7 +95,7 @@ def _worker_name() -> str:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the JSON ends as it should: on a full disk the exporter cuts it off without an error."""
+    """Whether the JSON ends as it should: on a full disk Kineto cuts it off without an error."""
     try:
         with path.open("rb") as file:
             return _read(file, max(0, _size(file) - 64)).rstrip().endswith(b"}")

@@ -1,4 +1,4 @@
-"""Events of profkit's own in the trace, around what no operator shows: garbage collections and the writing of files."""
+"""Events that profkit adds around what no operator shows: garbage collections and the writing of files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from profkit.collect.program.guard import uncompiled
+from profkit.collect.program.noticing import noticed
 from profkit.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
 
 
@@ -25,14 +26,14 @@ class Mark(Protocol):
 open_mark: Callable[[str], Mark] = getattr(
     torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function
 )
-"""Makes a mark of a name. The fast kind (about 1 us while recording) is private and passes by the dispatcher, so that
-no dispatch mode of the program sees it; the public kind does the same, slower."""
+"""Makes a mark of a name. The fast kind (about 1 us while recording) is private and bypasses the dispatcher, so that no
+dispatch mode of the program sees it; the public kind is slower."""
 
 
 def free_cycles() -> None:
-    """Collect once, at the end of a recording: what is freed now, no reference was left to but from its own cycle.
+    """Collect once, at the end of a recording: what is freed now was only held by its own cycle.
 
-    The collector's own rounds are rarer than a recording is long. A program that has switched them off is left alone.
+    Python's own collections come more rarely than a recording is long. A program that disabled them is left alone.
     """
     if gc.isenabled():
         gc.collect()
@@ -64,17 +65,17 @@ class CollectorMarks:
 
 
 def _is_automatic() -> bool:
-    """Whether the collection that begins is one of Python's own: these come when so many more objects were made than
-    freed, and the counts are set back only after the callbacks were told."""
+    """Whether Python began the collection itself: it does so when enough more objects were made than freed, and resets
+    the counts only after the callbacks."""
     return gc.isenabled() and gc.get_count()[0] > gc.get_threshold()[0]
 
 
 class SaveMarks:
     """Between `install` and `remove`, each file that ``torch.save`` writes on this thread is an event.
 
-    ``torch.save`` writes through an object that it makes, enters and leaves, and whose first act is to note where to
-    write; a property in the place of that attribute opens the mark, and the object closes it when it is dropped. So
-    nothing of profkit's stands on the stack meanwhile. The classes are private: without them nothing is marked.
+    ``torch.save`` makes an object that first notes where to write. A property in place of that attribute opens the
+    mark, which is closed when the object is dropped, so that profkit is not on the stack meanwhile. The classes are
+    private: without them nothing is marked.
     """
 
     _WRITERS = (("_open_zipfile_writer_file", "name"), ("_open_zipfile_writer_buffer", "buffer"))
@@ -89,35 +90,22 @@ class SaveMarks:
         for kind, attribute in self._WRITERS:
             writer = getattr(torch.serialization, kind, None)
             if writer is not None and not hasattr(writer, attribute):
-                setattr(writer, attribute, self._noticing(attribute))
+                setattr(writer, attribute, noticed(attribute, on_write=self._begin))
                 self._replaced.append((writer, attribute))
 
     def remove(self) -> None:
-        """Marks that are open end here: the recording does."""
+        """Open marks end here, with the recording."""
         for writer, attribute in self._replaced:
             delattr(writer, attribute)
         self._replaced.clear()
         for mark in list(self._open):
             mark.close()
 
-    def _noticing(self, attribute: str) -> property:
-        """Keeps the attribute's value where it would be without the property."""
-
-        @uncompiled
-        def write(writer: object, value: object) -> None:
-            vars(writer)[attribute] = value
-            if threading.get_ident() == self._thread:
-                with suppress(Exception):  # the file matters more
-                    vars(writer)["_profkit_mark"] = mark = _OpenUntilDropped()
-                    self._open.add(mark)
-
-        @uncompiled
-        def read(writer: object) -> object:
-            if attribute not in vars(writer):
-                raise AttributeError(attribute)
-            return vars(writer)[attribute]
-
-        return property(read, write)
+    def _begin(self, writer: object, _: object) -> None:
+        if threading.get_ident() == self._thread:
+            with suppress(Exception):  # the file matters more
+                vars(writer)["_profkit_mark"] = mark = _OpenUntilDropped()
+                self._open.add(mark)
 
 
 class _OpenUntilDropped:

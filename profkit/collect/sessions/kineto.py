@@ -1,7 +1,7 @@
-"""What PyTorch's profiler does to a process besides recording it, undone as far as it can be.
+"""Undoing what PyTorch's profiler does to a process besides recording it.
 
-All of this reaches into PyTorch's libraries. Where a version has not got what is reached for, it stays undone: the
-program then behaves as under ``torch.profiler`` itself.
+All of this reaches into PyTorch's libraries. With a version that lacks what is needed the program behaves as under
+``torch.profiler`` itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ERRORS = 2
 
 @contextmanager
 def quiet_log() -> Iterator[None]:
-    """Kineto reads its log level once, at the first start, and by default writes lines of its own to stderr."""
+    """Kineto reads its log level once, at the first start, and by default writes to stderr."""
     if _LOG_LEVEL in os.environ:
         yield
         return
@@ -34,10 +34,10 @@ def quiet_log() -> Iterator[None]:
 
 
 class QuietAllocator:
-    """Keeps the allocator from writing to the program's stderr that it frees blocks older than the recording.
+    """Keeps the allocator from warning on the program's stderr that it frees blocks older than the recording.
 
-    It does so through PyTorch's C++ log, at the level of warnings, whose threshold no Python call can set after the
-    import: it is set in the library itself, and set back.
+    It warns through PyTorch's C++ log, whose threshold no Python call can set after the import: it is set in the
+    library itself, and set back.
     """
 
     def __init__(self) -> None:
@@ -60,15 +60,15 @@ class QuietAllocator:
 def let_forked_children_exit() -> None:
     """From the first recording on, children made by ``os.fork`` skip the destructors of PyTorch's libraries at exit.
 
-    One of those waits for a thread that Kineto starts with its first recording and never ends; no thread but the one
-    that forks lives in the child, which would wait for ever, as it does after any use of ``torch.profiler``.
+    One of those waits for a thread that Kineto starts with its first recording and never ends. It does not live in the
+    child, which would wait for ever, as it does after any use of ``torch.profiler``.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_exit_before_destructors)
 
 
 def _exit_before_destructors() -> None:
-    """What is registered with the C library last runs first: flush the streams, then end with the status given."""
+    """What is registered with the C library last runs first: flush the streams, then exit with the given status."""
     with suppress(OSError, AttributeError):  # where the C library has no `on_exit`, all stays as it was
         library = ctypes.CDLL(None)
         library.on_exit(library._exit, None)

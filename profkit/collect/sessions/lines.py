@@ -26,25 +26,25 @@ from profkit.source.code import function_name, source_file, source_line
 
 _Trace = Callable[[FrameType, str, Any], Any]
 _PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__code__: "outputs"}
-"""What begins a backward pass, and what it names that this begins at."""
+"""The functions that begin a backward pass, and their argument that it begins at."""
 _PASS_NAMES = frozenset(code.co_name for code in _PASSES)
 _FRAME_OF: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 _EXPIRED = float("-inf")
 _TICK = 256
-"""Events between two looks at the clock."""
+"""Callbacks between two looks at the clock."""
 _CALLS_PER_LINE = 10
-"""Calls inside libraries are seen and not marked; so many of them cost as much as a line that is."""
+"""How many calls inside libraries, which are not marked, cost as much as a marked line."""
 _MOST_OF_ONE = 0.5
-"""Of the lines that may be marked: a function that loops over numbers in Python must leave some to those after it."""
+"""Share of the lines for one function: a loop over numbers in Python must leave some for what comes after it."""
 
 
 class LineTracer:
     """Marks the lines of user code on the thread that starts it, until it is stopped or its budget is spent.
 
-    ``max_lines`` bounds the lines marked, ``max_seconds`` the time, both per start; ``has_ended`` says that one of them
-    was reached; ``on_end`` is called then, from the last line's callback. A function that has run half of the lines is
-    marked no further: what it runs is told at the line that calls it. ``on_backward`` is called where a backward pass
-    is about to begin, with the tensors that it begins at. ``notes`` says why tracing ended early or could not begin.
+    ``max_lines`` and ``max_seconds`` are its budget per start. When it is spent, ``has_ended`` is set and ``on_end`` is
+    called from the last line's callback. A function that has run half of the lines is marked no further: what it runs
+    is told at the line that calls it. ``on_backward`` is called before a backward pass with the tensors that it begins
+    at. ``notes`` say why tracing ended early or could not begin.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class LineTracer:
         return (file, line) in self._lines
 
     def start(self, frame: FrameType | None, max_lines: int | None = None) -> bool:
-        """Begin to mark lines of ``frame``, its callers and all that they call; False where another tracer is set. From
-        here on ``max_lines`` are the most, where they are given."""
+        """Mark lines of ``frame``, its callers and all that they call, from here on at most ``max_lines``. False if
+        another tracer is set."""
         self.max_lines = self.max_lines if max_lines is None else max_lines
         if self.active or sys.gettrace() is not None:
             self._note("a debugger or a coverage tool traces the program: lines could not be located")
@@ -97,8 +97,8 @@ class LineTracer:
         return True
 
     def expire(self) -> None:
-        """Spend the budget, from any thread: the tracing ends at one of the next lines or calls, also of functions that
-        are marked no further."""
+        """End the tracing, from any thread: at one of the next lines or calls, also of functions that are marked no
+        further."""
         self._deadline = _EXPIRED
         for frame in walk_up(sys._current_frames().get(self._thread)):
             if frame.f_trace is not None:
@@ -108,7 +108,7 @@ class LineTracer:
         """Stop tracing for a moment and close all marks, so that none straddles what comes next."""
         if sys.gettrace() == self._global_trace:
             sys.settrace(None)
-        elif self._is_set:  # where a callback has no room on the stack, Python removes it
+        elif self._is_set:  # Python removes a callback that has no room on the stack
             self._note("lines were located until the program recursed as deep as it may or set a tracer of its own")
         self._is_set = False
         while self._open:
@@ -129,7 +129,7 @@ class LineTracer:
         traced = {trace for _, trace in self._traces.values()}
         in_callback = _traced_frame(frame)
         for caller in self._user_frames(frame):
-            if caller is in_callback:  # its cached locals are written back when the callback returns: they must stay
+            if caller is in_callback:  # its cached locals must stay: they are written back after the callback
                 caller.f_trace = None
                 caller.f_trace_lines = True
             else:
@@ -173,7 +173,7 @@ class LineTracer:
                 self._saw_suspending = True
                 trace(frame, "line", None)
             return trace
-        except Exception as error:  # an error raised in a trace callback would reach the program
+        except Exception as error:  # it would reach the program
             self._give_up(error)
             return None
 
@@ -184,7 +184,7 @@ class LineTracer:
         return found[1]
 
     def _make_trace(self, code: CodeType) -> _Trace:
-        """The callback for the lines of one code object, with what it needs in its own scope: it runs per line."""
+        """The callback for the lines of one code object. It runs per line, so what it needs is in its own scope."""
         names: dict[int, str] = {}
         opened = self._open
 
@@ -206,7 +206,7 @@ class LineTracer:
                     if marked > self._most_of_one and len(opened) > 1 and self._deadline != _EXPIRED:
                         self._pass_by(frame)
                     self._spend_line()
-            except Exception as error:  # an error raised in a trace callback would reach the program
+            except Exception as error:  # it would reach the program
                 self._give_up(error)
             return on_event if self.active else None
 
@@ -222,14 +222,14 @@ class LineTracer:
         return _MOST_OF_ONE * self.max_lines
 
     def _pass_by(self, frame: FrameType) -> None:
-        """Mark no more lines of a function that runs: the mark of the line that calls it stands for the rest."""
+        """Mark no more lines of a running function: the mark of the line that calls it stands for the rest."""
         self._open.pop()[1].__exit__(None, None, None)
         frame.f_trace_lines = False
         name = function_name(frame.f_code)
-        self._note(f"{name} runs more lines than are located: what it did later is told at the line that calls it")
+        self._note(f"{name} runs more lines than are located: its later work is reported at the line that calls it")
 
     def _unwind(self, key: int) -> None:
-        """Close the mark of the frame ``key``, where it has one, and those opened since."""
+        """Close the mark of the frame ``key``, if it has one, and those opened since."""
         while any(owner == key for owner, _ in self._open):
             self._open.pop()[1].__exit__(None, None, None)
 
@@ -268,7 +268,7 @@ class LineTracer:
 
 
 def _argument_of(frame: FrameType, name: str) -> Any:
-    """Of a frame whose callback runs: its cached locals are written back then, so they are left as they are."""
+    """Leaves the frame's cached locals as they are: its callback runs, after which they are written back."""
     return frame.f_locals.get(name)
 
 

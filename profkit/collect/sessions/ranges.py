@@ -1,8 +1,8 @@
-"""What is open when a recording stops must not end in a later one.
+"""A range that is open when a recording stops must not end in a later one.
 
-PyTorch knows an open event by its address in the recording's own memory, which the stop frees, and writes its end there
-if a profiler is on when it ends (``onFunctionExit`` in ``profiler_kineto.cpp``): in a later recording, of profkit or of
-the program itself, that is a write into freed memory.
+PyTorch knows an open event by its address in the recording's memory, which the stop frees. If a profiler is on when the
+event ends, its end is written there (``onFunctionExit`` in ``profiler_kineto.cpp``): during a later recording, of
+profkit or of the program, that is a write into freed memory.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from torch.autograd.profiler import record_function
 from profkit.collect.program.guard import uncompiled
 
 _cut_off: list[object] = []
-"""Handles of ranges that lasted longer than their recording. A handle ends its event when it is freed, so they stay."""
+"""Handles of ranges that outlived their recording. They stay, as a handle ends its event when it is freed."""
 
 
 class OpenRanges:
-    """Knows the ``record_function`` ranges of the program that are open; `close_off` keeps those from ending.
+    """Knows the open ``record_function`` ranges of the program; `close_off` keeps them from ending.
 
-    Ranges that the program's exit would have ended are a few at most. Operators that are open at a stop have no handle
-    in Python: see `Recordings.stop`.
+    Operators that are open at a stop have no handle in Python: see ``cut_operators_off`` of `Recordings`.
     """
 
     def __init__(self) -> None:
@@ -46,7 +45,7 @@ class OpenRanges:
         _replace(follow, forget)
 
     def close_off(self) -> None:
-        """Stop following; what is open now never tells the profiler that it ended."""
+        """Stop following; what is open now will never tell the profiler that it ended."""
         if self._originals is not None:
             _replace(*self._originals)
             self._originals = None

@@ -18,36 +18,34 @@ from profkit.collect.sessions.ranges import OpenRanges
 from profkit.collect.sessions.session import ProfilerSession, ProfilerWatch, another_profiler_runs
 
 _ABOUT_AS_MUCH = 0.5
-"""Of the events of an earlier part: the later one says more of what the program does in the end."""
+"""Share of the earlier part's events with which a later part takes its place, as it says more of the program."""
 _ENOUGH_EVENTS = 9_000
-"""Of a step: its beginning says more of it than what came before all steps, however much that was."""
+"""A part of a step with this many says more than the prologue, however large that is."""
 
 
 class Recordings:
-    """At most one recording runs at a time. ``yield_to_program`` is called when the program starts a profiler. What was
-    recorded before, ``prologue`` and ``located``, lies written in ``directory``.
+    """At most one runs at a time; those before it, ``prologue`` and ``located``, lie written in ``directory``.
+    ``yield_to_program`` is called when the program starts a profiler.
 
     ``cut_operators_off`` says that the last stop came inside an operator, which must end before the next recording
     begins (see `profkit.collect.sessions.ranges`).
     """
 
-    def __init__(
-        self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance | None = None
-    ) -> None:
+    def __init__(self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance) -> None:
         self.prologue: IO[bytes] | None = None
         self.located: IO[bytes] | None = None
         self.running: ProfilerSession | None = None
         self.cut_operators_off = False
         self.located_events = self._prologue_events = 0
         self._begun = self._ran_s = 0.0
-        self._directory, self._allowance = directory, allowance or Allowance()
+        self._directory, self._allowance = directory, allowance
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
         self._saves = SaveMarks()
         self._ranges = OpenRanges()
 
     def install(self) -> bool:
-        """Watch out for the program's own profilers; False where one is there already."""
+        """Watch for the program's own profilers; False if there is one already."""
         if another_profiler_runs():
             return False
         self._watch.install()
@@ -59,10 +57,8 @@ class Recordings:
         self.stop()
 
     def start(self, cuda: bool | None = None) -> ProfilerSession:
-        """Start a recording, by default with the GPU's side where the program has begun to use it.
-
-        Shapes are recorded but in steps that follow located ones: to record them changes how memory is reused.
-        """
+        """Start a recording, by default with the GPU's side if the program has begun to use it, and with shapes unless
+        it follows located steps: recording them changes how memory is reused."""
         recording = ProfilerSession(cuda_is_used() if cuda is None else cuda, shapes=self.located is None)
         with self._watch:
             recording.start()
@@ -91,7 +87,7 @@ class Recordings:
             return 0 if stopped is None else self._look_through(stopped)
 
     def keep_prologue(self) -> int:
-        """Stop what runs and keep it as the prologue, unless one is kept that holds far more; the number of events."""
+        """Stop what runs and keep it as the prologue, unless the one before holds far more; the number of events."""
         with self._allowance.spending():
             stopped = self.stop()
             if stopped is None:
@@ -104,8 +100,8 @@ class Recordings:
             return events
 
     def keep_part(self) -> bool:
-        """Stop what runs, a step that is not over, and keep it unless it is little and the prologue holds more. Whether
-        it is kept."""
+        """Stop what runs, a part of a step; keep it, unless it is small and the prologue holds more. Whether it was
+        kept."""
         with self._allowance.spending():
             stopped = self.stop()
             events = 0 if stopped is None else self._look_through(stopped)
@@ -117,14 +113,13 @@ class Recordings:
             return True
 
     def drop_prologue(self) -> None:
-        """What was recorded first is no longer needed."""
+        """The prologue is no longer needed."""
         if self.prologue is not None:
             self.prologue.close()
             self.prologue = None
 
     def keep_located(self, read: Callable[[ProfilerSession, int], None] = lambda *_: None) -> None:
-        """Stop what runs and keep it, to be exported with the measured steps. Before that ``read`` is given it, with
-        the number of its events."""
+        """Stop what runs, show it to ``read`` with the number of its events, and keep it for the export."""
         with self._allowance.spending():
             stopped = self.stop()
             if stopped is not None:
@@ -140,29 +135,24 @@ class Recordings:
         return events
 
     def disown(self) -> None:
-        """In a child process: leave the parent's recording alone, and remove what the fork brought along.
+        """In a child process: leave the recording to the parent, and remove what the fork brought along.
 
-        The child's copy of the profiler would go on collecting for as long as the child lives. Stopping it takes
-        longer the more was recorded; not calling it takes no time.
+        The child's copy of the profiler would go on collecting. Stopping it takes the longer the more was recorded;
+        keeping PyTorch from calling it takes no time.
         """
-        self._watch.remove()
-        self._collections.remove()
-        self._saves.remove()
-        self._ranges.close_off()
-        if self.running is not None:
-            enable = getattr(torch.autograd, "_enable_record_function", None)
-            if enable is not None:
-                enable(False)
-        self.running = None
-        self._let_go_of_files()
+        enable = getattr(torch.autograd, "_enable_record_function", None)
+        if self.running is not None and enable is not None:
+            enable(False)
+        self.lose()
+        self.remove()
 
     def lose(self) -> None:
-        """Another thread records, which alone could stop what runs: leave it behind."""
+        """Leave behind what runs: only the thread that records could stop it."""
         self._ranges.close_off()
         self.running = None
 
     def export(self, unfinished_step: int | None = None) -> str | None:
-        """Write the prologue, where it is still kept, else the steps; None where there is neither."""
+        """Write the prologue if it is still kept, else the steps; the file's name, if there was anything."""
         with self._allowance.spending():
             running = self.stop()
             if running is not None:

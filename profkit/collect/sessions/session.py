@@ -1,4 +1,4 @@
-"""One recording by ``torch.profiler``, and what stands in the way of one."""
+"""One session of ``torch.profiler``, and what stands in the way of one."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _THREADS = "profkit-"
 
 
 class ProfilerSession:
-    """Operators, memory and, with ``cuda``, kernels. The program's thread that starts it must also stop it.
+    """Records operators, memory and, with ``cuda``, kernels. The thread that starts it must also stop it.
 
-    With ``shapes`` every operator's inputs are recorded too. PyTorch keeps the header of each tensor until the stop for
-    that; as these lie between the results, the C library cannot give a result the place of the last one, and large
-    results get fresh pages from the system: in a step that only moves memory, twenty times the time.
+    With ``shapes`` every operator's inputs are recorded too, for which PyTorch keeps the header of each tensor until
+    the stop. As headers lie between the results, the C library cannot reuse a result's place for the next, and large
+    results get fresh pages from the system: a step that only moves memory takes twenty times as long.
     """
 
     def __init__(self, cuda: bool, shapes: bool = True) -> None:
@@ -57,13 +57,13 @@ class ProfilerSession:
         self._allocator.begin()
         with quiet_log(), without_inductor(), detachable() if self.cuda else nullcontext():
             self._profiler.start()
-        # Versions 2.10 to 2.12 warn each program that a profiler keeps no events of earlier cycles, unless it is told
-        # to (PyTorch 180387). Nothing but the start may see that: the stop would spend 40 us on each event.
+        # Versions 2.10 to 2.12 warn that a profiler keeps no events of earlier cycles unless it is told to (PyTorch
+        # 180387). Only the start may see the setting: with it the stop would spend 40 us on each event.
         if self._profiler.profiler is not None:
             self._profiler.profiler.acc_events = False
 
     def begin_step(self, step: int) -> None:
-        """Open the annotation of a step, by the name that the TensorBoard plugin looks for."""
+        """Open the annotation of a step, under the name that the TensorBoard plugin looks for."""
         self._step = torch.autograd.profiler.record_function(f"{STEP_MARK}{step}")
         self._step.__enter__()  # type: ignore[no-untyped-call]  # torch gives no types here
 
@@ -73,7 +73,7 @@ class ProfilerSession:
             self._step = None
 
     def stop(self) -> None:
-        """Raises `RuntimeError` where a second profiler destroyed the recording: to export it would crash."""
+        """Raises `RuntimeError` if a second profiler destroyed the recording: exporting it would crash."""
         self.end_step()
         if not _is_profiling():
             raise RuntimeError("the recording is lost: another profiler took its place, or another thread ends it")
@@ -86,8 +86,8 @@ class ProfilerSession:
         self._allocator.end()
 
     def count_events(self) -> tuple[int, int]:
-        """How many events of the program, not of profkit itself, a stopped recording holds, and how many operators of
-        these the stop cut off; takes a third as long as the stop."""
+        """How many events of the program a stopped recording holds, and how many operators among them the stop cut off;
+        takes a third as long as the stop."""
         results = getattr(self._profiler.profiler, "kineto_results", None)
         if results is None:
             return 0, 0
@@ -95,12 +95,12 @@ class ProfilerSession:
         own = {end: name for end, name, _ in all_events if name.startswith(_OWN)}
         stopped = max((end for end, name in own.items() if name == _STOP), default=0)
         program = [(end, event) for end, name, event in all_events if not name.startswith(_OWN)]
-        # An event that never ended is said to have ended with the mark around it, to the nanosecond, or with all.
+        # An event that never ended is given the end of the mark around it, to the nanosecond, or of the recording.
         return len(program), sum(_is_operator(event) for end, event in program if end > stopped or end in own)
 
     def events(self) -> list[Any]:
-        """The events of a stopped recording as trees, one for each that lies in no other. Private to PyTorch: where a
-        version has no such thing there are none."""
+        """The events of a stopped recording as trees, one for each outermost event; none if this PyTorch cannot tell
+        them."""
         results = getattr(self._profiler.profiler, "kineto_results", None)
         tell = getattr(results, "experimental_event_tree", None)
         return [] if tell is None else list(tell())
@@ -113,11 +113,11 @@ class ProfilerSession:
 
 @contextmanager
 def without_inductor() -> Iterator[None]:
-    """Where nothing has imported ``torch._inductor`` yet, nothing does meanwhile because it asks whether there is one.
+    """Keeps ``torch.profiler`` from importing ``torch._inductor`` into a program that has not.
 
-    ``torch.profiler`` does, to look up a setting that a program can only have changed by importing it: 800 modules,
-    80 MB and a second or two, in a program that would otherwise do without. The set of what is imported when asked for
-    is private; another thread of the program might ask at the same time, so with several all is left as it is.
+    It does so to look up a setting that a program can only have changed by importing it: 800 modules, 80 MB, a second
+    or two. The set of modules that are imported on demand is private, and another thread might use it meanwhile: with
+    several threads nothing is changed.
     """
     lazy = getattr(torch, "_lazy_modules", None)
     threads = [thread for thread in threading.enumerate() if not thread.name.startswith(_THREADS)]
@@ -140,12 +140,12 @@ def pause_marked() -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    """Whether a CUDA graph is being captured, which any call of the profiler would break."""
+    """Whether a CUDA graph is being captured: any call of the profiler would break it."""
     return cuda_is_used() and torch.cuda.is_current_stream_capturing()
 
 
 def when_cuda_starts(announce: Callable[[], None]) -> None:
-    """Call ``announce`` when the program initialises CUDA, if it still lives then and the program ever does."""
+    """Call ``announce``, if it still lives then, when the program initialises CUDA."""
     listen = getattr(torch.cuda, "_lazy_call", None)
     if listen is None or not torch.version.cuda or cuda_is_used():
         return
@@ -160,7 +160,7 @@ def when_cuda_starts(announce: Callable[[], None]) -> None:
 
 
 def another_profiler_runs() -> bool:
-    """Whether the program itself is profiling, or has prepared to: a second profiler would destroy the first."""
+    """Whether the program itself profiles, or is about to: a second profiler would destroy the first."""
     if _is_profiling():
         return True
     return any(map(_is_prepared, living(torch.autograd.profiler.profile)))
@@ -169,8 +169,8 @@ def another_profiler_runs() -> bool:
 class ProfilerWatch:
     """Calls ``yield_to`` just before the program prepares a profiler of its own.
 
-    Two profilers in one process lose their recordings or crash it (a null result is exported), so the program's goes
-    first. The method is private, but every way to start a profiler passes through it.
+    Two profilers in one process lose their recordings or crash it (a null result is exported), so profkit's gives way.
+    The method is private, but every way to start a profiler passes through it.
     """
 
     def __init__(self, yield_to: Callable[[], None]) -> None:
@@ -208,9 +208,9 @@ class ProfilerWatch:
 
 
 def _with_synchronisations() -> Any:
-    """Settings that make Kineto record CUDA's own synchronisations too: which stream waits for which, and how long a
-    thread waits for a stream. The class is private, and some of its settings warn from 2.14 on: where it refuses, or a
-    warning is an error, the trace does without."""
+    """Settings that make Kineto record CUDA's synchronisations too: which stream waits for which, and how long a thread
+    waits for a stream. The class is private and warns from 2.14 on: if it refuses, or warnings are errors, there are
+    none."""
     try:
         return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
     except (AttributeError, TypeError, Warning):
@@ -223,7 +223,7 @@ def _is_profiling() -> bool:
 
 
 def _is_operator(event: Any) -> bool:
-    """Whether it is no range, no call of the GPU's runtime and no kernel; before torch 2.8 the calls pass for one."""
+    """Whether it is neither a range nor a call of the GPU's runtime nor a kernel; before torch 2.8 the calls count."""
     if hasattr(event, "activity_type"):
         return bool(event.activity_type() == "cpu_op")
     return not event.is_user_annotation() and bool(event.device_type().name == "CPU")

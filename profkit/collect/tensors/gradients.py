@@ -2,12 +2,11 @@
 
 At each step of an optimizer, and at both ends of the located step and of the one after it, every parameter's ``.grad``
 is looked at: whether it is the same tensor as before, by the address of its header, and whether it was written to, by
-its version. A gradient that grew and is then another tensor, with no step in between of the optimizer that holds the
-parameter, was thrown away. That nobody read it the located step's operators say, whose inputs are recorded with their
-memory. As long as gradients are compared their headers are kept, so that none gets the address of another; the memory
-is freed as ever.
+its version. A gradient was thrown away if it grew and is then replaced without a step of the parameter's optimizer in
+between. Whether anything read it is told by the located step's operators, whose inputs are recorded with their memory.
+Headers are kept while gradients are compared, so that no address is reused; the memory is freed as ever.
 
-The operators are gone through only where a gradient waits for no optimizer, which in most programs none does.
+The operators are gone through only if a gradient waits for no optimizer, which is rare.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,22 +29,21 @@ from profkit.collect.sessions.session import ProfilerSession
 from profkit.run import GradientUse
 
 _MOST_PARAMETERS = 20_000
-"""To look at one takes half a microsecond."""
+"""Looking at one takes half a microsecond."""
 _MOST_OPERATORS = 200_000
-"""To go through one takes about three microseconds."""
+"""Going through one takes about three microseconds."""
 _STEP = "Optimizer.step#"
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = "aten::add_"
 _keep_header: Callable[[Tensor], Any] | None = getattr(torch._C, "_WeakTensorRef", None)
-"""A weak reference that keeps a tensor's header, and not its memory. Private: without it nothing is watched."""
+"""A weak reference that keeps a tensor's header but not its memory. Private: without it nothing is watched."""
 
 
 class GradientWatch:
     """`begin`, `look` after each step of an optimizer, `read` the recording of the located step when it is over, and
-    `finish` a step later; ``use`` is None where nothing could be told. It looks ``aside`` from what else watches the
-    program's calls."""
+    `finish` a step later. ``use`` is None if nothing could be told. Looks are made ``aside`` from other watches."""
 
-    def __init__(self, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    def __init__(self, aside: Callable[[], AbstractContextManager[None]]) -> None:
         self.use: GradientUse | None = None
         self._aside = aside
         self.is_on = False
@@ -72,12 +70,12 @@ class GradientWatch:
                 one.look(self._looks, held)
 
     def read(self, recording: ProfilerSession, operators: int) -> None:
-        """The located step is over: which of its operators added to the gradients, and which read them."""
+        """The located step is over: find which of its operators added to the gradients, and which read them."""
         if not self.is_on:
             return
         if any(one.waiting or one.dropped for one in self._followed):
             seen = _Seen.of(recording.events() if operators <= _MOST_OPERATORS else ())
-            if len(seen.steps) != self._looks:  # one was interrupted by an exception, or by the recording's ends
+            if len(seen.steps) != self._looks:  # an exception, or an end of the recording, cut one off
                 self.stop()
                 return
             for one in self._followed:
@@ -106,8 +104,8 @@ class GradientWatch:
 
 @dataclass(slots=True)
 class _Added:
-    """What was added to a gradient after one look and before another: the tensor that it is in, and the memory, the
-    numbers of the nodes that added it, and whether somebody read it in the located step."""
+    """What was added to a gradient between two looks: its tensor and memory, the numbers of the nodes that added it,
+    and whether it was read in the located step."""
 
     tensor: int
     memory: int
@@ -119,9 +117,9 @@ class _Added:
 
 @dataclass(slots=True)
 class _Followed:
-    """One parameter and its gradient, from look to look: ``tensor`` is the gradient at the last one, ``first_memory``
-    where the first lay. ``waiting`` was added since the parameter was last updated, ``taken`` by a step, ``dropped``
-    thrown away before one. ``grew`` says that something was added since the located step, or in it while it is on.
+    """One parameter and its gradient: ``tensor`` is the gradient at the last look, ``first_memory`` that of the first
+    one. ``waiting`` was added since the parameter's last update, ``taken`` was used by a step, ``dropped`` was thrown
+    away before one. ``grew``: something was added since the located step or, while that is on, in it.
     """
 
     parameter: weakref.ref[Tensor]
@@ -170,11 +168,11 @@ class _Followed:
 
     @property
     def unused(self) -> Iterator[int]:
-        """The nodes whose work nobody used: what was thrown away; and where no optimizer holds the parameter, what
-        still lies there, and more is added to it in the next step.
+        """The nodes whose work was not used: what was thrown away and, if no optimizer holds the parameter, what still
+        lies there while the next step adds more.
 
-        A parameter that no optimizer holds and that changes may be updated by hand, from its gradient. Not so where
-        what lay there at the beginning is added to unread and uncleared, as when it is a moving average of another."""
+        A parameter that changes without an optimizer may be updated by hand, from its gradient. It is not if the
+        gradient of the beginning is added to, unread and uncleared, as when it is a moving average of another."""
         parameter = self.parameter()
         if self.is_held:
             chosen = self.dropped
@@ -193,9 +191,8 @@ class _Followed:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the events of a recording say: from when to when each step of an optimizer lasted, in the order of their
-    ends; the nodes that add to a gradient, in the order of their starts; by the address of a piece of memory when it
-    was an operator's input, and when it was allocated."""
+    """What the events of a recording show: begin and end of each step of an optimizer, by end; the nodes that add to a
+    gradient, by start; for each address of memory, when it was an operator's input and when allocated."""
 
     steps: list[tuple[int, int]] = field(default_factory=list)
     nodes: list[_Node] = field(default_factory=list)
@@ -232,7 +229,7 @@ class _Seen:
                 self.used_ns.setdefault(tensor.storage_data_ptr, []).append(start_ns)
 
     def find(self, added: _Added, first_memory: int) -> None:
-        """Which nodes added this, and whether it was read after that, or the parameter's gradient at the beginning, in
+        """Find which nodes added this, and whether it was read after that, or the parameter's first gradient, in
         ``first_memory``, at any time."""
         begin_ns = self.steps[added.after - 1][1] if added.after else 0
         end_ns = self.steps[added.until - 1][0]
@@ -248,7 +245,7 @@ class _Seen:
         added.is_read = self._is_used(added.memory, begin_ns) or self._is_used(first_memory, 0)
 
     def _is_used(self, memory: int, since_ns: int) -> bool:
-        """As long as it is not another's: it is when it is allocated anew."""
+        """Whether it was an operator's input before it was allocated anew."""
         renewed_ns = min((at_ns for at_ns in self.allocated_ns.get(memory, ()) if at_ns >= since_ns), default=None)
         used_ns = [at_ns for at_ns in self.used_ns.get(memory, ()) if at_ns >= since_ns]
         return memory != 0 and any(renewed_ns is None or at_ns < renewed_ns for at_ns in used_ns)
@@ -256,7 +253,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Node:
-    """A node that adds to a gradient: the gradient where it is added in place, else 0; the address of what is added."""
+    """A node that adds to a gradient: to ``target`` in place, or 0; ``memory`` is the address of what is added."""
 
     start_ns: int
     end_ns: int
@@ -265,7 +262,7 @@ class _Node:
 
 
 def _follow() -> list[_Followed]:
-    """All parameters that are alive, an optimizer's or not; goes through the garbage collector's list once."""
+    """All living parameters, an optimizer's or not; goes through the garbage collector's list once."""
     held: dict[int, Tensor] = {}
     others: dict[int, Tensor] = {}
     for thing in living(Optimizer, Parameter):
@@ -286,7 +283,7 @@ def _begin(parameter: Tensor, is_held: bool) -> _Followed:
 
 
 def _is_plain(parameter: Tensor) -> bool:
-    """Whether all that happens to its gradient is seen: hooks are given what the backward pass adds."""
+    """Whether all that happens to its gradient is seen: hooks would be given what the backward pass adds."""
     if type(parameter) not in (Tensor, Parameter) or not parameter.requires_grad or parameter.is_inference():
         return False
     hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))

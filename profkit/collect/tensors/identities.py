@@ -1,9 +1,9 @@
-"""Which tensors hold the same numbers, told by where these came from and never by what they look like.
+"""Which tensors hold the same numbers, told by where these came from and never by their values.
 
-What a tensor holds is known by its memory, the number of times that was written to, and the part of it that the tensor
-shows. The memory is PyTorch's object for it, to which a weak reference is kept: so its address goes to no other, while
-the memory itself is freed as ever. What two calls of one function made of the same inputs has the same value too,
-though it lies elsewhere: `Identities.give` says so.
+What a tensor holds is identified by its memory, by how often that was written to, and by the part of it that the tensor
+shows. Memory is identified by PyTorch's storage object: a weak reference to it keeps its address from being reused,
+while the memory itself is freed as ever. Two calls of one function on the same inputs make the same value, in different
+places: `Identities.give` records that.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Identity = tuple[object, ...]
 _DEVICES = ("cpu", "cuda")
 _LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr)
 _WHOLE_BYTES = 8 << 10
-"""So much of the memory of a tensor is compared; of larger ones as many bytes, in `_PIECES` pieces. It takes 5 us."""
+"""Bytes of a tensor's memory that are compared, in `_PIECES` pieces if it is larger. It takes 5 us."""
 _PIECES = 8
 _FOREIGN_BYTES = 4 << 20
-"""Memory that PyTorch did not allocate, as NumPy's or a file's that was loaded, is compared whole, in milliseconds;
-larger one is not followed."""
+"""Memory that PyTorch did not allocate, as NumPy's or a loaded file's, is compared whole, which takes milliseconds; if
+it is larger it is not followed."""
 
 
 @dataclass(slots=True, eq=False)
 class Memory:
-    """Some memory, and for each call that wrote to it whether that repeated an earlier one. ``is_shared`` says that
-    others than PyTorch may write to it."""
+    """Some memory; for each call that wrote to it, whether that repeated an earlier one. If it ``is_shared``, others
+    than PyTorch may write to it."""
 
     reference: StorageWeakRef | weakref.ref[Tensor]
     number: int
@@ -41,8 +41,8 @@ class Memory:
 
 
 class Identities:
-    """The value of each tensor that is asked for, as a number; two that have one are the same as long as PyTorch alone
-    writes to their memory. Whether another did, `is_unchanged` tells."""
+    """Numbers the values of tensors: two with one number are equal as long as only PyTorch writes to their memory.
+    Whether something else did, `is_unchanged` tells."""
 
     def __init__(self) -> None:
         self._memories: dict[int, Memory] = {}
@@ -77,7 +77,7 @@ class Identities:
         return self._numbers
 
     def identity_of(self, tensor: Tensor) -> Identity | None:
-        """None where nothing is known of who writes to it."""
+        """None if others than PyTorch may write to it unseen."""
         memory = self.memory_of(tensor)
         if memory.is_shared or not (memory.is_owned or _is_comparable(tensor)):
             return None
@@ -91,14 +91,14 @@ class Identities:
         if identity is None:
             return None
         found = self._values.get(identity)
-        if found is None:  # nobody was seen to make it
+        if found is None:  # it was not seen being made
             found = self.give(tensor)
             if tensor.device.type == "cpu" and tensor.layout is torch.strided:
                 self._prints[identity] = _fingerprint(tensor.untyped_storage())
         return found
 
     def give(self, tensor: Tensor, value: int | None = None) -> int | None:
-        """The tensor was made, with the value of an earlier one, or a new one. One that was there keeps its own."""
+        """A tensor was made, with the value of an earlier one, or a new one. One that has a value keeps it."""
         identity = self.identity_of(tensor)
         if identity is None:
             return None
@@ -106,8 +106,8 @@ class Identities:
         return self._values.setdefault(identity, self._last if value is None else value)
 
     def is_unchanged(self, tensor: Tensor) -> bool:
-        """Whether it holds what it held when its value was first asked for, as NumPy may write to it as well; True
-        where PyTorch made it since. What is found to be shared has no value from here on."""
+        """Whether it still holds what it held when its value was first asked for, as NumPy may have written to it; True
+        if PyTorch made it since. From here on, what turns out to be shared has no value."""
         identity = self.identity_of(tensor)
         known = None if identity is None else self._prints.get(identity)
         if known is not None and known != _fingerprint(tensor.untyped_storage()):

@@ -1,13 +1,13 @@
-"""Which of PyTorch's functions the program calls again with what it has called them with before.
+"""Which calls of PyTorch repeat an earlier one with the same arguments.
 
-For the located step and the one after it a function mode is told of each call of PyTorch from Python, before autograd
-and without any change to it. A call is known by its function, its numbers and options, the values of its tensors
-(`profkit.collect.tensors.identities`) and the modes that it runs in: a second one of the same makes the same, unless it
-draws random numbers. Around each call of the located step lies an event, so that the trace tells what it cost and at
-which line it was. Nothing in a backward pass is looked at: activations that are computed again there are so on purpose.
+For the located step and the one after it a function mode sees each call of PyTorch from Python, above autograd. A call
+is identified by its function, its numbers and options, the values of its tensors
+(`profkit.collect.tensors.identities`) and the modes that it runs in: an equal one has an equal result, unless it draws
+random numbers. Around each call of the located step lies an event, so that the trace tells its cost and its line.
+Backward passes are left out: they compute activations again on purpose.
 
-Where a mode might be noticed nothing is watched: PyTorch's own transformer layers take another way under one, and the
-compiler would compile again, or fail where it was told to compile all in one.
+If a mode might be noticed nothing is watched: PyTorch's own transformer layers take another path under one, and the
+compiler would compile again, or fail if it was told to compile one whole graph.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _MOST_CALLS = 20_000
 """In the two steps; each takes 10 to 20 us."""
 _MOST_NS = 600_000_000
 _MOST_GIVEN = 64
-"""Members of a list that a call is given: what is longer is data, and cannot be told apart at no cost."""
+"""Elements of a list in the arguments: a longer one is data, which would be dear to compare."""
 _MOST_NESTED = 3
 _PASSED_BY = ("__get__", "__set__", "__delete__")
-"""Of properties: to read a tensor's shape is a call as well."""
+"""Of properties: reading a tensor's shape is a call too."""
 _OPENS_RANGE = "_record_function_"
-"""What begins and ends a range in the recording: around it an event would lie across it."""
+"""What begins and ends a range in the recording, which an event around it would cross."""
 _ENDS_GRAPH = ("backward", "grad")
-"""What frees a graph: what is differentiated is computed again for the next one."""
+"""What frees a graph: the next backward pass needs a new one."""
 _SHARES = ("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_", "values", "_values", "indices", "_indices")
-"""What lets others than PyTorch write to a tensor."""
+"""What allows others than PyTorch to write to a tensor."""
 _PLAIN = (int, bool, str, type(None), EllipsisType, torch.dtype, torch.device, torch.layout, torch.memory_format)
 _NOTICING = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
-"""In evaluation these take a faster way of their own, and not where there is a mode."""
+"""In evaluation these take a fast path of their own, but not under a mode."""
 _push: Callable[[Any], None] | None = getattr(overrides, "_push_mode", None)
 _pop: Callable[[], Any] | None = getattr(overrides, "_pop_mode", None)
 _count_modes: Callable[[], int] | None = getattr(overrides, "_len_torch_function_stack", None)
@@ -60,13 +60,13 @@ _count_modes: Callable[[], int] | None = getattr(overrides, "_len_torch_function
 
 
 class _Untold(Exception):
-    """An argument of which nothing is known."""
+    """An argument that cannot be identified."""
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that may repeat another, its ``first``; ``made`` is the memory that it left its results in, with how often
-    that had been written to by then, ``values`` what they hold. ``users`` are the calls that took its results."""
+    """A call that may repeat another, its ``first``. ``made`` is the memory of its results, with how often it had been
+    written to by then, ``values`` what they hold; ``users`` are the calls that took its results."""
 
     number: int
     step: int
@@ -79,9 +79,8 @@ class _Call:
 
     @property
     def is_needless(self) -> bool:
-        """Whether the first one's results would do: nothing was written into either's since but what the other's were
-        told as well. What is made of numbers alone is needless with what is made of it: two buffers of zeros may be two
-        on purpose."""
+        """Whether the first one's results would do: since then the same was written into both. What is made of numbers
+        alone is only needless together with its users: two buffers of zeros may be two on purpose."""
         first = self.first
         if first is None or not (self.has_tensors or (self.users and all(one and one.first for one in self.users))):
             return False
@@ -93,8 +92,8 @@ class _Call:
 
 
 class CallWatch(overrides.TorchFunctionMode):
-    """`begin`, then `end_step` twice; ``found`` is None where nothing could be told. `take_spent_ns` is what the
-    watching took since it was last asked for."""
+    """`begin`, then `end_step` twice; ``found`` is None if nothing could be told. `take_spent_ns` is how long the
+    watching took since the last call of it."""
 
     def __init__(self) -> None:
         self.found: Recomputation | None = None
@@ -114,10 +113,10 @@ class CallWatch(overrides.TorchFunctionMode):
         return self._thread != 0
 
     def begin(self) -> None:
-        """With the located step, unless a mode would be noticed."""
+        """The located step begins. Watch it, unless a mode would be noticed."""
         self.stop()
         self.found = None
-        if _push is not None and not self.is_installed and _nobody_notices():
+        if _push is not None and not self.is_installed and _is_unnoticed():
             self._all_ns = self._spent_ns = self._step = self._graphs = 0
             self._thread, self.is_on = threading.get_ident(), True
             _compiler_starts().append(self._make_way)
@@ -140,7 +139,7 @@ class CallWatch(overrides.TorchFunctionMode):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is called meanwhile is none of the program's."""
+        """Calls made meanwhile are not the program's."""
         before, self._is_aside = self._is_aside, True
         try:
             yield
@@ -157,15 +156,15 @@ class CallWatch(overrides.TorchFunctionMode):
         self._forget()
         is_mine = self.is_installed and threading.get_ident() == self._thread
         if is_mine and not self._leave() and sys.gettrace() is None:
-            sys.settrace(self._leave_later)  # amid a call the mode is put aside, and comes back at its end
+            sys.settrace(self._leave_later)  # during a call the mode is put aside, and comes back after it
 
     def _make_way(self, _compiled: Any) -> None:
-        """For the compiler, which follows no mode that it cannot trace."""
+        """The compiler starts, and cannot trace the mode."""
         with suppress(Exception):
             self.stop()
 
     def _leave(self) -> bool:
-        """Take the mode away, wherever it stands among the program's own."""
+        """Take the mode off the stack, wherever it is among the program's own."""
         if _push is None or _pop is None or _count_modes is None:
             return True
         above = [_pop() for _ in range(_count_modes())]
@@ -180,7 +179,7 @@ class CallWatch(overrides.TorchFunctionMode):
         return is_found
 
     def _leave_later(self, _frame: FrameType, _event: str, _argument: Any) -> None:
-        """The next function that is called outside of the mode's own call."""
+        """Called for the next function call outside of the mode's own."""
         with suppress(Exception):
             if self._leave():
                 sys.settrace(None)
@@ -210,11 +209,11 @@ class CallWatch(overrides.TorchFunctionMode):
         return result
 
     def _told_of(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open | None:
-        """What there is to know of a call before it is made; None where nothing is looked at any more."""
+        """What is known of a call before it is made; None once the watch has ended."""
         begun = time.perf_counter_ns()
         try:
             return self._look_at(function, name, arguments, named)
-        except Exception:  # a tensor that is none, in a library's own mode: nothing is told
+        except Exception:  # for example a library's mode with tensors that are none
             self.is_on = False
             return None
         finally:
@@ -273,7 +272,7 @@ class CallWatch(overrides.TorchFunctionMode):
         return call
 
     def _describe(self, value: Any) -> Hashable:
-        """All that can make a difference; raises `_Untold`."""
+        """All that can make a difference to the result; raises `_Untold`."""
         kind = type(value)
         if kind in _PLAIN:
             return kind, value
@@ -322,7 +321,7 @@ class CallWatch(overrides.TorchFunctionMode):
 
 @dataclass(slots=True)
 class _Open:
-    """A call that is being made, the tensors that it was given with their versions, and where random numbers were."""
+    """A call that is being made, its tensors with their versions, and the state of the random numbers before it."""
 
     call: _Call | None
     given: list[Tensor]
@@ -331,7 +330,7 @@ class _Open:
 
 
 def _plain_in(given: Iterable[Any], depth: int = 0) -> Iterator[Tensor]:
-    """The tensors in what a call was given or returns."""
+    """The tensors in the arguments or the result of a call."""
     for one in given:
         if is_plain(one):
             yield one
@@ -349,34 +348,34 @@ def _has_tangents() -> bool:
 
 
 def _random_state() -> list[bytes]:
-    """Where the generators of random numbers are; read without an operator, as the recording would hold it."""
+    """The states of the random number generators; read without an operator, which would be recorded."""
     generators = [torch.default_generator, *(torch.cuda.default_generators if cuda_is_used() else ())]
     states = [generator.get_state() for generator in generators]
     return [ctypes.string_at(state.data_ptr(), state.nbytes) for state in states]
 
 
 def _compiler_is_used() -> bool:
-    """Whether anything was compiled, or given to the compiler, which counts nothing before the first call; what it is
-    told to leave alone has no backend."""
+    """Whether anything was compiled or given to the compiler, which counts only from the first call on. What it is told
+    to leave alone has no backend."""
     contexts, utils = (sys.modules.get(f"torch._dynamo.{name}") for name in ("eval_frame", "utils"))
     backends = getattr(contexts, "cached_backends", {}).values()
     return any(backend is not None for backend in backends) or any(getattr(utils, "counters", {}).values())
 
 
 def _compiler_starts() -> list[Callable[[Any], None]]:
-    """What the compiler calls first of all, before it looks at the modes; nobody's where it is not imported or differs.
-    To import it would take a second."""
+    """The compiler's callbacks for its start, before it looks at the modes; an unused list if it is not imported, which
+    would take a second, or has none."""
     handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
     calls = getattr(handler, "start_callbacks", None)
     return calls if isinstance(calls, list) else []
 
 
-def _nobody_notices() -> bool:
-    """Whether a mode would change nothing but time."""
+def _is_unnoticed() -> bool:
+    """Whether a mode would change nothing but the time."""
     if in_backward_pass() or _count_modes is None or _count_modes() or torch._C._get_tracing_state() is not None:
         return False
     if _compiler_is_used():
         return False
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return False  # writes from elsewhere change no version
+        return False  # writes of other processes change no version
     return not living(*_NOTICING)

@@ -1,0 +1,221 @@
+"""What is recorded in each phase of the schedule: begun, kept or dropped where one phase follows another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from profkit.collect.boundaries.schedule import Moment, Phase
+from profkit.collect.machine import environment
+from profkit.collect.program.engine import is_larger
+from profkit.collect.recorder.archive import Archive, Parts, RunFile
+from profkit.collect.recorder.census_times import CensusTimes
+from profkit.collect.sessions.allowance import FEW_EVENTS, Allowance
+from profkit.collect.sessions.bounds import Bounds
+from profkit.collect.sessions.device_moments import take_moment
+from profkit.collect.sessions.host_marks import free_cycles
+from profkit.collect.sessions.session import ProfilerSession, pause_marked
+from profkit.collect.tensors.gradients import GradientWatch
+from profkit.collect.tensors.recomputation import CallWatch
+from profkit.plan import Plan
+
+_POSTPONED = "steps hold so much that their recording had to wait: it may add 5 s or a tenth to the program's time"
+_CUT_OFF = "a step was so long that the recording was ended in the middle of it"
+_CUT_SHORT = "fewer steps were recorded than planned, because the program paused between them"
+
+
+class PhaseRecordings:
+    """`enter` the first phase; where a step ends `end_step`, `advance` or `restart`, and `enter` what follows; at the
+    end of the recording `conclude`, which keeps what there is.
+
+    From `pause` to `resume`, while it ``is_paused``, nothing is recorded or timed and no step ends: what the program
+    does there is part of no step, such as an evaluation within a training.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        allowance: Allowance,
+        bounds: Bounds,
+        watches: tuple[CallWatch, GradientWatch],
+        parts: Parts,
+        archive: Archive,
+        file: RunFile,
+        notes: list[str],
+    ) -> None:
+        self.is_paused = self._was_dropped = False
+        self._plan, self._allowance, self._bounds = plan, allowance, bounds
+        self._calls, self._gradients = watches
+        self._schedule, self._recordings, self._prologue = parts.schedule, parts.recordings, parts.prologue
+        self._tracer, self._parts, self._archive, self._file, self._notes = parts.tracer, parts, archive, file, notes
+        self._census_times = CensusTimes(parts.census, parts.schedule, file, plan)
+
+    def enter(self) -> None:
+        """A step begins: record it, or end the recording before it."""
+        phase = self._schedule.phase
+        if self._schedule.measured or (self._schedule.recorded and not self._parts.choice.is_weak):
+            self._recordings.drop_prologue()
+        is_begun = self._schedule.recorded > 0 or self._recordings.running is not None
+        if phase.recorded and not (is_begun or self._is_affordable):
+            self._notes += [] if _POSTPONED in self._notes else [_POSTPONED]
+            phase = self._schedule.postpone()
+        if phase.recorded:
+            (self._recordings.running or self._begin(phase)).begin_step(self._schedule.step)
+            if phase is Phase.LOCATED:
+                self._tracer.start(sys._getframe(), self._plan.max_lines)
+        elif self._recordings.running is not None:
+            free_cycles()
+            self.keep()
+
+    def end_step(self, between: Callable[[], None] | None) -> Moment | None:
+        """A step ended, at this moment of the device. Look at what it left, and call ``between``."""
+        ended, running = self._schedule.phase, self._recordings.running
+        self._tracer.pause()
+        if running is not None:
+            running.end_step()
+        moment = take_moment()
+        is_due = self._census_times.are_due(ended)
+        with pause_marked() if running is not None and (is_due or between) else nullcontext():
+            self._census_times.after(ended, is_due, sys._getframe())
+            if between is not None:
+                between()
+        return moment
+
+    def advance(self, now_ns: int, faults: int, moment: Moment | None) -> None:
+        """The step that ended was one."""
+        ended = self._schedule.phase
+        self._end_watches(ended)
+        following = self._schedule.advance(now_ns, faults, moment)
+        if ended is Phase.LOCATED and following is not Phase.LOCATED:
+            self._end_located()
+
+    def restart(self) -> None:
+        """A better signal came: steps by a weaker one were none. The prologue holds the first step, and more."""
+        ended = self._schedule.phase
+        self._end_watches(ended)
+        if ended is Phase.PROLOGUE:
+            self._prologue.close()
+            self._tracer.notes.clear()
+            self._schedule.limit_recorded(self._allowance.steps_left(self._prologue.events))
+        else:
+            self._bounds.end()
+            self._recordings.drop()
+            self._calls.stop()
+            self._parts.census.forget()
+        self._schedule.restart(self._recordings.cut_operators_off)
+
+    def keep(self, unfinished_step: int | None = None) -> None:
+        """Write what was recorded."""
+        self._bounds.end()
+        self._archive.keep(unfinished_step)
+
+    def pause(self) -> None:
+        """A recording that went on would hold the pause. The first that meets one is begun anew afterwards; a second
+        that holds measured steps is kept as it is, as evaluations then follow each other closely. Before the first step
+        has ended there is nothing to pause."""
+        if self._schedule.phase is Phase.PROLOGUE:
+            return
+        self.is_paused = True
+        self.stop_tracing()
+        if self._recordings.running is None:
+            return
+        if self._schedule.measured and self._was_dropped:
+            self._notes.append(_CUT_SHORT)
+            self._schedule.limit_recorded(self._schedule.recorded)
+            free_cycles()
+            self.keep(self._schedule.step)
+            self._schedule.let_settle(0)
+        else:
+            self._bounds.end()
+            self._recordings.drop()
+            self._was_dropped |= self._schedule.measured > 0
+            self._schedule.measure_anew()
+
+    def resume(self) -> None:
+        """The next step begins here."""
+        self.enter()
+        self.is_paused = False
+
+    def conclude(self) -> None:
+        """Keep the complete steps, else the prologue, else the part of a step that there is."""
+        phase, complete = self._schedule.phase, self._schedule.recorded
+        self.stop_tracing()
+        if phase in (Phase.AFTER, Phase.DONE):
+            return
+        if not complete:
+            self._archive.note_what_is_missing(is_in_prologue=phase is Phase.PROLOGUE)
+        if phase is Phase.PROLOGUE:
+            free_cycles()
+            self._prologue.close()
+        self.keep(unfinished_step=self._schedule.step if complete else None)
+
+    def cut_step_off(self) -> None:
+        """The recording cannot wait for the end of the step; `conclude` is to follow."""
+        self._notes.append(_CUT_OFF)
+        self.stop_tracing()
+        if self._schedule.recorded:
+            self._recordings.drop_prologue()
+        else:
+            self._file.set(is_part=self._recordings.keep_part())
+
+    def foresees_too_much(self, roots: Any) -> bool:
+        """Whether the backward pass from ``roots`` leaves more than half of the events that may be recorded: the other
+        half is for what came before it."""
+        with self._allowance.spending(), pause_marked():
+            return is_larger(roots, max(self._allowance.events_left // 2, FEW_EVENTS))
+
+    def stop_tracing(self) -> None:
+        self._tracer.stop(sys._getframe())
+
+    def _begin(self, phase: Phase) -> ProfilerSession:
+        is_first = self._recordings.located is None
+        if is_first:
+            self._parts.signals.forget_uses()
+            self._gradients.begin()
+        are_large = is_first and self._prologue.was_filled_by_events
+        self._bounds.begin(is_first, are_large, is_second=is_first and self._archive.is_second)
+        recording = self._recordings.start()
+        if is_first and phase is Phase.LOCATED:
+            self._calls.begin()
+        if recording.cuda:
+            self._parts.sampler.watch_gpu(environment.device_uuid())
+        return recording
+
+    @property
+    def _is_affordable(self) -> bool:
+        """Whether a recording may begin now. A part of a step takes no earlier recording's place; a program that is to
+        end once it is recorded does not wait."""
+        if self._plan.stops or not (self._archive.is_second or self._prologue.was_filled_by_events):
+            return True
+        return self._allowance.affords(self._schedule.reference_step_ns, a_part_will_do=not self._archive.is_second)
+
+    def _end_located(self) -> None:
+        """What was open at the stop, and what workers loaded meanwhile, must be gone before steps are measured."""
+        self._bounds.end()
+        self._recordings.keep_located(self._gradients.read)
+        more = self._allowance.steps_left(self._recordings.located_events)
+        self._schedule.limit_recorded(self._schedule.recorded + more)
+        cut_off, ahead = self._recordings.cut_operators_off, self._parts.signals.batches_ahead
+        following = self._schedule.let_settle(max(int(cut_off), ahead))
+        if not self._schedule.is_settling:
+            self._end_gradients()
+            if not following.recorded:  # no measured step can be afforded
+                self._recordings.drop_prologue()
+                self.keep()
+
+    def _end_watches(self, ended: Phase) -> None:
+        if self._calls.is_installed:
+            self._calls.end_step()
+            self._file.set(recomputation=self._calls.found)
+        if ended is Phase.LOCATED:
+            self.stop_tracing()
+        else:
+            self._end_gradients()
+
+    def _end_gradients(self) -> None:
+        """What became of the located step's gradients is known now."""
+        if self._gradients.is_on:
+            self._gradients.finish()
+            self._file.set(gradients=self._gradients.use)
