@@ -45,14 +45,16 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.calls_between import sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.program import named_operators, spent_ns, works_under
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
+from profkit.ruling.places import name_lines
 from profkit.savings.edits import Edit, combine, remove, unblock
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools, Category, Int32s, Rows
+from profkit.trace.events import NONE, Bools, Category, Int32s, Rows
 from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_share, format_time
 
@@ -61,6 +63,8 @@ _ELEMENT_LOOP = 64
 reports: it is Python's loop that costs, not the reading."""
 _SYNCHRONISES = re.compile(r"torch/.*\.py\(\d+\): synchronize$")
 """``torch.cuda.synchronize``, and that of streams and events, as Python frames are named."""
+_WAITS = re.compile(r"\bsynchronize\s*\(")
+"""The same in the source: of CUDA, of any accelerator, of a stream, of an event."""
 _MOST_LINES = 24
 """Lines that are taken out one by one to tell each one's part: two replays each."""
 
@@ -95,12 +99,16 @@ REMEDIES = (_READ, _COPY, _TRANSFER, _CALL)
 
 
 class _Line(Struct, frozen=True):
-    """Waits of one line, or of one operator where no line is known: the waits, what the program called there, and
-    whether the line is known."""
+    """Waits of one line, or of one operator where no line is known: the waits, what the program called there, and the
+    line's call site, `NONE` if it is not known."""
 
     rows: Rows
     place: Rows
-    is_known: bool
+    site: int
+
+    @property
+    def is_known(self) -> bool:
+        return self.site != NONE
 
 
 @rule(Kind.FAULT, Need.COMPUTE)
@@ -171,6 +179,7 @@ def _judge_waits(
         fix=remedy.fix,
         rows=stops,
         edit=_without(facts, [line]),
+        places=name_lines(facts, [line.site]),
         joint=together if others else None,
         part=part,
         confidence=0.9 if most else 0.7,
@@ -235,11 +244,12 @@ def _lines(facts: Facts, rows: Rows) -> Iterator[_Line]:
     groups = np.where(site >= 0, site, -1 - names)
     for group in distinct(groups):
         chosen = groups == group
-        yield _Line(rows[chosen], place[chosen], bool(group >= 0))
+        yield _Line(rows[chosen], place[chosen], max(int(group), NONE))
 
 
 def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
-    """For each row the outermost operator around it, itself where there is none, and the line.
+    """For each row the outermost operator around it, itself where there is none, and the line. A wait outside of every
+    operator has the line that ran between the same two and says that it waits.
 
     Operators have a name with a namespace; ranges of the program that old traces file under operators do not.
     """
@@ -247,4 +257,4 @@ def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
     operators = (events.category == Category.OPERATOR) & facts.trace.where_name(lambda name: "::" in name)
     around = facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True, of=rows)
     place = np.where(around >= 0, around, rows)
-    return place, facts.lines.site[place]
+    return place, np.where(around >= 0, facts.lines.site[place], sites_of_calls(facts, place, _WAITS))
