@@ -33,7 +33,9 @@ How the saving is estimated
 The recorded steps are replayed with the host going on instead of waiting, and without fetching single numbers. A wait
 during which the device had work to do gives nothing back. Where several lines wait for the same reason, going on at one
 of them alone often gains nothing, as the next one waits instead: all are taken out together, and each line has its part
-of that. Without a GPU the reads themselves are taken out, which is next to nothing.
+of that. A loop that reads a number in each round, where the source shows that no round needs another's result and none
+multiplies matrices, takes the host the time of one round: what it computes for each can be computed for all, which a
+sum on the device alone would not do. Without a GPU the reads themselves are taken out, which is next to nothing.
 """
 
 from __future__ import annotations
@@ -43,16 +45,19 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
 from profkit.evidence.calls_between import sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step
+from profkit.evidence.loops.reading_loops import reading_loops
 from profkit.evidence.program import named_operators, spent_ns, works_under
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
 from profkit.ruling.places import name_lines
-from profkit.savings.edits import Edit, combine, remove, unblock
+from profkit.ruling.pricing import one_round_ns
+from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int32s, Rows
 from profkit.trace.values import among, distinct
@@ -81,6 +86,11 @@ _READ = _Remedy(
     "Keep the value on the device (`total += loss.detach()`, `torch.where` instead of `if`) and read it once in a "
     "while, after the loop or every hundred steps.",
 )
+_READ_AT_ONCE = (
+    "No round of this loop needs another's result: compute for all tensors at once (`torch._foreach_norm(tensors)`, "
+    "`torch.stack(values)`; `torch.nn.utils.clip_grad_norm_` clips gradients) and read what is needed with one "
+    "`.tolist()`, or not at all."
+)
 _COPY = _Remedy(
     (WaitCause.SMALL_COPY_TO_DEVICE, WaitCause.OTHER),
     "Create small tensors on the device (`device=`), once and outside the loop, or copy them from pinned memory with "
@@ -100,11 +110,12 @@ REMEDIES = (_READ, _COPY, _TRANSFER, _CALL)
 
 class _Line(Struct, frozen=True):
     """Waits of one line, or of one operator where no line is known: the waits, what the program called there, and the
-    line's call site, `NONE` if it is not known."""
+    line's call site, `NONE` if it is not known. ``runs`` are the runs of a loop around them that could be one call."""
 
     rows: Rows
     place: Rows
     site: int
+    runs: tuple[Rows, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -133,7 +144,12 @@ def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
     """The waits that this rule judges, by what would mend them and by line."""
     cause = wait_causes(facts)
     for remedy in REMEDIES:
-        yield remedy, list(_lines(facts, facts.waits.rows[among(cause, np.array(remedy.causes))]))
+        lines = _lines(facts, facts.waits.rows[among(cause, np.array(remedy.causes))])
+        yield remedy, [_with_loop(facts, line) for line in lines] if remedy is _READ else list(lines)
+
+
+def _with_loop(facts: Facts, line: _Line) -> _Line:
+    return replace(line, runs=tuple(reading_loops(facts, distinct(line.place)))) if line.is_known else line
 
 
 def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
@@ -176,7 +192,7 @@ def _judge_waits(
     yield Suspicion(
         message=f"The host waits for the device {_times(count)} a step in {name}, {format_time(waited)} in all; "
         f"{worth}.",
-        fix=remedy.fix,
+        fix=_READ_AT_ONCE if line.runs else remedy.fix,
         rows=stops,
         edit=_without(facts, [line]),
         places=name_lines(facts, [line.site]),
@@ -189,12 +205,19 @@ def _judge_waits(
 
 def _without(facts: Facts, lines: list[_Line]) -> Edit:
     """The host goes on instead of waiting; a number that is kept on the device is not fetched either, and of a call
-    that is taken out the frames of the library go too, where they were recorded."""
+    that is taken out the frames of the library go too, where they were recorded. Loops that could be one call are."""
     rows, place = (np.concatenate([getattr(line, name) for line in lines]) for name in ("rows", "place"))
     reads = distinct(place[named_operators(facts, *READS)[place]])
     called = facts.tree.nearest_ancestor(facts.once(_synchronising_frames), of=rows)
     gone = np.concatenate([reads, distinct(called[called >= 0])])
-    return combine([unblock(rows), remove(gone, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)])
+    without = [unblock(rows), remove(gone, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)]
+    return combine([*without, *(_called_once(facts, reads, run) for line in lines for run in line.runs)])
+
+
+def _called_once(facts: Facts, reads: Rows, run: Rows) -> Edit:
+    """A run of a loop takes the host the time of one round. The device computes as much as before."""
+    start_ns, end_ns = facts.trace.events.start_ns[run[:1]], facts.tree.end_ns[run[-1:]]
+    return shrink_spans(start_ns, end_ns, one_round_ns(facts, run, int(among(run, reads).sum())), uncertainty=0.3)
 
 
 def _synchronising_frames(facts: Facts) -> Bools:
