@@ -352,7 +352,8 @@ def read_in_rounds(at: float, operator: str, on_gpu: bool) -> list[Json]:
                    op("aten::_local_scalar_dense", start + 61, 18)]  # fmt: skip
         events += [
             runtime("cudaLaunchKernel", start + 30, 5, correlation=number),
-            kernel("k", start + 41, 4, correlation=number), runtime("cudaMemcpyAsync", start + 62, 2, correlation=number + 1),
+            kernel("k", start + 41, 4, correlation=number),
+            runtime("cudaMemcpyAsync", start + 62, 2, correlation=number + 1),
             memcpy("Memcpy DtoH (Device -> Pinned)", start + 66, 2, correlation=number + 1, size_bytes=4),
             runtime("cudaStreamSynchronize", start + 65, 5),
         ] * on_gpu  # fmt: skip
