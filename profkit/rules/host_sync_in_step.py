@@ -51,7 +51,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.calls_between import sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.reading_loops import reading_loops
-from profkit.evidence.program import named_operators, spent_ns, works_under
+from profkit.evidence.program import named_operators, program_operators, spent_ns, works_under
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
@@ -149,7 +149,9 @@ def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
 
 
 def _with_loop(facts: Facts, line: _Line) -> _Line:
-    return replace(line, runs=tuple(reading_loops(facts, distinct(line.place)))) if line.is_known else line
+    if not line.is_known:
+        return line
+    return replace(line, runs=tuple(reading_loops(facts, distinct(line.place), program_operators(facts))))
 
 
 def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:

@@ -385,8 +385,9 @@ def test_a_loop_whose_rounds_are_independent_becomes_one_call():
 
 @pytest.mark.parametrize(
     ("line", "operator"),
-    [("scale = step(scale, p.grad).item()", "aten::linalg_vector_norm"), ("total += net(p).item()", "aten::mm")],
-    ids=["a round that needs the last one's number", "a round that multiplies matrices"],
+    [("scale = step(scale, p.grad).item()", "aten::linalg_vector_norm"), ("total += net(p).item()", "aten::mm"),
+     ("total += net(p).item()", "mine::model")],
+    ids=["a round that needs the last one's number", "a round that multiplies matrices", "one that nobody knows"],
 )
 def test_the_rounds_of_another_loop_stay_and_their_reads_go(line: str, operator: str):
     saved, fix = saved_in_rounds(HEAD, line, operator=operator)

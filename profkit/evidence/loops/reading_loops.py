@@ -5,31 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import DECOMPOSITION, MATRIX, operators_of
+from profkit.derive.families import DECOMPOSITION, MATRIX, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
 from profkit.evidence.loops.independent_rounds import rounds_are_independent
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.loops.rounds import find_rounds
 from profkit.evidence.places import call_site
-from profkit.evidence.program import program_operators
 from profkit.run import CallSite
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct
 
 
-def reading_loops(facts: Facts, reads: Rows) -> list[Rows]:
-    """Each run, in the measured steps, of a loop around these reads of one line: all that it calls, with nothing else
-    in between. None if the source does not show that the rounds are independent, or if a round multiplies or decomposes
-    matrices: that is work, as of a loop over batches, and no bookkeeping."""
+def reading_loops(facts: Facts, reads: Rows, called: Rows) -> list[Rows]:
+    """Each run, in the measured steps, of a loop around these reads of one line: those of the program's operators
+    ``called`` that it calls, with no others in between.
+
+    None if the source does not show that the rounds are independent, or if a round multiplies or decomposes matrices or
+    runs what is not PyTorch's own: that is work, as of a loop over batches, and no bookkeeping.
+    """
     sites = [_sites_of_loop(facts, first, last) for first, last in _loops_around(facts, reads)]
     within = distinct(np.concatenate([*sites, np.zeros(0, dtype=np.int64)]))
     if not within.size:
         return []
-    rows = program_operators(facts)
-    mine, step = np.isin(facts.lines.site[rows], within), facts.step_of(rows)
+    mine, step = np.isin(facts.lines.site[called], within), facts.step_of(called)
     ends = np.flatnonzero((np.diff(step) != 0) | (np.diff(mine) != 0)) + 1
-    runs = [rows[part] for part in stretches(ends, len(rows), 2) if mine[part.start]]
-    if any(operators_of(facts.trace, MATRIX, DECOMPOSITION)[run].any() for run in runs):
+    runs = [called[part] for part in stretches(ends, len(called), 2) if mine[part.start]]
+    works = operators_of(facts.trace, MATRIX, DECOMPOSITION) | facts.trace.where_name(lambda name: not base_name(name))
+    if any(works[run].any() for run in runs):
         return []
     reading = facts.trace.mask_of(reads)
     return [run for run in runs if reading[run].sum() > 1]
