@@ -11,7 +11,6 @@ import re
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.loops.located import in_located_step
 from profkit.trace.events import NONE, Category, Int32s, Int64s, Rows
 
 
@@ -34,11 +33,12 @@ def sites_of_calls(facts: Facts, rows: Rows, pattern: re.Pattern[str]) -> Int32s
 def marks_with(facts: Facts, pattern: re.Pattern[str]) -> Rows:
     """The marks in the first located step, in time order, of lines whose source has the pattern, and which ran no
     operator."""
+    located = np.flatnonzero(facts.steps.located)
     named = [i for i, site in enumerate(facts.callsites) if pattern.search(site.source)]
     events = facts.trace.events
     operators = facts.tree.holding(events.category == Category.OPERATOR)
-    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
-    marks = marks[np.isin(events.site[marks], named) & ~operators[marks]]
+    marks = facts.trace.rows(Category.LINE_MARK)
+    marks = marks[np.isin(facts.step_of(marks), located[:1]) & np.isin(events.site[marks], named) & ~operators[marks]]
     in_order: Rows = marks[np.argsort(events.start_ns[marks], kind="stable")]
     return in_order
 

@@ -146,20 +146,19 @@ def _holding(facts: Facts, *names: str) -> Bools:
 def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     waits = facts.waits
     inside = facts.tree.under(facts.trace.mask_of(rows))[waits.rows] & ~waits.own
-    searches = _searches_of_selections(facts, rows)
-    works = works_under(facts, facts.trace.mask_of(searches))
-    edit = combine([unblock(waits.rows[inside]), remove(searches, works, uncertainty=_UNCERTAINTY)])
-    saved = replay(facts, edit).fraction
-    if missing_needs(facts, (Need.SHAPES, Need.MEMORY)):
-        growth = _Growth(1.0, rows[:0], 0.0)
-    else:
+    edit, growth = unblock(waits.rows[inside]), _Growth(1.0, rows[:0], 0.0)
+    if not missing_needs(facts, (Need.SHAPES, Need.MEMORY)):  # else nothing tells what the search spares
         growth = _find_growth(facts, rows, _describe(facts, rows))
+        searches = _searches_of_selections(facts, rows)
+        works = works_under(facts, facts.trace.mask_of(searches))
+        edit = combine([edit, remove(searches, works, uncertainty=_UNCERTAINTY)])
+    saved = replay(facts, edit).fraction
     if saved - _lost_to_growth(facts, growth, saved) < LOW_FROM:
         return
     count = per_step(facts, waits.rows[inside])
     yield Suspicion(
         message=f"The host waits {format_count(max(1, round(count)), 'time')} a step until the device has counted what "
-        "a mask picks, or how many values differ; without that, and without the search, the step would be "
+        "a mask picks, or how many values differ; without that the step would be "
         f"{format_share(saved)} shorter.",
         fix=_COUNT_FIX,
         rows=rows,

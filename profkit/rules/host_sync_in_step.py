@@ -34,7 +34,9 @@ How the saving is estimated
 The recorded steps are replayed with the host going on instead of waiting, and without fetching single numbers. A wait
 during which the device had work to do gives nothing back. Where several lines wait for the same reason, going on at one
 of them alone often gains nothing, as the next one waits instead: all are taken out together, and each line has its part
-of that. Without a GPU the reads themselves are taken out, which is next to nothing.
+of that. A loop that reads a number in each round, where the source shows that no round needs another's result and none
+multiplies matrices, takes the host the time of one round: what it computes for each can be computed for all, which a
+sum on the device alone would not do. Without a GPU the reads themselves are taken out, which is next to nothing.
 """
 
 from __future__ import annotations
@@ -44,17 +46,22 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
+from profkit.evidence.calls_between import sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.program import calling_operator, named_operators, spent_ns, works_under
+from profkit.evidence.loops.reading_loops import reading_loops
+from profkit.evidence.program import calling_operator, named_operators, program_operators, spent_ns, works_under
 from profkit.evidence.transfers.faults import waits_told_of
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
-from profkit.savings.edits import Edit, combine, remove, unblock
+from profkit.ruling.places import name_lines
+from profkit.ruling.pricing import one_round_ns
+from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools, Category, Int32s, Rows
+from profkit.trace.events import NONE, Bools, Category, Int32s, Rows
 from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_share, format_time
 
@@ -63,6 +70,8 @@ _ELEMENT_LOOP = 64
 reports: it is Python's loop that costs, not the reading."""
 _SYNCHRONISES = re.compile(r"torch/.*\.py\(\d+\): synchronize$")
 """``torch.cuda.synchronize``, and that of streams and events, as Python frames are named."""
+_WAITS = re.compile(r"\bsynchronize\s*\(")
+"""The same in the source: of CUDA, of any accelerator, of a stream, of an event."""
 _MOST_LINES = 24
 """Lines that are taken out one by one to tell each one's part: two replays each."""
 
@@ -78,6 +87,11 @@ _READ = _Remedy(
     (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE),
     "Keep the value on the device (`total += loss.detach()`, `torch.where` instead of `if`) and read it once in a "
     "while, after the loop or every hundred steps.",
+)
+_READ_AT_ONCE = (
+    "No round of this loop needs another's result: compute for all tensors at once (`torch._foreach_norm(tensors)`, "
+    "`torch.stack(values)`; `torch.nn.utils.clip_grad_norm_` clips gradients) and read what is needed with one "
+    "`.tolist()`, or not at all."
 )
 _COPY = _Remedy(
     (WaitCause.SMALL_COPY_TO_DEVICE, WaitCause.OTHER),
@@ -97,12 +111,17 @@ REMEDIES = (_READ, _COPY, _TRANSFER, _CALL)
 
 
 class _Line(Struct, frozen=True):
-    """Waits of one line, or of one operator where no line is known: the waits, what the program called there, and
-    whether the line is known."""
+    """Waits of one line, or of one operator where no line is known: the waits, what the program called there, and the
+    line's call site, `NONE` if it is not known. ``runs`` are the runs of a loop around them that could be one call."""
 
     rows: Rows
     place: Rows
-    is_known: bool
+    site: int
+    runs: tuple[Rows, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        return self.site != NONE
 
 
 @rule(Kind.FAULT, Need.COMPUTE)
@@ -131,7 +150,14 @@ def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
     for remedy in REMEDIES:
         rows = facts.waits.rows[among(cause, np.array(remedy.causes))]
         told = waits_told_of(facts)[rows]
-        yield remedy, [*_lines(facts, rows[~told]), *_lines(facts, rows[told])]
+        lines = [*_lines(facts, rows[~told]), *_lines(facts, rows[told])]
+        yield remedy, [_with_loop(facts, line) for line in lines] if remedy is _READ else lines
+
+
+def _with_loop(facts: Facts, line: _Line) -> _Line:
+    if not line.is_known:
+        return line
+    return replace(line, runs=tuple(reading_loops(facts, distinct(line.place), program_operators(facts))))
 
 
 def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
@@ -174,9 +200,10 @@ def _judge_waits(
     yield Suspicion(
         message=f"The host waits for the device {_times(count)} a step in {name}, {format_time(waited)} in all; "
         f"{worth}.",
-        fix=remedy.fix,
+        fix=_READ_AT_ONCE if line.runs else remedy.fix,
         rows=stops,
         edit=_without(facts, [line]),
+        places=name_lines(facts, [line.site]),
         joint=together if others else None,
         part=part,
         confidence=0.9 if most else 0.7,
@@ -186,12 +213,19 @@ def _judge_waits(
 
 def _without(facts: Facts, lines: list[_Line]) -> Edit:
     """The host goes on instead of waiting; a number that is kept on the device is not fetched either, and of a call
-    that is taken out the frames of the library go too, where they were recorded."""
+    that is taken out the frames of the library go too, where they were recorded. Loops that could be one call are."""
     rows, place = (np.concatenate([getattr(line, name) for line in lines]) for name in ("rows", "place"))
     reads = distinct(place[named_operators(facts, *READS)[place]])
     called = facts.tree.nearest_ancestor(facts.once(_synchronising_frames), of=rows)
     gone = np.concatenate([reads, distinct(called[called >= 0])])
-    return combine([unblock(rows), remove(gone, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)])
+    without = [unblock(rows), remove(gone, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)]
+    return combine([*without, *(_called_once(facts, reads, run) for line in lines for run in line.runs)])
+
+
+def _called_once(facts: Facts, reads: Rows, run: Rows) -> Edit:
+    """A run of a loop takes the host the time of one round. The device computes as much as before."""
+    start_ns, end_ns = facts.trace.events.start_ns[run[:1]], facts.tree.end_ns[run[-1:]]
+    return shrink_spans(start_ns, end_ns, one_round_ns(facts, run, int(among(run, reads).sum())), uncertainty=0.3)
 
 
 def _synchronising_frames(facts: Facts) -> Bools:
@@ -241,10 +275,12 @@ def _lines(facts: Facts, rows: Rows) -> Iterator[_Line]:
     groups = np.where(site >= 0, site, -1 - names)
     for group in distinct(groups):
         chosen = groups == group
-        yield _Line(rows[chosen], place[chosen], bool(group >= 0))
+        yield _Line(rows[chosen], place[chosen], max(int(group), NONE))
 
 
 def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
-    """For each row the outermost operator around it, itself where there is none, and the line."""
+    """For each row the outermost operator around it, itself where there is none, and the line. A wait outside of every
+    operator has the line that ran between the same two and says that it waits."""
     place = calling_operator(facts, rows)
-    return place, facts.lines.site[place]
+    site = facts.lines.site[place]
+    return place, np.where(site == NONE, sites_of_calls(facts, place, _WAITS), site)

@@ -42,14 +42,14 @@ from profkit.evidence.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site
-from profkit.evidence.program import length_ns, program_operators, spent_ns
+from profkit.evidence.program import program_operators, spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
-from profkit.ruling.pricing import scale_beside_spans
+from profkit.ruling.pricing import one_round_ns, scale_beside_spans
 from profkit.run import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, distinct_rows
 
 _MIN_ROUNDS = 32
@@ -58,8 +58,6 @@ _MIN_OPERATORS = 64
 """Operators that compute, in a step: sixty-four times a few microseconds show."""
 _MIN_ACCESSES = 64
 """From so many elements or rows on, `tensor-element-loop` reports the loop."""
-_PYTHON_NS = 10_000
-"""Between two operators Python takes microseconds to bind names and read arguments; beyond that it works."""
 _MAKING = """
     _local_scalar_dense _to_copy arange cat clone contiguous copy detach empty empty_like empty_strided fill full item
     lift_fresh new_empty new_full new_zeros ones ones_like result_type set stack to type_as zeros zeros_like"""
@@ -244,13 +242,7 @@ def _call_once(facts: Facts, runs: list[Rows], per_round: int) -> Edit:
     """Each run takes the time of one round and what Python works between its operators; so does its backward pass."""
     rows = np.concatenate(runs)
     start, end = facts.trace.events.start_ns, facts.tree.end_ns
-    kept = np.array([_kept_ns(facts, run, per_round) for run in runs])
+    kept = np.array([one_round_ns(facts, run, len(run) // per_round) for run in runs])
     spans = shrink_spans(start[[run[0] for run in runs]], end[[run[-1] for run in runs]], kept, _UNCERTAINTY)
     share = per_round * len(runs) / len(rows)
     return combine([spans, scale_beside_spans(facts, rows, share, _UNCERTAINTY)])
-
-
-def _kept_ns(facts: Facts, run: Rows, per_round: int) -> int:
-    between = length_ns(facts, facts.tree.end_ns[run[:-1]], facts.trace.events.start_ns[run[1:]])
-    work: Int64s = (between - _PYTHON_NS).clip(min=0)
-    return int(work.sum() + spent_ns(facts, run).sum() * per_round // len(run))

@@ -32,6 +32,10 @@ _GAP_IN_GRAPH_NS = 300
 """Between two kernels of one graph: 0.2 us on an H100 (a graph of 144 kernels of 577 us took 607)."""
 
 
+PYTHON_NS = 10_000
+"""Between two operators Python takes microseconds to bind names and read arguments; beyond that it works."""
+
+
 def memory_bytes_per_ns(facts: Facts) -> float:
     """At which rate the device, or the host where there is none, reads its memory."""
     rates = rates_of(facts)
@@ -134,6 +138,13 @@ def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: f
     left_ns = (kept * length_ns(facts, start, end)).astype(np.int64)
     scaled = scale_with_backward(facts, rows, kept, uncertainty, launch_kept=kept)
     return combine([shrink_spans(start, end, left_ns, uncertainty), scaled])
+
+
+def one_round_ns(facts: Facts, run: Rows, rounds: int) -> int:
+    """What is left of a loop on the host if its rounds are one call: the operators of one round, and what Python works
+    between those of all, which are ``run``."""
+    between = length_ns(facts, facts.tree.end_ns[run[:-1]], facts.trace.events.start_ns[run[1:]])
+    return int((between - PYTHON_NS).clip(min=0).sum() + spent_ns(facts, run).sum() // rounds)
 
 
 def computing_ns(facts: Facts, rows: Rows) -> Int64s:

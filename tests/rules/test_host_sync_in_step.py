@@ -345,3 +345,76 @@ def test_repeated_copies_of_the_mask_generator_are_found(corpus):
     _, found = find(facts)
     assert int(reads.evidence["waited_ns_per_step"]) == pytest.approx(31e6, rel=0.01)
     assert int(found.evidence["waited_ns_per_step"]) == pytest.approx(334e6, rel=0.01)
+
+
+# A loop that reads a number in each round
+
+
+def read_in_rounds(at: float, operator: str, on_gpu: bool) -> list[Json]:
+    """Four rounds of 100 us: 40 on the host compute something, after 20 more its number is read for 20, with a wait."""
+    events = []
+    for i in range(4):
+        start, number = at + 100 * i, 2 * int(at + 100 * i) + 1
+        events += [op(operator, start, 40), op("aten::item", start + 60, 20),
+                   op("aten::_local_scalar_dense", start + 61, 18)]  # fmt: skip
+        events += [
+            runtime("cudaLaunchKernel", start + 30, 5, correlation=number),
+            kernel("k", start + 41, 4, correlation=number),
+            runtime("cudaMemcpyAsync", start + 62, 2, correlation=number + 1),
+            memcpy("Memcpy DtoH (Device -> Pinned)", start + 66, 2, correlation=number + 1, size_bytes=4),
+            runtime("cudaStreamSynchronize", start + 65, 5),
+        ] * on_gpu  # fmt: skip
+    return events
+
+
+def saved_in_rounds(*body: str, operator: str = "aten::linalg_vector_norm") -> tuple[float, str]:
+    """Of steps of 1000 us, with the two lines of the loop: what the finding saves, and its advice."""
+    sites = tuple(CallSite("train.py", 20 + i, "clip", source) for i, source in enumerate(body))
+    marks = [one for i in range(4) for one in (mark(0, 100 + 100 * i - 5, 3), mark(1, 100 + 100 * i - 1, 90))]
+    events = [step(0, 0, 1000), op("aten::mm", 10, 20), *marks, *read_in_rounds(100, operator, on_gpu=False)]
+    for i in range(1, 5):
+        events += [step(i, 1000 * i, 1000), op("aten::mm", 1000 * i + 10, 20),
+                   *read_in_rounds(1000 * i + 100, operator, on_gpu=True)]  # fmt: skip
+    facts = facts_of(events, callsites=sites)
+    (found,) = find(facts)
+    return predict_saving(facts, found.edit).fraction, found.fix
+
+
+HEAD = "for p in model.parameters():"
+
+
+def test_a_loop_whose_rounds_are_independent_becomes_one_call():
+    """Of 380 us stay 40 of one round's operators and 10 of each of the seven pauses of 20."""
+    saved, fix = saved_in_rounds(HEAD, "total += p.grad.norm().item() ** 2")
+    assert saved == pytest.approx(0.27)
+    assert "_foreach_norm" in fix
+
+
+@pytest.mark.parametrize(
+    ("line", "operator"),
+    [("scale = step(scale, p.grad).item()", "aten::linalg_vector_norm"), ("total += net(p).item()", "aten::mm"),
+     ("total += net(p).item()", "mine::model")],
+    ids=["a round that needs the last one's number", "a round that multiplies matrices", "one that nobody knows"],
+)
+def test_the_rounds_of_another_loop_stay_and_their_reads_go(line: str, operator: str):
+    saved, fix = saved_in_rounds(HEAD, line, operator=operator)
+    assert saved == pytest.approx(0.08)
+    assert "Keep the value on the device" in fix
+
+
+# A call that waits, at its line
+
+
+def test_a_call_outside_of_operators_has_the_line_that_ran_between_the_same_two():
+    """The located step was recorded without the runtime's calls. A line before the first operator waits there alone."""
+    sites = (CallSite("net.py", 7, "forward", "torch.cuda.synchronize()"),
+             CallSite("net.py", 9, "forward", "torch.cuda.synchronize()"))  # fmt: skip
+    located = [step(0, 0, 100), mark(1, 1, 3), op("aten::mm", 10, 10), mark(0, 30, 20), op("aten::mm", 60, 10)]
+    waiting = [op("aten::mm", 10, 10), runtime("cudaLaunchKernel", 12, 2, correlation=1),
+               kernel("k", 15, 40, correlation=1), runtime("cudaDeviceSynchronize", 30, 26),
+               op("aten::mm", 60, 10), runtime("cudaLaunchKernel", 62, 2, correlation=2),
+               kernel("k", 65, 30, correlation=2)]  # fmt: skip
+    steps = [one for i in range(1, 5) for one in (step(i, 100 * i, 100), *shifted(waiting, i))]
+    (found,) = find(facts_of([*located, *steps], callsites=sites))
+    assert found.location is not None
+    assert (found.location.line, found.location.precision) == (7, "call")

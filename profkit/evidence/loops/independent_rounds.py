@@ -36,17 +36,21 @@ class _Effect(Struct, frozen=True):
     reads: frozenset[str] = frozenset()
 
 
-def rounds_are_independent(body: Iterable[CallSite], called: Iterable[CallSite]) -> bool:
+def rounds_are_independent(
+    body: Iterable[CallSite], called: Iterable[CallSite], may_go_through_a_model: bool = False
+) -> bool:
     """Whether no round of a loop needs what an earlier one computed, except to add or append to it.
 
     ``body`` are the loop's own lines, ``called`` those of functions that it calls. If a line cannot be read, or may
     change what the next round finds (a state in an object, an iterator that is advanced, a tensor that is written to, a
-    branch), the answer is no.
+    branch), the answer is no. So it is for parameters and gradients, unless the caller says otherwise.
     """
     statements = _statements(body)
     if not all(_keeps_to_itself(statement) for statement in _statements(called)):
         return False
-    if any(statement is None or _touches_a_model(statement) for statement in statements):
+    if any(statement is None for statement in statements):
+        return False
+    if not may_go_through_a_model and any(map(_touches_a_model, statements)):
         return False
     heads = [statement for statement in statements if isinstance(statement, ast.For)]
     if not heads:
@@ -128,8 +132,9 @@ def _is_comprehension_of_its_own(statement: ast.stmt | None) -> bool:
     return bool(loops)
 
 
-def _touches_a_model(statement: ast.stmt) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr in _OF_MODELS for node in ast.walk(statement))
+def _touches_a_model(statement: ast.stmt | None) -> bool:
+    nodes = ast.walk(statement or ast.Pass())
+    return any(isinstance(node, ast.Attribute) and node.attr in _OF_MODELS for node in nodes)
 
 
 def _keeps_to_itself(statement: ast.stmt | None) -> bool:
