@@ -8,7 +8,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
-from profkit.evidence.frames import is_user_frame, parse_frame
+from profkit.evidence.frames import is_called_by_modules, is_user_frame, parse_frame
 from profkit.run import CallSite
 from profkit.trace.events import Category, Rows
 
@@ -59,6 +59,28 @@ def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
     codes, counts = np.unique(events.name_code[around], return_counts=True)
     frame = parse_frame(names[codes[counts.argmax()]])
     return CallSite(*frame) if frame else None
+
+
+def model_caller(facts: Facts, rows: Rows) -> CallSite | None:
+    """The function of the user's code that calls the model which most of the rows run in, from recorded Python frames:
+    the one around the outermost `forward`. Its line is that of the ``def``."""
+    events, tree, forward = facts.trace.events, facts.tree, facts.lines.forward
+    frames = (events.category == Category.PYTHON) & facts.trace.where_name(is_user_frame)
+    inside = frames & facts.trace.where_name(_is_forward)
+    rows = np.where(facts.lines.backward[rows] & (forward[rows] >= 0), forward[rows], rows)
+    model = tree.nearest_ancestor(tree.outermost(inside), of=rows)
+    caller = tree.nearest_ancestor(frames & ~inside, of=model[model >= 0])
+    caller = caller[caller >= 0]
+    if not caller.size:
+        return None
+    codes, counts = np.unique(events.name_code[caller], return_counts=True)
+    frame = parse_frame(facts.trace.names[codes[counts.argmax()]])
+    return CallSite(*frame) if frame else None
+
+
+def _is_forward(name: str) -> bool:
+    frame = parse_frame(name)
+    return frame is not None and is_called_by_modules(frame[2])
 
 
 def _user_frames(facts: Facts) -> Rows:
