@@ -27,10 +27,11 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
+    width, size = (4096, 4096) if device == "cuda" else (1024, 256)
+    model = nn.Sequential(nn.Linear(512, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
     model = model.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001, fused=True)
-    return State(device, model, optimizer, list(torch.randn(24, 256, 512, device=device)))
+    return State(device, model, optimizer, list(torch.randn(24, size, 512, device=device)))
 
 
 def pitfall(state: State) -> Iterator[Tensor]:

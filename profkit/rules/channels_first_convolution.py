@@ -20,11 +20,12 @@ Use instead
     y = model(images.to(memory_format=torch.channels_last))
 
 How the saving is estimated
-On a GPU the transposing kernels vanish, and PyTorch's own kernels of batch normalisation keep two fifths of their time,
-as those for channels last take; nothing else changes. With `--measure` the recorded convolutions, poolings and batch
-normalisations run in both layouts on the machine of the recording, with their backward pass where there was one, and
-they and their backward nodes keep the share that was measured. The conversion of the batch is not in it. A layer
-without an implementation for the other layout can be many times slower there: measure before and after.
+On a GPU the transposing kernels vanish, all but one of each step, as the batch has to be converted once. PyTorch's own
+kernels of batch normalisation keep two fifths of their time, as those for channels last take; nothing else changes.
+With `--measure` the recorded convolutions, poolings and batch normalisations run in both layouts on the machine of the
+recording, with their backward pass where there was one, and they and their backward nodes keep the share that was
+measured; the conversion of the batch is not in that. A layer without an implementation for the other layout can be many
+times slower there: measure before and after.
 """
 
 from __future__ import annotations
@@ -37,23 +38,28 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_types
+from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, program_operators, spent_ns
 from profkit.evidence.shapes import by_shapes, first_shape
 from profkit.experiment import RUNNABLE_ON_IMAGES
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import model_places
+from profkit.ruling.places import Places, model_places, name_lines
 from profkit.ruling.pricing import run_in_both, share_with_backward
 from profkit.savings.edits import Edit, combine, remove, shrink_work
 from profkit.savings.replay import replay
-from profkit.trace.events import Category, Rows
+from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time, pick_form
 
 _TRANSPOSES = re.compile(r"nchwtonhwc|nhwctonchw|batched_transpose", re.IGNORECASE)
 """How cuDNN and MIOpen name the kernels that change an image's layout."""
+_TO_FIRST = re.compile(r"nhwctonchw", re.IGNORECASE)
 _CONVOLUTION = frozenset(("conv2d",))
+_CONVOLVING = frozenset(("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "convolution"))
+_MOST = 0.5
+"""Of the step's convolutions: in a network that was converted only a layer or two get the other layout."""
 _OTHERS = RUNNABLE_ON_IMAGES - _CONVOLUTION
 _IMAGE_DIMENSIONS = 4
 _CHANNELS_FIRST, _CHANNELS_LAST = "0", "2"
@@ -91,7 +97,7 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
     chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL)
     chosen &= (launches.owner >= 0) & facts.measured[launches.owner]
     work, owner = launches.work[chosen], launches.owner[chosen]
-    edit = combine([remove(work[:0], work, _UNCERTAINTY), _normalised_last(facts)])
+    edit = combine([remove(work[:0], _without_the_batch(facts, work, owner), _UNCERTAINTY), _normalised_last(facts)])
     if not in_most_steps(facts, owner) or replay(facts, edit).fraction < _MIN_TRANSPOSING:
         return
     count = times_per_step(facts, work)
@@ -105,9 +111,31 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
         confidence=0.85,
         count=count,
         spent_ns=spent,
-        places=model_places(facts, owner, events.duration_ns[work]),
+        places=_where_to_convert(facts, owner, events.duration_ns[work]),
         evidence={"transposing_kernels_per_step": count},
     )
+
+
+def _without_the_batch(facts: Facts, work: Rows, owner: Rows) -> Rows:
+    """All but each step's first kernel that puts channels last: the batch has to be converted once."""
+    into_last = ~facts.trace.where_name(lambda name: _TO_FIRST.search(name) is not None)[work]
+    order = np.argsort(facts.trace.events.start_ns[owner], kind="stable")
+    order = order[into_last[order]]
+    _, first = np.unique(facts.step_of(owner[order]), return_index=True)
+    rest: Rows = np.delete(work, order[first])
+    return rest
+
+
+def _where_to_convert(facts: Facts, owner: Rows, weights: Int64s) -> Places:
+    """Where the program calls the model, if most of its convolutions are transposed for: model and batch are converted
+    there, once. Where only few are, the layout is lost on their lines."""
+    convolutions = program_operators(facts)
+    convolutions = convolutions[operators_of(facts.trace, _CONVOLVING)[convolutions]]
+    forward = facts.lines.forward[owner]
+    called = facts.trace.mask_of(np.where(forward >= 0, forward, owner))
+    if (facts.tree.holding(called) | called)[convolutions].sum() < _MOST * len(convolutions):
+        return name_lines(facts, order_sites(facts.lines.forward_site[owner], weights)[:1])
+    return model_places(facts, owner, weights)
 
 
 def _normalised_last(facts: Facts) -> Edit:

@@ -122,32 +122,71 @@ def test_the_line_is_that_of_the_convolutions():
     assert (found.location.file, found.location.line) == ("net.py", 7)
 
 
-def transposing(name: str, duration: float = 20, times: int = 4) -> Any:
-    """Steps of 100 us whose kernels the host waits for: one of the name, then a convolution's."""
+BATCH = "nchwToNhwcKernel<batch>"
+
+
+def transposing(
+    name: str, duration: float = 20, times: int = 4, alone: int = 0, around: tuple[Json, ...] = (), **more: Any
+) -> Any:
+    """Steps of 100 us whose kernels the host waits for. In the first ``times`` one of the name and one for the batch
+    run before the convolution's; ``alone`` convolutions without them follow."""
     events: list[Json] = []
     for i in range(4):
-        at, first, second = 100 * i, 2 * i + 1, 2 * i + 2
-        before = name if i < times else "other"
-        events += [
-            step(i, at, 100), op("aten::conv2d", at + 5, 20),
-            runtime("cudaLaunchKernel", at + 6, 0.05, correlation=first),
-            kernel(before, at + 10, duration, correlation=first),
-            runtime("cudaLaunchKernel", at + 6.1, 0.05, correlation=second),
-            kernel("conv", at + 10 + duration, 40, correlation=second),
-            runtime("cudaDeviceSynchronize", at + 30, 25 + duration),
-        ]  # fmt: skip
-    return facts_of(events)
+        at = 100 * i
+        before = [(BATCH, 1.0), (name, duration)] if i < times else [("other", 1.0 + duration)]
+        events += [step(i, at, 100), op("aten::conv2d", at + 5, 1)]
+        events += [{**event, "ts": event["ts"] + at} for event in around if event["cat"] == "python_function" or not i]
+        begin = at + 8.0
+        for k, (of_one, took) in enumerate([*before, ("conv", 40.0)]):
+            launch = 10 * i + k + 1
+            events += [
+                runtime("cudaLaunchKernel", at + 5.1 + 0.1 * k, 0.05, correlation=launch),
+                kernel(of_one, begin, took, correlation=launch),
+            ]
+            begin += took
+        events += [op("aten::conv2d", at + 6.2 + k, 0.8) for k in range(alone)]
+        events += [runtime("cudaDeviceSynchronize", at + 20, begin - at - 19)]
+    return facts_of(events, **more)
 
 
 @pytest.mark.parametrize("name", ["void cudnn::engines_precompiled::nchwToNhwcKernel<float, float>(float*)",
                                   "nhwcToNchwKernel", "batched_transpose_32x32_dword"])  # fmt: skip
-def test_on_a_gpu_exactly_the_transposing_kernels_are_saved(name):
+def test_on_a_gpu_exactly_the_transposing_kernels_are_saved_but_for_the_batch(name):
     facts = transposing(name)
     (found,) = find(facts)
-    assert (found.count, found.unpriced) == (1, "")
+    assert (found.count, found.unpriced) == (2, "")
     assert found.edit is not None
     assert found.edit.work.tolist() == rows_named(facts.trace, name)
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2, abs=0.01)
+
+
+def model_lines() -> tuple[tuple[CallSite, ...], tuple[Json, ...]]:
+    """The located step's lines: `train` calls the model, whose `forward` has the convolution."""
+    sites = (CallSite("a.py", 3, "train", "y = model(x)"), CallSite("a.py", 9, "Net.forward", "x = self.conv(x)"))
+    return sites, (mark(0, 4, 12), mark(1, 4.9, 1.2))
+
+
+@pytest.mark.parametrize(
+    ("alone", "line"),
+    [
+        pytest.param(0, 3, id="all convolutions are transposed for: the model was not converted"),
+        pytest.param(1, 3, id="half of them"),
+        pytest.param(2, 9, id="one of three: that one gets the other layout"),
+    ],
+)
+def test_a_model_that_was_not_converted_is_told_where_it_is_called(alone, line):
+    sites, marks = model_lines()
+    (found,) = find(transposing("nchwToNhwcKernel", alone=alone, around=marks, callsites=sites))
+    assert found.location is not None
+    assert found.location.line == line
+
+
+def test_without_lines_it_is_told_in_the_function_that_calls_the_model():
+    frames = (python("a.py(1): train", 1, 90), python("torch/nn/modules/module.py(1): _call_impl", 2, 50),
+              python("a.py(7): forward", 3, 40), python("b.py(5): forward", 4, 30))  # fmt: skip
+    (found,) = find(transposing("nchwToNhwcKernel", around=frames))
+    assert found.location is not None
+    assert (found.location.function, found.location.line, found.location.precision) == ("train", 1, "def")
 
 
 def test_a_gpu_without_such_kernels_is_silent():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.evidence.frames import is_called_by_modules
 from profkit.evidence.places import call_site
 from profkit.marks import CALL_MARK
 from profkit.run import CallSite
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import distinct
-
-_CALLED_BY_MODULES = ("forward", "__call__")
 
 
 def in_located_step(facts: Facts, rows: Rows) -> Rows:
@@ -85,6 +84,6 @@ def model_call(facts: Facts, row: int) -> int:
             if inside_forward:
                 chosen = site
             place = call_site(facts, site)
-            inside_forward = place is not None and place.function.rpartition(".")[2] in _CALLED_BY_MODULES
+            inside_forward = place is not None and is_called_by_modules(place.function)
         above = int(tree.parent[above])
     return chosen if chosen >= 0 else own
