@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.steps.steps import compiling
 from profkit.derive.timeline.intervals import Intervals, union
@@ -31,6 +32,8 @@ _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
 """Code is loaded onto the device when a kernel is first launched."""
 _CLOSE_NS = 1_000_000
 """Between two launches Python takes 5 to 100 us; a millisecond holds something besides the way to the next one."""
+HOST_OPERATORS = "operators on the host"
+"""The reason that stands for arithmetic of the CPU's, launching nothing."""
 _PYTORCHS_OWN = (STEP_MARK, "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.", "nccl:")
 """Beginnings of the ranges that PyTorch itself records."""
 
@@ -49,7 +52,7 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
         ("the host waits for the device", _when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
         ("launching work", _launching(facts, operators & serial)),
-        ("operators on the host", _when(facts, operators & serial)),
+        (HOST_OPERATORS, _when(facts, operators & serial)),
         ("on the way into compiled code", _when(facts, (events.category == Category.COMPILED_CODE) & serial)),
     ]
 
@@ -89,9 +92,7 @@ def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:
     """Each function, range or marked line of the user's in which the main thread was meanwhile, innermost only, with
     its part of the time in nanoseconds, most first. Empty if none was recorded."""
     events, tree = facts.trace.events, facts.tree
-    marks = events.category == Category.LINE_MARK
-    named = marks | _user_frames(facts) | _user_ranges(facts)
-    rows = np.flatnonzero(named & (events.lane == facts.steps.main_lane))
+    rows = _named_places(facts)
     covered = spent.covered_within(events.start_ns[rows], tree.end_ns[rows])
     around = tree.nearest_ancestor(facts.trace.mask_of(rows), of=rows)
     own, inner = covered.copy(), around >= 0
@@ -102,6 +103,39 @@ def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:
         label = _label(facts, code, rows[events.name_code[rows] == code])
         totals[label] = totals.get(label, 0) + int(by_name[code])
     return sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+
+
+class Around(Struct, frozen=True):
+    """A place that holds much of some time: how reports call it, and the recorded name if it is a function."""
+
+    label: str
+    frame: str = ""
+
+
+def place_around(facts: Facts, spent: Intervals) -> Around | None:
+    """The function or range of the user's in which the main thread was for half of the time or more, with everything
+    it calls. If there are several, one inside the other, it is the shortest; None if there is none."""
+    events, tree = facts.trace.events, facts.tree
+    rows = _named_places(facts)
+    rows = rows[events.category[rows] != Category.LINE_MARK]
+    codes, first, of_code = np.unique(events.name_code[rows], return_index=True, return_inverse=True)
+    covered = np.bincount(of_code, spent.covered_within(events.start_ns[rows], tree.end_ns[rows]), len(codes))
+    lasted = np.bincount(of_code, tree.end_ns[rows] - events.start_ns[rows], len(codes))
+    totals: dict[Around, tuple[float, float]] = {}
+    for at in np.flatnonzero(covered).tolist():
+        name, is_frame = facts.trace.names[codes[at]], events.category[rows[first[at]]] == Category.PYTHON
+        place = Around(_label(facts, int(codes[at]), rows[first[at] : first[at] + 1]), name if is_frame else "")
+        inside_ns, whole_ns = totals.get(place, (0.0, 0.0))
+        totals[place] = (inside_ns + covered[at], whole_ns + lasted[at])
+    around = [(whole_ns, place) for place, (inside_ns, whole_ns) in totals.items() if 2 * inside_ns >= spent.total_ns]
+    return min(around, key=lambda one: (one[0], one[1].label))[1] if around and spent.total_ns else None
+
+
+def _named_places(facts: Facts) -> Rows:
+    """The functions, ranges and marked lines of the user's on the main thread."""
+    events = facts.trace.events
+    named = (events.category == Category.LINE_MARK) | _user_frames(facts) | _user_ranges(facts)
+    return np.flatnonzero(named & (events.lane == facts.steps.main_lane))
 
 
 def _label(facts: Facts, code: int, rows: Rows) -> str:
