@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from profkit.derive.device.driver_calls import allocating, loading_code
 from profkit.derive.steps.steps import compiling
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.frames import is_user_frame, parse_frame
@@ -22,14 +23,6 @@ from profkit.trace.events import Bools, Category, Rows
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
 
-_ALLOCATES = re.compile(
-    r"(?:cuda|hip|cu)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)"
-    r"|Mem(?:Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address))"
-)
-"""Calls that get memory from the driver or give it back, including those of PyTorch's expandable segments. Many of them
-wait for the device."""
-_LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
-"""Code is loaded onto the device when a kernel is first launched."""
 _CLOSE_NS = 1_000_000
 """Between two launches Python takes 5 to 100 us; a millisecond holds something besides the way to the next one."""
 HOST_OPERATORS = "operators on the host"
@@ -42,13 +35,12 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     """When the host did what, by the reasons why the device idles; the first reason counts."""
     trace, waits = facts.trace, facts.waits
     events, serial = trace.events, facts.serial_lanes[trace.events.lane]
-    runtime = events.category == Category.RUNTIME
     waiting = trace.mask_of(waits.rows[~waits.own])
     operators = facts.tree.outermost(events.category == Category.OPERATOR)
     return [
         ("waiting for data", _on_main(facts, facts.loading)),
-        ("compiling or loading code", _when(facts, (compiling(trace) | runtime & _named(facts, _LOADS_CODE)) & serial)),
-        ("allocating or freeing memory", _when(facts, allocating(facts) & serial)),
+        ("compiling or loading code", _when(facts, (compiling(trace) | loading_code(trace)) & serial)),
+        ("allocating or freeing memory", _when(facts, allocating(trace) & serial)),
         ("the host waits for the device", _when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
         ("launching work", _launching(facts, operators & serial)),
@@ -57,17 +49,10 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     ]
 
 
-def allocating(facts: Facts) -> Bools:
-    """Calls that get memory from the driver or give it back."""
-    calls: Bools = (facts.trace.events.category == Category.RUNTIME) & _named(facts, _ALLOCATES)
-    return calls
-
-
 def busy_otherwise(facts: Facts) -> Bools:
     """What keeps a thread of the program from launching anything: the allocator and the compiler."""
-    loads = (facts.trace.events.category == Category.RUNTIME) & _named(facts, _LOADS_CODE)
-    serial = facts.serial_lanes[facts.trace.events.lane]
-    busy: Bools = (allocating(facts) | loads | compiling(facts.trace)) & serial
+    trace, serial = facts.trace, facts.serial_lanes[facts.trace.events.lane]
+    busy: Bools = (allocating(trace) | loading_code(trace) | compiling(trace)) & serial
     return busy
 
 
@@ -163,10 +148,6 @@ def _user_ranges(facts: Facts) -> Bools:
     own = facts.trace.where_name(lambda name: name.startswith(_PYTORCHS_OWN))
     ranges: Bools = (facts.trace.events.category == Category.ANNOTATION) & ~own
     return ranges
-
-
-def _named(facts: Facts, pattern: re.Pattern[str]) -> Bools:
-    return facts.trace.where_name(lambda name: pattern.match(name) is not None)
 
 
 def _when(facts: Facts, wanted: Bools) -> Intervals:

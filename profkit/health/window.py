@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from profkit.derive.device.driver_calls import allocating, loading_code
 from profkit.derive.facts import Facts
 from profkit.run import unprofiled_steps
-from profkit.trace.values import median
+from profkit.trace.values import distinct, median
 from profkit.units import format_count, format_time
 
 _NOTABLE_SHARE = 0.01
@@ -51,6 +54,28 @@ def check_later(facts: Facts) -> str | None:
     return (
         f"later steps take {format_time(last_ns)}, those around the recorded ones {format_time(recorded_ns)}: what the "
         "program does later was not recorded (begin later with --at-step, or choose the moment with SIGUSR1)"
+    )
+
+
+def check_first_calls(facts: Facts) -> str | None:
+    """Code that is loaded onto the device, and memory that is got from the driver, where most steps do neither."""
+    trace, steps = facts.trace, facts.steps
+    loads, calls = loading_code(trace), np.flatnonzero(loading_code(trace) | allocating(trace))
+    index = facts.step_of(calls)
+    left_out = (index >= 0) & ~(steps.measured | steps.located)[index]
+    kept = (index >= 0) & steps.measured[index] & loads[calls]
+    gone_ns, kept_ns = (int(trace.events.duration_ns[calls[chosen]].sum()) for chosen in (left_out, kept))
+    if kept_ns >= _NOTABLE_SHARE * window_ns(facts):
+        return (
+            f"code was loaded onto the GPU for {format_time(kept_ns)} of the measured time: it is loaded once, when a "
+            "kernel is first launched, so that steps take less later"
+        )
+    count = len(distinct(index[left_out]))
+    if gone_ns < _NOTABLE_SHARE * int(steps.duration_ns[distinct(index[left_out])].sum()) or not count:
+        return None
+    return (
+        f"the driver loaded code or gave memory for {format_time(gone_ns)} in {format_count(count, 'recorded step')}: "
+        "left out of the measured ones, as most do nothing of the kind"
     )
 
 

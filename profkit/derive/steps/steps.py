@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
+from profkit.derive.device.driver_calls import allocating, freeing, loading_code
 from profkit.derive.device.launches import Launches
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
@@ -43,6 +44,8 @@ _MANY_ROUNDS = 64
 WHOLE_RECORDING = "the whole recording, as one step"
 _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+_PREPARING_SHARE = 0.01
+"""Of the host's step: less moves no median that anybody would see."""
 _COMPILING = "(dynamo_timed)"
 """The end of the names of what PyTorch's compiler does (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
@@ -278,7 +281,8 @@ def _finish(
     located = counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
     pause_ns = sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
-    compiled = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
+    apart = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
+    apart |= _preparing_ns(trace, start_ns, end_ns) > _PREPARING_SHARE * (end_ns - start_ns)
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == WHOLE_RECORDING or not launches.work.size:
@@ -287,10 +291,22 @@ def _finish(
     else:
         begun_ns, done_ns = when_done(trace, launches, start_ns, end_ns, waited_ns)
     whole = ~lost_work(trace, launches, start_ns, end_ns)
-    measured = _measured(done_ns - begun_ns - pause_ns, located, compiled, whole)
+    measured = _measured(done_ns - begun_ns - pause_ns, located, apart, whole)
     if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still busy with earlier steps
         begun_ns, done_ns = start_ns, end_ns
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
+
+
+def _preparing_ns(trace: Trace, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+    """How long the driver loads code in each step, and gets memory. A step that gives some back as well does not grow:
+    it may do so now and then for as long as the program runs."""
+    events = trace.events
+    loads, gets = np.flatnonzero(loading_code(trace)), np.flatnonzero(allocating(trace))
+    frees = counts_inside(start_ns, end_ns, events.start_ns[freeing(trace)]) > 0
+    loading_ns = sums_inside(start_ns, end_ns, events.start_ns[loads], events.duration_ns[loads])
+    growing_ns = sums_inside(start_ns, end_ns, events.start_ns[gets], events.duration_ns[gets])
+    taken_ns: Int64s = loading_ns + np.where(frees, 0, growing_ns)
+    return taken_ns
 
 
 def compiling(trace: Trace) -> Bools:
@@ -298,14 +314,15 @@ def compiling(trace: Trace) -> Bools:
     return trace.where_name(lambda name: name.endswith(_COMPILING))
 
 
-def _measured(duration_ns: Int64s, located: Bools, compiled: Bools, whole: Bools) -> Bools:
+def _measured(duration_ns: Int64s, located: Bools, apart: Bools, whole: Bools) -> Bools:
     """Steps without line marks if there are any. Of these, the ones whose device work is there if there are such,
-    without those in which something was compiled if most have none, and without a cold first one if others are left."""
+    without those set apart, in which something was compiled, loaded or got from the driver, if most have none, and
+    without a cold first one if others are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole
-    if 2 * (measured & ~compiled).sum() > measured.sum():
-        measured &= ~compiled
+    if 2 * (measured & ~apart).sum() > measured.sum():
+        measured &= ~apart
     chosen = np.flatnonzero(measured)
     if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_TIMES_MEDIAN * median(duration_ns[chosen[1:]]):
         measured[chosen[0]] = False
