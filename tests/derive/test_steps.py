@@ -196,7 +196,7 @@ def preparing(call: str, *numbers: int, lasts: float = 20) -> list[bool]:
     return facts_of([*(step(i, 1000 * i, 1000) for i in range(5)), *calls]).steps.measured.tolist()
 
 
-@pytest.mark.parametrize("call", ["cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoad", "cudaMalloc", "cuMemCreate"])
+@pytest.mark.parametrize("call", ["cuModuleLoadData", "cuLibraryLoad", "hipModuleLoad", "cudaMalloc", "cuMemCreate"])
 def test_steps_in_which_code_is_loaded_or_memory_got_are_set_apart_where_most_do_neither(call):
     assert preparing(call, 1, 3) == [True, False, True, False, True]
     assert preparing(call, 0, 1, 2) == [True] * 5  # most do: it is what the program does
