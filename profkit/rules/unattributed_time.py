@@ -46,7 +46,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.run import CallSite
 from profkit.savings.edits import shrink_spans
-from profkit.trace.events import Bools, Category
+from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import among
 from profkit.units import format_share, format_time
 
@@ -86,7 +86,7 @@ def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
     yield Suspicion(
-        message=_describe(has_device, f"{format_share(share)} of the step, {format_time(per_step_ns)},", around),
+        message=_describe(facts, spent, f"{format_share(share)} of the step, {format_time(per_step_ns)},", around),
         fix="See what is done there: prepare once before the loop what is the same in every step, let NumPy or "
         "PyTorch do what Python does element by element, move reading and parsing into a DataLoader's workers.",
         edit=shrink_spans(spent.start_ns, spent.end_ns, 0, _UNCERTAINTY) if has_device else None,
@@ -98,9 +98,11 @@ def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
     )
 
 
-def _describe(has_device: bool, how_much: str, around: Around | None) -> str:
+def _describe(facts: Facts, spent: Intervals, how_much: str, around: Around | None) -> str:
     where = f", most of it in {around.label}" if around else ""
-    if has_device:
+    if facts.device.present:
+        operator = _operator_meanwhile(facts, spent)
+        where += f", where {operator} runs on the CPU" if operator and around else ""
         return f"For {how_much} the device idles while the host neither launches work nor waits for it{where}."
     place = "in Python, in another library, or waiting for something"
     return f"{how_much} pass outside all of PyTorch's operators: {place}{where}."
@@ -142,12 +144,29 @@ def _explained_idling(facts: Facts) -> Intervals:
     """When the device worked, or the host did something besides arithmetic of its own that keeps it from working."""
     events, tree = facts.trace.events, facts.tree
     own = np.flatnonzero(facts.trace.in_categories(Category.HOST_MARK, Category.PAUSE))
-    operators = facts.operators.rows
-    long = operators[tree.self_ns(events)[operators] >= _LEAST_ARITHMETIC_NS]
+    long = facts.once(_host_arithmetic)
     arithmetic = union(events.start_ns[long], tree.end_ns[long])
     parts = [when.minus(arithmetic) if reason == HOST_OPERATORS else when for reason, when in idle_parts(facts)]
     parts += [facts.device.any_busy, union(events.start_ns[own], tree.end_ns[own])]
     return union(*(np.concatenate([getattr(part, edge) for part in parts]) for edge in ("start_ns", "end_ns")))
+
+
+def _host_arithmetic(facts: Facts) -> Rows:
+    """The operators that take long themselves, whatever they call."""
+    rows = facts.operators.rows
+    long: Rows = rows[facts.tree.self_ns(facts.trace.events)[rows] >= _LEAST_ARITHMETIC_NS]
+    return long
+
+
+def _operator_meanwhile(facts: Facts, spent: Intervals) -> str:
+    """The operator that runs for half of that time or more; empty if there is none."""
+    events, rows = facts.trace.events, facts.once(_host_arithmetic)
+    if not rows.size:
+        return ""
+    covered = spent.covered_within(events.start_ns[rows], facts.tree.end_ns[rows])
+    of_name = np.bincount(events.name_code[rows], covered)
+    most = int(of_name.argmax())
+    return facts.trace.names[most] if of_name[most] >= spent.total_ns / 2 else ""
 
 
 def _explained(facts: Facts) -> Intervals:

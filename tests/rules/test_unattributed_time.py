@@ -203,6 +203,11 @@ def test_what_passes_between_two_events_of_autograds_thread_is_not_the_main_thre
     assert len(find(events, Run())) == reported
 
 
+def test_an_operator_that_computes_on_the_cpu_meanwhile_is_named():
+    (found,) = find(of_video(op("aten::hsv", 200, 3000)), Run())
+    assert found.message.endswith("most of it in preprocess (video.py:12), where aten::hsv runs on the CPU.")
+
+
 def test_without_stacks_or_ranges_a_recording_made_elsewhere_cannot_tell():
     events = [event for event in of_video() if event["cat"] != "python_function"]
     with pytest.raises(CannotLook, match="with_stack=True"):
