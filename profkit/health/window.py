@@ -58,7 +58,7 @@ def check_later(facts: Facts) -> str | None:
 
 
 def check_first_calls(facts: Facts) -> str | None:
-    """Code that is loaded onto the device, and memory that is got from the driver, where most steps do neither."""
+    """Code that is loaded onto the device, and memory that is got from the driver, in the first steps."""
     trace, steps = facts.trace, facts.steps
     loads, calls = loading_code(trace), np.flatnonzero(loading_code(trace) | allocating(trace))
     index = facts.step_of(calls)
@@ -75,7 +75,7 @@ def check_first_calls(facts: Facts) -> str | None:
         return None
     return (
         f"the driver loaded code or gave memory for {format_time(gone_ns)} in {format_count(count, 'recorded step')}: "
-        "left out of the measured ones, as most do nothing of the kind"
+        "left out of the measured ones, as the others do nothing of the kind"
     )
 
 

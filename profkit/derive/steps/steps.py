@@ -281,8 +281,9 @@ def _finish(
     located = counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
     pause_ns = sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
-    apart = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
-    apart |= _preparing_ns(trace, start_ns, end_ns) > _PREPARING_SHARE * (end_ns - start_ns)
+    compiled = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
+    loads, grows = (taken_ns > _PREPARING_SHARE * (end_ns - start_ns)
+                    for taken_ns in _preparing_ns(trace, start_ns, end_ns))  # fmt: skip
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == WHOLE_RECORDING or not launches.work.size:
@@ -291,22 +292,21 @@ def _finish(
     else:
         begun_ns, done_ns = when_done(trace, launches, start_ns, end_ns, waited_ns)
     whole = ~lost_work(trace, launches, start_ns, end_ns)
-    measured = _measured(done_ns - begun_ns - pause_ns, located, apart, whole)
+    measured = _measured(done_ns - begun_ns - pause_ns, located, loads, compiled | grows, whole)
     if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still busy with earlier steps
         begun_ns, done_ns = start_ns, end_ns
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
 
 
-def _preparing_ns(trace: Trace, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-    """How long the driver loads code in each step, and gets memory. A step that gives some back as well does not grow:
+def _preparing_ns(trace: Trace, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """How long the driver loads code in each step, and gives memory. A step that gives some back as well does not grow:
     it may do so now and then for as long as the program runs."""
     events = trace.events
     loads, gets = np.flatnonzero(loading_code(trace)), np.flatnonzero(allocating(trace))
     frees = counts_inside(start_ns, end_ns, events.start_ns[freeing(trace)]) > 0
     loading_ns = sums_inside(start_ns, end_ns, events.start_ns[loads], events.duration_ns[loads])
     growing_ns = sums_inside(start_ns, end_ns, events.start_ns[gets], events.duration_ns[gets])
-    taken_ns: Int64s = loading_ns + np.where(frees, 0, growing_ns)
-    return taken_ns
+    return loading_ns, np.where(frees, 0, growing_ns)
 
 
 def compiling(trace: Trace) -> Bools:
@@ -314,15 +314,17 @@ def compiling(trace: Trace) -> Bools:
     return trace.where_name(lambda name: name.endswith(_COMPILING))
 
 
-def _measured(duration_ns: Int64s, located: Bools, apart: Bools, whole: Bools) -> Bools:
+def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
     """Steps without line marks if there are any. Of these, the ones whose device work is there if there are such,
-    without those set apart, in which something was compiled, loaded or got from the driver, if most have none, and
-    without a cold first one if others are left."""
+    without those in which code was loaded, which comes once, if there are others, without those in which something was
+    compiled or memory got if most have none, and without a cold first one if others are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole
-    if 2 * (measured & ~apart).sum() > measured.sum():
-        measured &= ~apart
+    if (measured & ~loads).any():
+        measured &= ~loads
+    if 2 * (measured & ~prepares).sum() > measured.sum():
+        measured &= ~prepares
     chosen = np.flatnonzero(measured)
     if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_TIMES_MEDIAN * median(duration_ns[chosen[1:]]):
         measured[chosen[0]] = False
