@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.device.driver_calls import allocating, loading_code
+from profkit.derive.device.driver_calls import allocating
 from profkit.derive.steps.steps import compiling
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.frames import is_user_frame, parse_frame
@@ -35,11 +35,11 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     """When the host did what, by the reasons why the device idles; the first reason counts."""
     trace, waits = facts.trace, facts.waits
     events, serial = trace.events, facts.serial_lanes[trace.events.lane]
-    waiting = trace.mask_of(waits.rows[~waits.own])
+    waiting, first = trace.mask_of(waits.rows[~waits.own]), trace.mask_of(facts.first_calls)
     operators = facts.tree.outermost(events.category == Category.OPERATOR)
     return [
         ("waiting for data", _on_main(facts, facts.loading)),
-        ("compiling or loading code", _when(facts, (compiling(trace) | loading_code(trace)) & serial)),
+        ("compiling or loading code", _when(facts, (compiling(trace) | first) & serial)),
         ("allocating or freeing memory", _when(facts, allocating(trace) & serial)),
         ("the host waits for the device", _when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
@@ -50,9 +50,9 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
 
 
 def busy_otherwise(facts: Facts) -> Bools:
-    """What keeps a thread of the program from launching anything: the allocator and the compiler."""
+    """What keeps a thread of the program from launching anything: the allocator, the compiler and first calls."""
     trace, serial = facts.trace, facts.serial_lanes[facts.trace.events.lane]
-    busy: Bools = (allocating(trace) | loading_code(trace) | compiling(trace)) & serial
+    busy: Bools = (allocating(trace) | trace.mask_of(facts.first_calls) | compiling(trace)) & serial
     return busy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.derive.device.driver_calls import allocating, loading_code
+from profkit.derive.device.driver_calls import allocating
 from profkit.derive.facts import Facts
 from profkit.run import unprofiled_steps
 from profkit.trace.values import distinct, median
@@ -58,25 +58,22 @@ def check_later(facts: Facts) -> str | None:
 
 
 def check_first_calls(facts: Facts) -> str | None:
-    """Code that is loaded onto the device, and memory that is got from the driver, in the first steps."""
-    trace, steps = facts.trace, facts.steps
-    loads, calls = loading_code(trace), np.flatnonzero(loading_code(trace) | allocating(trace))
+    """What comes once in a run: code that is loaded onto the device, libraries that set themselves up, and memory that
+    is got from the driver."""
+    trace, steps, first = facts.trace, facts.steps, facts.trace.mask_of(facts.first_calls)
+    calls = np.flatnonzero(facts.tree.outermost(first | allocating(trace)))
     index = facts.step_of(calls)
     left_out = (index >= 0) & ~(steps.measured | steps.located)[index]
-    kept = (index >= 0) & steps.measured[index] & loads[calls]
+    kept = (index >= 0) & steps.measured[index] & first[calls]
     gone_ns, kept_ns = (int(trace.events.duration_ns[calls[chosen]].sum()) for chosen in (left_out, kept))
+    what = "first calls (code is loaded, libraries and the allocator start)"
     if kept_ns >= _NOTABLE_SHARE * window_ns(facts):
-        return (
-            f"code was loaded onto the GPU for {format_time(kept_ns)} of the measured time: it is loaded once, when a "
-            "kernel is first launched, so that steps take less later"
-        )
+        return f"{what} took {format_time(kept_ns)} of the measured time: they come once, and later steps take less"
     count = len(distinct(index[left_out]))
     if gone_ns < _NOTABLE_SHARE * int(steps.duration_ns[distinct(index[left_out])].sum()) or not count:
         return None
-    return (
-        f"the driver loaded code or gave memory for {format_time(gone_ns)} in {format_count(count, 'recorded step')}: "
-        "left out of the measured ones, as the others do nothing of the kind"
-    )
+    steps_told = format_count(count, "recorded step")
+    return f"{what} took {format_time(gone_ns)} in {steps_told}, left out of the measured ones"
 
 
 def check_inherited_work(facts: Facts) -> str | None:

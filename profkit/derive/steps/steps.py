@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
-from profkit.derive.device.driver_calls import allocating, freeing, loading_code
+from profkit.derive.device.driver_calls import allocating, freeing
 from profkit.derive.device.launches import Launches
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
@@ -123,14 +123,14 @@ def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
     return (int(numbers[0]), int(numbers[1])) if numbers and all(map(str.isdecimal, numbers)) else None
 
 
-def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits) -> Steps:
+def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first_calls: Rows) -> Steps:
     """The steps of ``trace``; always at least one."""
     lane = _main_lane(trace, tree)
     for find in (_annotated, _between_optimizer_steps, _between_batches, _numbered, _repeating, _repeated):
         windows = find(trace, tree, lane)
         if windows is not None:
-            return _finish(trace, launches, waits, lane, *windows)
-    return _finish(trace, launches, waits, lane, *_whole_window(trace))
+            return _finish(trace, launches, waits, first_calls, lane, windows)
+    return _finish(trace, launches, waits, first_calls, lane, _whole_window(trace))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -274,16 +274,16 @@ def _whole_window(trace: Trace) -> Windows:
 
 
 def _finish(
-    trace: Trace, launches: Launches, waits: Waits, lane: int, start_ns: Int64s, end_ns: Int64s, source: str
+    trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, lane: int, windows: Windows
 ) -> Steps:
-    events = trace.events
+    events, (start_ns, end_ns, source) = trace.events, windows
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == lane))
     located = counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
     pause_ns = sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
     compiled = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
     loads, grows = (taken_ns > _PREPARING_SHARE * (end_ns - start_ns)
-                    for taken_ns in _preparing_ns(trace, start_ns, end_ns))  # fmt: skip
+                    for taken_ns in _preparing_ns(trace, first_calls, start_ns, end_ns))  # fmt: skip
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == WHOLE_RECORDING or not launches.work.size:
@@ -298,13 +298,13 @@ def _finish(
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
 
 
-def _preparing_ns(trace: Trace, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
-    """How long the driver loads code in each step, and gives memory. A step that gives some back as well does not grow:
-    it may do so now and then for as long as the program runs."""
+def _preparing_ns(trace: Trace, first_calls: Rows, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """How long code is loaded in each step, and the driver gives memory. A step that gives some back as well does not
+    grow: it may do so now and then for as long as the program runs."""
     events = trace.events
-    loads, gets = np.flatnonzero(loading_code(trace)), np.flatnonzero(allocating(trace))
+    gets = np.flatnonzero(allocating(trace))
     frees = counts_inside(start_ns, end_ns, events.start_ns[freeing(trace)]) > 0
-    loading_ns = sums_inside(start_ns, end_ns, events.start_ns[loads], events.duration_ns[loads])
+    loading_ns = sums_inside(start_ns, end_ns, events.start_ns[first_calls], events.duration_ns[first_calls])
     growing_ns = sums_inside(start_ns, end_ns, events.start_ns[gets], events.duration_ns[gets])
     return loading_ns, np.where(frees, 0, growing_ns)
 
