@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.device.driver_calls import allocating
+from profkit.derive.device.driver_memory import allocating
 from profkit.derive.steps.steps import compiling
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.frames import is_user_frame, parse_frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.derive.device.driver_calls import allocating
+from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
 from profkit.run import unprofiled_steps
 from profkit.trace.values import distinct, median

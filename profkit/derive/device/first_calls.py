@@ -7,14 +7,17 @@ fraction of its time.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
-from profkit.derive.device.driver_calls import loading_code
 from profkit.derive.device.launches import Launches
 from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import Category, Int32s, Int64s, Rows, Trace
 
+_LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
+"""Code is loaded onto the device when a kernel is first launched."""
 _LEAST_NS = 1_000_000
 """A launch takes about 5 us, and the operator around it about 50: this is something else."""
 _LATER_SHARE = 0.1
@@ -25,7 +28,8 @@ _BUSY_SHARE = 0.1
 
 def find_first_calls(trace: Trace, tree: Tree, launches: Launches) -> Rows:
     """The driver's calls that load code, and the operators and launches that do so without one being recorded."""
-    loads = np.flatnonzero(loading_code(trace))
+    named = trace.where_name(lambda name: _LOADS_CODE.match(name) is not None)
+    loads = np.flatnonzero(named & (trace.events.category == Category.RUNTIME))
     return np.union1d(loads, _first_of_many(trace, tree, launches)) if launches.work.size else loads
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
-from profkit.derive.device.driver_calls import allocating, freeing
+from profkit.derive.device.driver_memory import allocating, freeing
 from profkit.derive.device.launches import Launches
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
