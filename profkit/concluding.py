@@ -18,7 +18,7 @@ from profkit.findings import (
     grows,
     left_beyond,
     opportunities,
-    rank_key,
+    rank,
 )
 from profkit.units import format_bytes, format_count, format_share, format_time
 
@@ -56,7 +56,7 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
 def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) -> str:
     """The first comes first, fault or opportunity. If all gains are small, the verdict also says what the step consists
     of."""
-    lead = min((*mend, *chances), key=rank_key)
+    lead = rank([*mend, *chances])[0]
     if lead.kind is Kind.FAULT:
         found = _faults(diagnosis, mend)
     elif mend:
@@ -71,7 +71,7 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) ->
 
 
 def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:
-    worst = min(mend, key=rank_key)
+    worst = rank(mend)[0]
     if len(mend) == 1:
         return f"1 fault {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
     total = diagnosis.total

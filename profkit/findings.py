@@ -7,7 +7,7 @@ nanoseconds, sizes bytes, fractions shares of the step time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -293,14 +293,33 @@ def grows(finding: Finding) -> bool:
     return GROWTH_EVIDENCE in finding.evidence or (finding.severity is Severity.HIGH and saving.fraction < HIGH_FROM)
 
 
-def rank(findings: list[Finding]) -> tuple[Finding, ...]:
+def rank(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Worst first."""
-    return tuple(sorted(findings, key=rank_key))
+    return tuple(findings[at] for at in rank_order(findings))
 
 
-def rank_key(finding: Finding) -> tuple[int, bool, float, int, bool, bool, float, str]:
-    """What orders findings: severity, memory that grows until the program dies, then time and bytes given back. The
-    kind decides between equals only, and a finding with a line stands before one without."""
+def rank_order(findings: Sequence[Finding]) -> list[int]:
+    """The findings' indices, worst first: by severity, memory that grows until the program dies before time, then by
+    what they give back, whatever their kind. Where a fault's gain lies in the likely range of an opportunity's, nobody
+    knows which is larger: then the fault comes first, as to mend it changes no result."""
+    order: list[int] = []
+    for at in sorted(range(len(findings)), key=lambda at: _rank_key(findings[at])):
+        place = len(order)
+        while place and _is_as_large(findings[at], findings[order[place - 1]]):
+            place -= 1
+        order.insert(place, at)
+    return order
+
+
+def _is_as_large(fault: Finding, above: Finding) -> bool:
+    if fault.kind is not Kind.FAULT or above.kind is not Kind.OPPORTUNITY or fault.severity is not above.severity:
+        return False
+    if fault.saving is None or above.saving is None or not fault.saving.time_ns_per_step:
+        return False
+    return above.saving.low <= fault.saving.fraction
+
+
+def _rank_key(finding: Finding) -> tuple[int, bool, float, int, bool, bool, float, str]:
     saving = finding.saving
     return (
         finding.severity.rank,

@@ -13,7 +13,7 @@ from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.places import call_site, enclosing_function
 from profkit.failures import describe_failure
-from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, rank_key, severity_of
+from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, rank_order, severity_of
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit, combine
@@ -58,7 +58,7 @@ _MOST_TOGETHER = 8
 def price_together(facts: Facts, judged: Sequence[Judged]) -> list[Judged]:
     """The findings as they rank, each with what it gives back beyond those above it: two fixes may free the same time,
     and nobody gets that twice."""
-    ranked = sorted(judged, key=lambda one: rank_key(one.finding))
+    ranked = [judged[at] for at in rank_order([one.finding for one in judged])]
     priced = [at for at, one in enumerate(ranked) if _frees_time(one)][:_MOST_TOGETHER]
     edits: list[Edit] = []
     gains: list[float] = []

@@ -65,6 +65,30 @@ def test_findings_are_ranked_by_what_they_give_back_whatever_their_kind() -> Non
     assert [f.rule for f in ranked] == expected
 
 
+def ranged(rule: str, kind: Kind, fraction: float, low: float, severity: Severity = Severity.HIGH) -> Finding:
+    return replace(finding(rule, severity, kind), saving=Saving(int(fraction * 1e6), fraction, low, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("fault", "first"),
+    [
+        (ranged("fault", Kind.FAULT, 0.35, 0.3), "fault"),  # the opportunity gives back 35 to 65 %: who knows
+        (ranged("fault", Kind.FAULT, 0.34, 0.3), "opportunity"),
+        (ranged("fault", Kind.OPPORTUNITY, 0.45, 0.3), "opportunity"),
+        (ranged("fault", Kind.FAULT, 0.45, 0.3, Severity.LOW), "opportunity"),
+        (replace(ranged("fault", Kind.FAULT, 0.45, 0.3), saving=None), "opportunity"),
+    ],
+)
+def test_a_fault_that_may_give_back_as_much_as_an_opportunity_comes_first(fault: Finding, first: str) -> None:
+    assert rank([ranged("opportunity", Kind.OPPORTUNITY, 0.5, 0.35), fault])[0].rule == first
+
+
+def test_an_opportunity_that_is_surely_larger_keeps_its_place_above_others_that_are_not() -> None:
+    sure, unsure = ranged("sure", Kind.OPPORTUNITY, 0.6, 0.5), ranged("unsure", Kind.OPPORTUNITY, 0.5, 0.3)
+    fault = ranged("fault", Kind.FAULT, 0.4, 0.35)
+    assert rank([fault, unsure, sure]) == (sure, fault, unsure)
+
+
 def test_memory_that_grows_until_the_program_dies_is_ranked_before_time() -> None:
     leak = replace(finding("leak", Severity.HIGH), saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000))
     assert rank([finding("slow", Severity.HIGH, fraction=0.5), leak])[0] == leak
