@@ -16,7 +16,9 @@ from profkit.findings import (
     VerdictKind,
     faults,
     grows,
+    left_beyond,
     opportunities,
+    rank,
 )
 from profkit.units import format_bytes, format_count, format_share, format_time
 
@@ -52,13 +54,13 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
 
 
 def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) -> str:
-    """The largest gain comes first, fault or opportunity; only memory that grows until the program dies comes before
-    it. If all gains are small, the verdict also says what the step consists of."""
-    lead = min((*mend, *chances), key=lambda one: (one.severity.rank, not grows(one), -_fraction(one)))
+    """The first comes first, fault or opportunity. If all gains are small, the verdict also says what the step consists
+    of."""
+    lead = rank([*mend, *chances])[0]
     if lead.kind is Kind.FAULT:
-        found = _faults(diagnosis, mend, lead)
+        found = _faults(diagnosis, mend)
     elif mend:
-        found = f"An opportunity {_gain(lead)}: {_short_name(lead)}; {_faults(diagnosis, mend, mend[0])}"
+        found = f"An opportunity {_gain(lead)}: {_short_name(lead)}; {_faults(diagnosis, mend)}"
     elif lead.saving is None:
         found = f"No fault found; what stands out, its gain not measured: {_short_name(lead)}"
     else:
@@ -68,12 +70,19 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) ->
     return f"{found}; {_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}" if is_little else found
 
 
-def _faults(diagnosis: Diagnosis, mend: list[Finding], worst: Finding) -> str:
+def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:
+    worst = rank(mend)[0]
     if len(mend) == 1:
-        return f"1 fault {_cost(worst)}: {_short_name(worst)}"
+        return f"1 fault {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
     total = diagnosis.total
     together = f" cost {format_share(total.fraction)} of the {total.whole} together" if total else ""
-    return f"{len(mend)} faults{together}; the worst {_cost(worst)}: {_short_name(worst)}"
+    return f"{len(mend)} faults{together}; the worst {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
+
+
+def _beyond(finding: Finding) -> str:
+    """`` (4 % beyond that)`` where the findings above free part of the same time."""
+    left = left_beyond(finding)
+    return "" if left is None else f" ({format_share(left)} beyond that)"
 
 
 def _hottest_line(diagnosis: Diagnosis) -> str:
@@ -92,10 +101,6 @@ def _optimizer(diagnosis: Diagnosis) -> str:
     name = spot.operator.removeprefix(_UPDATE).partition(".")[0]
     place = f" at {spot.location.short}" if spot.location else ""
     return f", {name}'s update{place} takes {format_share(spot.fraction)}"
-
-
-def _fraction(finding: Finding) -> float:
-    return finding.saving.fraction if finding.saving else 0.0
 
 
 def _short_name(finding: Finding) -> str:

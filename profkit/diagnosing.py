@@ -41,7 +41,7 @@ from profkit.findings import (
 from profkit.forks import share_out
 from profkit.health import check_recording, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
-from profkit.judging import Judged, gather, judging_tasks, weigh
+from profkit.judging import Judged, gather, judging_tasks, price_together, weigh
 from profkit.plan import COUNTED_AS
 from profkit.run import Run
 from profkit.savings.edits import combine
@@ -111,13 +111,14 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     workers, no_workers = attempt("the account of the DataLoader's workers", partial(_account, facts), ())
     run, no_device = attempt("naming the device", partial(_summarise, facts), _summarise_program(facts.run))
     skipped = {**{one.rule: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
-    judged = [one for one in judged if not _awaits_price(one)]
+    judged = [one for one in judged if not _awaits_price(one) and not _is_worthless(one.finding)]
+    judged, no_sharing = attempt("what the findings give back together", partial(price_together, facts, judged), judged)
     diagnosis = Diagnosis(
         run=run,
         timing=timing,
-        findings=rank([one.finding for one in judged if not _is_worthless(one.finding)]),
+        findings=rank([one.finding for one in judged]),
         skipped=skipped,
-        health=(*health, *notes, *no_total, *no_workers, *no_device),
+        health=(*health, *notes, *no_total, *no_sharing, *no_workers, *no_device),
         total=total,
         workers=workers,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],

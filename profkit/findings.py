@@ -7,7 +7,7 @@ nanoseconds, sizes bytes, fractions shares of the step time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -79,7 +79,8 @@ def no_gain_note(rule: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Saving:
     """What the step would gain: time, its share of the step with a likely range, and bytes of memory. With ``of_part``
-    only part of a step was recorded, and shares are of that part."""
+    only part of a step was recorded, and shares are of that part. ``beyond`` is what is left of ``fraction`` once the
+    findings above have given back theirs, as two fixes may free the same time; None where nothing above has a price."""
 
     time_ns_per_step: int
     fraction: float
@@ -87,6 +88,7 @@ class Saving:
     high: float
     bytes: int = 0
     of_part: bool = False
+    beyond: float | None = None
 
     @property
     def whole(self) -> str:
@@ -263,7 +265,20 @@ def faults(findings: Iterable[Finding]) -> list[Finding]:
 
 def opportunities(findings: Iterable[Finding]) -> list[Finding]:
     """Those that are more than information, in their order."""
-    return [f for f in findings if f.kind is Kind.OPPORTUNITY and f.severity is not Severity.INFO]
+    return [finding for finding in notable(findings) if finding.kind is Kind.OPPORTUNITY]
+
+
+def notable(findings: Iterable[Finding]) -> list[Finding]:
+    """The faults and opportunities that are more than information, in their order."""
+    return [finding for finding in findings if finding.severity is not Severity.INFO]
+
+
+def left_beyond(finding: Finding) -> float | None:
+    """What is left of the saving once the findings above are mended; None where nothing worth a word is missing."""
+    saving = finding.saving
+    if saving is None or saving.beyond is None or saving.fraction - saving.beyond < LOW_FROM:
+        return None
+    return saving.beyond
 
 
 def grows(finding: Finding) -> bool:
@@ -278,19 +293,40 @@ def grows(finding: Finding) -> bool:
     return GROWTH_EVIDENCE in finding.evidence or (finding.severity is Severity.HIGH and saving.fraction < HIGH_FROM)
 
 
-def rank(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Worst first: by severity, faults before opportunities, then by time and bytes given back; findings with a line
-    before those without."""
-    return tuple(sorted(findings, key=_rank_key))
+def rank(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Worst first."""
+    return tuple(findings[at] for at in rank_order(findings))
 
 
-def _rank_key(finding: Finding) -> tuple[int, bool, float, int, bool, float, str]:
+def rank_order(findings: Sequence[Finding]) -> list[int]:
+    """The findings' indices, worst first: by severity, memory that grows until the program dies before time, then by
+    what they give back, whatever their kind. Where a fault's gain lies in the likely range of an opportunity's, nobody
+    knows which is larger: then the fault comes first, as to mend it changes no result."""
+    order: list[int] = []
+    for at in sorted(range(len(findings)), key=lambda at: _rank_key(findings[at])):
+        place = len(order)
+        while place and _is_as_large(findings[at], findings[order[place - 1]]):
+            place -= 1
+        order.insert(place, at)
+    return order
+
+
+def _is_as_large(fault: Finding, above: Finding) -> bool:
+    if fault.kind is not Kind.FAULT or above.kind is not Kind.OPPORTUNITY or fault.severity is not above.severity:
+        return False
+    if fault.saving is None or above.saving is None or not fault.saving.time_ns_per_step:
+        return False
+    return above.saving.low <= fault.saving.fraction
+
+
+def _rank_key(finding: Finding) -> tuple[int, bool, float, int, bool, bool, float, str]:
     saving = finding.saving
     return (
         finding.severity.rank,
-        finding.kind is Kind.OPPORTUNITY,
+        not grows(finding),
         -(saving.fraction if saving else 0.0),
         -(saving.bytes if saving else 0),
+        finding.kind is Kind.OPPORTUNITY,
         finding.location is None,
         -finding.confidence,
         finding.rule,

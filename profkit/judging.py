@@ -13,10 +13,10 @@ from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.places import call_site, enclosing_function
 from profkit.failures import describe_failure
-from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, severity_of
+from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, rank_order, severity_of
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
-from profkit.savings.edits import Edit
+from profkit.savings.edits import Edit, combine
 from profkit.savings.simulate import predict_part, predict_saving
 from profkit.units import format_time
 
@@ -49,6 +49,47 @@ def gather(outcomes: Sequence[Outcome]) -> tuple[list[Judged], dict[str, str]]:
     """What the rules found, and why some could not look."""
     judged = [one for outcome in outcomes for one in outcome.judged]
     return judged, {outcome.rule: outcome.reason for outcome in outcomes if outcome.reason is not None}
+
+
+_MOST_TOGETHER = 8
+"""Findings that are priced beyond those above them: each takes a replay, and nobody reads on to the ninth for time."""
+
+
+def price_together(facts: Facts, judged: Sequence[Judged]) -> list[Judged]:
+    """The findings as they rank, each with what it gives back beyond those above it: two fixes may free the same time,
+    and nobody gets that twice."""
+    ranked = [judged[at] for at in rank_order([one.finding for one in judged])]
+    priced = [at for at, one in enumerate(ranked) if _frees_time(one)][:_MOST_TOGETHER]
+    edits: list[Edit] = []
+    gains: list[float] = []
+    for at in priced if len(priced) > 1 else ():
+        edit, part = _edit_of_cause(ranked[at])
+        if not any(edit is other for other in edits):
+            edits.append(edit)
+            gains.append(predict_saving(facts, combine(edits)).fraction - sum(gains))
+        if at != priced[0]:
+            gain = next(gain for other, gain in zip(edits, gains, strict=True) if other is edit)
+            ranked[at] = _with_beyond(ranked[at], max(0.0, gain * part))
+    return ranked
+
+
+def _frees_time(one: Judged) -> bool:
+    saving, severity = one.finding.saving, one.finding.severity
+    return one.edit is not None and saving is not None and saving.fraction > 0 and severity is not Severity.INFO
+
+
+def _edit_of_cause(one: Judged) -> tuple[Edit, float]:
+    """The edit behind the price, and this place's part of it: places with one cause share one edit."""
+    joint = one.suspicion.joint
+    return (one.edit or Edit(), 1.0) if joint is None else (joint, one.suspicion.part)
+
+
+def _with_beyond(one: Judged, beyond: float) -> Judged:
+    saving = one.finding.saving
+    if saving is None:
+        return one
+    told = replace(saving, beyond=round(min(beyond, saving.fraction), 6))
+    return structs.replace(one, finding=replace(one.finding, saving=told))
 
 
 def _judge_without_experiments(facts: Facts, rule: Rule) -> Outcome:

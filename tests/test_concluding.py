@@ -61,6 +61,14 @@ def test_the_largest_gain_leads_whatever_its_kind():
     assert text_of(finding("a", 0.5), chance("b", 0.2)) == "1 fault costs 50 % of the step: a at train.py:7"
 
 
+def test_a_fault_says_what_it_gives_back_beyond_the_opportunity_before_it():
+    shared = finding("a", 0.2)
+    assert text_of(chance("b", 0.5), replace(shared, saving=replace(shared.saving, beyond=0.04))) == (
+        "An opportunity would give back 50 % of the step: b at train.py:7; "
+        "1 fault costs 20 % of the step (4.0 % beyond that): a at train.py:7"
+    )
+
+
 def test_memory_that_grows_until_the_program_dies_comes_before_time():
     leak = finding("a", 0.0, size_bytes=4_000_000, grows=True)
     assert text_of(leak, chance("b", 0.5)) == "1 fault makes memory grow by 4.00 MB per step: a at train.py:7"

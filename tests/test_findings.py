@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing, rank, severity_of
+from profkit.findings import (
+    Diagnosis,
+    Finding,
+    Kind,
+    Location,
+    RunSummary,
+    Saving,
+    Severity,
+    Timing,
+    left_beyond,
+    rank,
+    severity_of,
+)
 
 
 def saving(fraction: float) -> Saving:
@@ -41,14 +53,62 @@ def test_a_finding_without_a_saving_is_information() -> None:
     assert severity_of(None) is Severity.INFO
 
 
-def test_findings_are_ranked_by_severity_then_faults_first_then_by_saving() -> None:
+def test_findings_are_ranked_by_what_they_give_back_whatever_their_kind() -> None:
     ranked = rank([
         finding("a-small-fault", Severity.LOW, fraction=0.01),
         finding("big-opportunity", Severity.HIGH, Kind.OPPORTUNITY, 0.5),
+        finding("an-equal-opportunity", Severity.HIGH, Kind.OPPORTUNITY, 0.1),
         finding("lesser-fault", Severity.HIGH, fraction=0.1),
         finding("greater-fault", Severity.HIGH, fraction=0.2),
     ])  # fmt: skip
-    assert [f.rule for f in ranked] == ["greater-fault", "lesser-fault", "big-opportunity", "a-small-fault"]
+    expected = ["big-opportunity", "greater-fault", "lesser-fault", "an-equal-opportunity", "a-small-fault"]
+    assert [f.rule for f in ranked] == expected
+
+
+def ranged(rule: str, kind: Kind, fraction: float, low: float, severity: Severity = Severity.HIGH) -> Finding:
+    return replace(finding(rule, severity, kind), saving=Saving(int(fraction * 1e6), fraction, low, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("fault", "first"),
+    [
+        (ranged("fault", Kind.FAULT, 0.35, 0.3), "fault"),  # the opportunity gives back 35 to 65 %: who knows
+        (ranged("fault", Kind.FAULT, 0.34, 0.3), "opportunity"),
+        (ranged("fault", Kind.OPPORTUNITY, 0.45, 0.3), "opportunity"),
+        (ranged("fault", Kind.FAULT, 0.45, 0.3, Severity.LOW), "opportunity"),
+        (replace(ranged("fault", Kind.FAULT, 0.45, 0.3), saving=None), "opportunity"),
+    ],
+)
+def test_a_fault_that_may_give_back_as_much_as_an_opportunity_comes_first(fault: Finding, first: str) -> None:
+    assert rank([ranged("opportunity", Kind.OPPORTUNITY, 0.5, 0.35), fault])[0].rule == first
+
+
+def test_an_opportunity_that_is_surely_larger_keeps_its_place_above_others_that_are_not() -> None:
+    sure, unsure = ranged("sure", Kind.OPPORTUNITY, 0.6, 0.5), ranged("unsure", Kind.OPPORTUNITY, 0.5, 0.3)
+    fault = ranged("fault", Kind.FAULT, 0.4, 0.35)
+    assert rank([fault, unsure, sure]) == (sure, fault, unsure)
+
+
+def test_memory_that_grows_until_the_program_dies_is_ranked_before_time() -> None:
+    leak = replace(finding("leak", Severity.HIGH), saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000))
+    assert rank([finding("slow", Severity.HIGH, fraction=0.5), leak])[0] == leak
+
+
+@pytest.mark.parametrize(
+    ("beyond", "left"),
+    [
+        (None, None),  # nothing above has a price
+        (0.13, None),
+        (0.1251, None),  # half a per cent is not worth a word
+        (0.125, 0.125),
+        (0.0, 0.0),
+    ],
+)
+def test_what_findings_above_free_already_is_told_from_half_a_per_cent_on(
+    beyond: float | None, left: float | None
+) -> None:
+    shared = finding("shared", Severity.HIGH, fraction=0.13)
+    assert left_beyond(replace(shared, saving=replace(saving(0.13), beyond=beyond))) == left
 
 
 def test_of_findings_without_a_saving_those_that_name_a_line_come_first() -> None:

@@ -415,3 +415,28 @@ def test_kinds_that_are_not_named_are_counted():
     trace = trace_of([step(0, 0, 100), op("aten::mul", 10, 20)])
     facts = Facts(replace(trace, recording=structs.replace(trace.recording, foreign=foreign)))
     assert check_foreign(facts).endswith("kind_5 1 and 3 more")
+
+
+def told_of_first_calls(call: str, *numbers: int, lasts: float = 200) -> list[str]:
+    calls = [runtime(call, 1000 * i + 100, lasts) for i in numbers]
+    notes = check_recording(facts_of([*(step(i, 1000 * i, 1000) for i in range(5)), op("aten::mul", 0, 50), *calls]))
+    return [note for note in notes if "first calls" in note]
+
+
+@pytest.mark.parametrize("call", ["cuModuleLoadData", "cudaMalloc"])
+def test_steps_that_are_set_apart_for_what_the_driver_does_once_are_told(call):
+    (note,) = told_of_first_calls(call, 1)
+    assert note == (
+        "first calls (code is loaded, libraries and the allocator start) took 200 us in 1 recorded step, left out of "
+        "the measured ones"
+    )
+
+
+def test_code_that_is_loaded_in_all_steps_makes_their_times_too_long():
+    (note,) = told_of_first_calls("cuModuleLoadData", 0, 1, 2, 3, 4)
+    assert " took 1.00 ms of the measured time: they come once" in note
+
+
+def test_memory_that_most_steps_get_is_the_programs_way():
+    assert told_of_first_calls("cudaMalloc", 1, 2, 3) == []
+    assert told_of_first_calls("cuModuleLoadData", 1, lasts=9) == []

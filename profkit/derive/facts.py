@@ -12,6 +12,7 @@ import numpy as np
 
 from profkit.derive.device.accelerator import Accelerator, find_accelerator
 from profkit.derive.device.busy import Device, describe_device
+from profkit.derive.device.first_calls import find_first_calls
 from profkit.derive.device.launches import Launches, link_launches
 from profkit.derive.device.waits import Waits, find_waits
 from profkit.derive.operators.annotations import loading, optimizing
@@ -101,7 +102,9 @@ class Facts:
     @_fact
     def _steps(self) -> tuple[Steps, tuple[str, ...]]:
         found, failure = attempt(
-            "finding the steps", lambda: find_steps(self._recorded, self.tree, self.launches, self.waits), None
+            "finding the steps",
+            lambda: find_steps(self._recorded, self.tree, self.launches, self.waits, self.first_calls),
+            None,
         )
         return take_whole(self._recorded) if found is None else found, failure
 
@@ -146,6 +149,11 @@ class Facts:
     @_fact
     def launches(self) -> Launches:
         return link_launches(self._recorded, self.calling)
+
+    @_fact
+    def first_calls(self) -> Rows:
+        """Where code was loaded and libraries set themselves up, as comes once in a run."""
+        return find_first_calls(self._recorded, self.tree, self.launches)
 
     @_fact
     def device(self) -> Device:

@@ -8,10 +8,12 @@ _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.+)$", r
 _LIBRARY = re.compile(
     r"(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+|triton|runpy)(/|\.py|$)|^<"
     r"|(^|/)torchinductor_[^/]*/"
+    r"|^(numpy|PIL|cv2|scipy|pandas|decord|av|imageio|tqdm|torchvision/(transforms|io|datasets))(/|\.py$)"
     r"|^(threading|queue|multiprocessing|concurrent|asyncio|selectors|contextlib|functools|importlib|pickle)(/|\.py$)"
 )
-"""PyTorch strips from a file's path what it shares with ``sys.path``. Of the standard library's names, those count that
-programs do not give to their own files. `torch.compile` writes to a directory ``torchinductor_<user>``."""
+"""PyTorch strips from a file's path what it shares with ``sys.path``. Of the standard library's names, and of those of
+packages that read and prepare data, those count that programs do not give to their own files. `torch.compile` writes to
+a directory ``torchinductor_<user>``."""
 
 
 def parse_frame(name: str) -> tuple[str, int, str] | None:

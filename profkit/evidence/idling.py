@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.steps.steps import compiling
@@ -22,10 +23,10 @@ from profkit.trace.events import Bools, Category, Rows
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
 
-_LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
-"""Code is loaded onto the device when a kernel is first launched."""
 _CLOSE_NS = 1_000_000
 """Between two launches Python takes 5 to 100 us; a millisecond holds something besides the way to the next one."""
+HOST_OPERATORS = "operators on the host"
+"""The reason that stands for arithmetic of the CPU's, launching nothing."""
 _PYTORCHS_OWN = (STEP_MARK, "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.", "nccl:")
 """Beginnings of the ranges that PyTorch itself records."""
 
@@ -34,26 +35,24 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     """When the host did what, by the reasons why the device idles; the first reason counts."""
     trace, waits = facts.trace, facts.waits
     events, serial = trace.events, facts.serial_lanes[trace.events.lane]
-    runtime = events.category == Category.RUNTIME
-    waiting = trace.mask_of(waits.rows[~waits.own])
+    waiting, first = trace.mask_of(waits.rows[~waits.own]), trace.mask_of(facts.first_calls)
     operators = facts.tree.outermost(events.category == Category.OPERATOR)
     return [
         ("waiting for data", _on_main(facts, facts.loading)),
-        ("compiling or loading code", _when(facts, (compiling(trace) | runtime & _named(facts, _LOADS_CODE)) & serial)),
-        ("allocating or freeing memory", _when(facts, allocating(facts.trace) & serial)),
+        ("compiling or loading code", _when(facts, (compiling(trace) | first) & serial)),
+        ("allocating or freeing memory", _when(facts, allocating(trace) & serial)),
         ("the host waits for the device", _when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
         ("launching work", _launching(facts, operators & serial)),
-        ("operators on the host", _when(facts, operators & serial)),
+        (HOST_OPERATORS, _when(facts, operators & serial)),
         ("on the way into compiled code", _when(facts, (events.category == Category.COMPILED_CODE) & serial)),
     ]
 
 
 def busy_otherwise(facts: Facts) -> Bools:
-    """What keeps a thread of the program from launching anything: the allocator and the compiler."""
-    loads = (facts.trace.events.category == Category.RUNTIME) & _named(facts, _LOADS_CODE)
-    serial = facts.serial_lanes[facts.trace.events.lane]
-    busy: Bools = (allocating(facts.trace) | loads | compiling(facts.trace)) & serial
+    """What keeps a thread of the program from launching anything: the allocator, the compiler and first calls."""
+    trace, serial = facts.trace, facts.serial_lanes[facts.trace.events.lane]
+    busy: Bools = (allocating(trace) | trace.mask_of(facts.first_calls) | compiling(trace)) & serial
     return busy
 
 
@@ -78,9 +77,7 @@ def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:
     """Each function, range or marked line of the user's in which the main thread was meanwhile, innermost only, with
     its part of the time in nanoseconds, most first. Empty if none was recorded."""
     events, tree = facts.trace.events, facts.tree
-    marks = events.category == Category.LINE_MARK
-    named = marks | _user_frames(facts) | _user_ranges(facts)
-    rows = np.flatnonzero(named & (events.lane == facts.steps.main_lane))
+    rows = _named_places(facts)
     covered = spent.covered_within(events.start_ns[rows], tree.end_ns[rows])
     around = tree.nearest_ancestor(facts.trace.mask_of(rows), of=rows)
     own, inner = covered.copy(), around >= 0
@@ -91,6 +88,39 @@ def time_by_place(facts: Facts, spent: Intervals) -> list[tuple[str, int]]:
         label = _label(facts, code, rows[events.name_code[rows] == code])
         totals[label] = totals.get(label, 0) + int(by_name[code])
     return sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+
+
+class Around(Struct, frozen=True):
+    """A place that holds much of some time: how reports call it, and the recorded name if it is a function."""
+
+    label: str
+    frame: str = ""
+
+
+def place_around(facts: Facts, spent: Intervals) -> Around | None:
+    """The function or range of the user's in which the main thread was for half of the time or more, with everything
+    it calls. If there are several, one inside the other, it is the shortest; None if there is none."""
+    events, tree = facts.trace.events, facts.tree
+    rows = _named_places(facts)
+    rows = rows[events.category[rows] != Category.LINE_MARK]
+    codes, first, of_code = np.unique(events.name_code[rows], return_index=True, return_inverse=True)
+    covered = np.bincount(of_code, spent.covered_within(events.start_ns[rows], tree.end_ns[rows]), len(codes))
+    lasted = np.bincount(of_code, tree.end_ns[rows] - events.start_ns[rows], len(codes))
+    totals: dict[Around, tuple[float, float]] = {}
+    for at in np.flatnonzero(covered).tolist():
+        name, is_frame = facts.trace.names[codes[at]], events.category[rows[first[at]]] == Category.PYTHON
+        place = Around(_label(facts, int(codes[at]), rows[first[at] : first[at] + 1]), name if is_frame else "")
+        inside_ns, whole_ns = totals.get(place, (0.0, 0.0))
+        totals[place] = (inside_ns + covered[at], whole_ns + lasted[at])
+    around = [(whole_ns, place) for place, (inside_ns, whole_ns) in totals.items() if 2 * inside_ns >= spent.total_ns]
+    return min(around, key=lambda one: (one[0], one[1].label))[1] if around and spent.total_ns else None
+
+
+def _named_places(facts: Facts) -> Rows:
+    """The functions, ranges and marked lines of the user's on the main thread."""
+    events = facts.trace.events
+    named = (events.category == Category.LINE_MARK) | _user_frames(facts) | _user_ranges(facts)
+    return np.flatnonzero(named & (events.lane == facts.steps.main_lane))
 
 
 def _label(facts: Facts, code: int, rows: Rows) -> str:
@@ -118,10 +148,6 @@ def _user_ranges(facts: Facts) -> Bools:
     own = facts.trace.where_name(lambda name: name.startswith(_PYTORCHS_OWN))
     ranges: Bools = (facts.trace.events.category == Category.ANNOTATION) & ~own
     return ranges
-
-
-def _named(facts: Facts, pattern: re.Pattern[str]) -> Bools:
-    return facts.trace.where_name(lambda name: pattern.match(name) is not None)
 
 
 def _when(facts: Facts, wanted: Bools) -> Intervals:

@@ -26,6 +26,7 @@ from profkit.health.overhead import check_own_work, check_slowdown
 from profkit.health.program import check_children, check_failure, check_operators
 from profkit.health.window import (
     check_cut_off,
+    check_first_calls,
     check_inherited_work,
     check_later,
     check_located,
@@ -43,6 +44,7 @@ CHECKS = (
     check_located,
     check_later,
     describe_left_out,
+    check_first_calls,
     check_leading_kernels,
     check_missing_kernels,
     check_trailing_kernels,

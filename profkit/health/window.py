@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
 from profkit.run import unprofiled_steps
-from profkit.trace.values import median
+from profkit.trace.values import distinct, median
 from profkit.units import format_count, format_time
 
 _NOTABLE_SHARE = 0.01
@@ -52,6 +55,25 @@ def check_later(facts: Facts) -> str | None:
         f"later steps take {format_time(last_ns)}, those around the recorded ones {format_time(recorded_ns)}: what the "
         "program does later was not recorded (begin later with --at-step, or choose the moment with SIGUSR1)"
     )
+
+
+def check_first_calls(facts: Facts) -> str | None:
+    """What comes once in a run: code that is loaded onto the device, libraries that set themselves up, and memory that
+    is got from the driver."""
+    trace, steps, first = facts.trace, facts.steps, facts.trace.mask_of(facts.first_calls)
+    calls = np.flatnonzero(facts.tree.outermost(first | allocating(trace)))
+    index = facts.step_of(calls)
+    left_out = (index >= 0) & ~(steps.measured | steps.located)[index]
+    kept = (index >= 0) & steps.measured[index] & first[calls]
+    gone_ns, kept_ns = (int(trace.events.duration_ns[calls[chosen]].sum()) for chosen in (left_out, kept))
+    what = "first calls (code is loaded, libraries and the allocator start)"
+    if kept_ns >= _NOTABLE_SHARE * window_ns(facts):
+        return f"{what} took {format_time(kept_ns)} of the measured time: they come once, and later steps take less"
+    count = len(distinct(index[left_out]))
+    if gone_ns < _NOTABLE_SHARE * int(steps.duration_ns[distinct(index[left_out])].sum()) or not count:
+        return None
+    steps_told = format_count(count, "recorded step")
+    return f"{what} took {format_time(gone_ns)} in {steps_told}, left out of the measured ones"
 
 
 def check_inherited_work(facts: Facts) -> str | None:

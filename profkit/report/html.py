@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, faults, opportunities
+from profkit.findings import Diagnosis, Finding, Kind, Location
 from profkit.report.html_style import STYLE, STYLE_DIGEST
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
+    WHAT_TO_CHANGE,
     bound_note,
     cost,
     group_by_reason,
     hot_lines,
     hot_operators,
+    major_findings,
     minor_findings,
+    opportunities_note,
     place,
     printable,
     printable_lines,
@@ -33,10 +36,9 @@ from profkit.units import format_count, format_share, format_time
 
 def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
     """The whole page. ``pages`` maps a rule's name to its page, shown folded beside each finding."""
-    known, chances = pages or {}, opportunities(diagnosis.findings)
+    known, major = pages or {}, major_findings(diagnosis)
     sections = (
-        _findings("Faults", "", faults(diagnosis.findings), known),
-        _findings("Opportunities", "They would help, but change numerics or structure.", chances, known),
+        _findings(WHAT_TO_CHANGE, opportunities_note(major), major, known),
         _findings("For your information", "Too small to act on for speed alone.", minor_findings(diagnosis), known),
         _hottest(diagnosis),
         _skipped(diagnosis),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 
-from profkit.findings import Diagnosis, Finding, Kind, faults, opportunities
+from profkit.findings import Diagnosis, Finding, Kind
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
+    WHAT_TO_CHANGE,
     bound_note,
     cost,
     group_by_reason,
     hot_lines,
     hot_operators,
+    major_findings,
     minor_findings,
+    opportunities_note,
     place,
     printable,
     printable_lines,
@@ -30,9 +33,8 @@ _MAX_MORE_PLACES = 3
 def render_markdown(diagnosis: Diagnosis) -> str:
     """The report as Markdown. Everything that comes from the recording is escaped or set as code."""
     blocks = [f"## {escape(verdict(diagnosis))}"]
-    blocks += _section("Faults", faults(diagnosis.findings))
-    chances = opportunities(diagnosis.findings)
-    blocks += _section("Opportunities", chances, "They would help, but change numerics or structure.")
+    major = major_findings(diagnosis)
+    blocks += _section(WHAT_TO_CHANGE, major, opportunities_note(major))
     blocks += _list("For your information", [_minor(finding) for finding in minor_findings(diagnosis)])
     blocks += _list(HOT_LINES, [f"{share} {in_code(place)} {in_code(source)}" if source else f"{share} {in_code(place)}"
                                 for share, place, source in hot_lines(diagnosis)])  # fmt: skip
@@ -45,7 +47,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _section(title: str, findings: list[Finding], note: str = "") -> list[str]:
+def _section(title: str, findings: list[Finding], note: str) -> list[str]:
     if not findings:
         return []
     blocks = [f"### {title}", *([note] if note else [])]

@@ -6,19 +6,21 @@ Without colour the text is plain: no escape codes, no box-drawing characters, no
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity, faults, opportunities
+from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
+    WHAT_TO_CHANGE,
     bound_note,
     cost,
     group_by_reason,
     hot_lines,
     hot_operators,
+    major_findings,
     minor_findings,
+    opportunities_note,
     place,
     printable,
     printable_lines,
@@ -49,15 +51,12 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
     """The report, wrapped at ``width`` columns (at least 40)."""
     page = Page(width, color)
     page.write(verdict(diagnosis), BOLD)
-    numbers = count(1)
-    sections = (
-        ("Faults", faults(diagnosis.findings)),
-        ("Opportunities: they would help, but change numerics or structure", opportunities(diagnosis.findings)),
-    )
-    for title, findings in sections:
-        _write_title(page, title, bool(findings))
-        for finding in findings:
-            _write_finding(page, next(numbers), finding)
+    major = major_findings(diagnosis)
+    _write_title(page, WHAT_TO_CHANGE, bool(major))
+    if note := opportunities_note(major):
+        page.write(note)
+    for number, finding in enumerate(major, 1):
+        _write_finding(page, number, finding)
     _write_minor(page, minor_findings(diagnosis))
     if diagnosis.findings:
         page.write()

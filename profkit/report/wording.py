@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from profkit.concluding import conclude, step_figure
-from profkit.findings import MEASURED_EVIDENCE, Diagnosis, Finding, Location, Severity, Timing, WorkerTimes, grows
+from profkit.findings import (
+    MEASURED_EVIDENCE,
+    Diagnosis,
+    Finding,
+    Kind,
+    Location,
+    Severity,
+    Timing,
+    WorkerTimes,
+    grows,
+    left_beyond,
+    notable,
+)
 from profkit.units import format_bytes, format_count, format_share, format_time
 
 _MEASURED = "; measured on this machine"
@@ -30,6 +42,20 @@ def printable_lines(text: str) -> list[str]:
     return [_without_controls(line.rstrip()) for line in lines]
 
 
+WHAT_TO_CHANGE = "What to change, the largest gain first"
+OPPORTUNITIES_NOTE = "An opportunity also changes numerics or structure."
+
+
+def opportunities_note(findings: Sequence[Finding]) -> str:
+    """What sets opportunities apart, where there is one."""
+    return OPPORTUNITIES_NOTE if any(one.kind is Kind.OPPORTUNITY for one in findings) else ""
+
+
+def major_findings(diagnosis: Diagnosis) -> list[Finding]:
+    """The findings to act on."""
+    return notable(diagnosis.findings)
+
+
 def minor_findings(diagnosis: Diagnosis) -> list[Finding]:
     """The findings too small to act on."""
     return [f for f in diagnosis.findings if f.severity is Severity.INFO]
@@ -51,6 +77,8 @@ def cost(finding: Finding) -> str:
         share = f"{format_share(saving.fraction)} of the {saving.whole}{how}"
         each = "" if saving.of_part else " per step"
         parts.append(f"{format_time(saving.time_ns_per_step)}{each} ({share})")
+        left = left_beyond(finding)
+        parts += [] if left is None else [f"{format_share(left)} if those above are done too"]
     if grows(finding):
         parts.append(f"memory grows by {format_bytes(saving.bytes)} per step")
     elif saving.bytes > 0:

@@ -1,10 +1,12 @@
 """Much of the step passes outside everything that PyTorch records: in Python, in other libraries, or waiting.
 
 What it detects
-Stretches of the main thread of a fifth of a millisecond or more in which no operator, no call of the GPU's runtime, no
-request for a batch, no optimizer's step and no garbage collection runs, and the device is idle too, where they make up
-a fifth of the steps' time. The line is the one under which most of such time passes in the step whose lines profkit
-marked; recordings made elsewhere do not show it.
+Stretches in which the main thread does nothing that this recording explains. With a GPU the device idles meanwhile, for
+a millisecond or more, and the host neither launches work nor waits, nor does anything else that a rule looks at; it may
+compute on its own. Without a GPU no operator, no request for a batch, no optimizer's step and no garbage collection
+runs for a fifth of a millisecond or more. With a GPU such stretches make up a tenth of the steps' time, without one a
+fifth. The line is the one under which most of such time passes in the step whose lines profkit marked. A recording made
+elsewhere names the function that it passes in, or the range, if it has Python stacks or ranges of the program's own.
 
 Why is this bad?
 It need not be: a simulator, a tokenizer or an evaluation in NumPy may be what the program is for. But PyTorch waits for
@@ -21,82 +23,161 @@ Use instead
         loss = criterion(model(batch.ids), target)
 
 How the saving is estimated
-Not at all: what the program does in that time, and whether it has to, cannot be told from the recording. Its share of
-the step is stated, without what the recording itself added; the severity is low whatever it is.
+With a GPU the step is replayed without these stretches: what it would gain if that were done beforehand, by another
+process or on the device. Whether it can be, the recording does not tell. Without a GPU not at all: its share of the
+step is stated, without what the recording itself added, and the severity is low whatever it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import Intervals, union
+from profkit.evidence.frames import parse_frame
 from profkit.evidence.hottest import lines_by_time
+from profkit.evidence.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.evidence.program import length_ns, named_operators
-from profkit.findings import Kind, Location, Severity
+from profkit.findings import HIGH_FROM, Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
-from profkit.trace.events import Bools, Category
+from profkit.run import CallSite
+from profkit.savings.edits import shrink_spans
+from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import among
 from profkit.units import format_share, format_time
 
-_LEAST_STRETCH_NS = 200_000
-"""Python takes microseconds from one operator to the next, hundreds of lines of it; that is what launch-bound and
-tensor-element-loop are about. A longer stretch is work, or a wait, of its own."""
-_LEAST_SHARE = 0.2
-"""Less is what logging, progress bars and the bookkeeping of a training loop may take in a program that is in order."""
+_LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
+"""Without and with a device. Python takes microseconds from one operator to the next, hundreds of lines of it; that is
+what launch-bound and tensor-element-loop are about. A longer stretch is work, or a wait, of its own. A device's idle
+millisecond begins when it has caught up with the host, and ends with the latency of a launch."""
+_LEAST_ARITHMETIC_NS = 200_000
+"""An operator that only makes a view or hands work over takes microseconds itself: this one computes on the host."""
+_LEAST_SHARE = {False: 0.2, True: HIGH_FROM}
+"""Without and with a device. Less is what logging, progress bars and the bookkeeping of a training loop may take in a
+program that is in order; where a device idles, several per cent are what recording adds here and there (Python frames,
+CUPTI's buffers)."""
 _NOTABLE_SHARE = 0.2
 """Of the located step's time outside: a line with less is no place to begin."""
 _MOST_LINES = 3
+_UNCERTAINTY = 0.5
+"""Part of it may have to stay where it is."""
+_NAMELESS = "the recording names nothing that the host does between operators (with_stack=True, or ranges of your own)"
 
 
 @rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
 def unattributed_time(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for all of that time, at the line with most of it."""
-    if facts.run.torch is None:
-        raise CannotLook("time in Python can be told from gaps in the recording only where profkit made it")
-    steps = facts.steps
+    """One finding for all of that time, at the line or in the function with most of it."""
+    steps, has_device = facts.steps, facts.device.present
     spent = _unexplained(facts, steps.measured)
+    around = None
+    if facts.run.torch is None:
+        spent = _of_main_thread(facts, spent)
+        around = place_around(facts, spent)
+        if around is None and spent.total_ns:
+            raise CannotLook(_NAMELESS)
     total_ns = int(length_ns(facts, steps.start_ns[steps.measured], steps.end_ns[steps.measured]).sum())
     total_ns -= int(steps.pause_ns[steps.measured].sum())
     outside_ns = int(length_ns(facts, spent.start_ns, spent.end_ns).sum())
-    if outside_ns < _LEAST_SHARE * total_ns:
+    if outside_ns < _LEAST_SHARE[has_device] * total_ns:
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
     yield Suspicion(
-        message=f"{format_share(share)} of the step, {format_time(per_step_ns)}, pass outside all of PyTorch's "
-        "operators: in Python, in another library, or waiting for something.",
-        fix="See what this line does: prepare once before the loop what is the same in every step, let NumPy or "
+        message=_describe(facts, spent, f"{format_share(share)} of the step, {format_time(per_step_ns)},", around),
+        fix="See what is done there: prepare once before the loop what is the same in every step, let NumPy or "
         "PyTorch do what Python does element by element, move reading and parsing into a DataLoader's workers.",
+        edit=shrink_spans(spent.start_ns, spent.end_ns, 0, _UNCERTAINTY) if has_device else None,
         confidence=0.6,
         count=max(1, round(len(spent.start_ns) / steps.measured_count)),
-        places=Places.of(_places(facts)),
-        severity=Severity.LOW,
+        places=Places.of([_function(around)] if around else _places(facts)),
+        severity=None if has_device else Severity.LOW,
         evidence={"unattributed_ns_per_step": per_step_ns, "unattributed_share": round(share, 4)},
     )
 
 
+def _describe(facts: Facts, spent: Intervals, how_much: str, around: Around | None) -> str:
+    where = f", most of it in {around.label}" if around else ""
+    if facts.device.present:
+        operator = _operator_meanwhile(facts, spent)
+        where += f", where {operator} runs on the CPU" if operator and around else ""
+        return f"For {how_much} the device idles while the host neither launches work nor waits for it{where}."
+    place = "in Python, in another library, or waiting for something"
+    return f"{how_much} pass outside all of PyTorch's operators: {place}{where}."
+
+
+def _function(around: Around) -> Location | None:
+    """The function, at its ``def``; a range has no line."""
+    frame = parse_frame(around.frame) if around.frame else None
+    return replace(Location.of(CallSite(*frame)), precision="def") if frame else None
+
+
 def _unexplained(facts: Facts, wanted: Bools) -> Intervals:
-    """The long stretches of these steps in which nothing runs that was recorded."""
+    """The long stretches of these steps that nothing explains."""
     steps = facts.steps
-    known = facts.once(_explained)
+    known = facts.once(_explained_idling if facts.device.present else _explained)
     in_steps = union(steps.start_ns[wanted], steps.end_ns[wanted])
     free = in_steps.minus(known)
-    long = (length_ns(facts, free.start_ns, free.end_ns) >= _LEAST_STRETCH_NS) & ~_fills_a_tensor(facts, free)
+    least_ns = _LEAST_STRETCH_NS[facts.device.present]
+    long = (length_ns(facts, free.start_ns, free.end_ns) >= least_ns) & ~_fills_a_tensor(facts, free)
     return Intervals(free.start_ns[long], free.end_ns[long])
 
 
+def _of_main_thread(facts: Facts, free: Intervals) -> Intervals:
+    """Without the stretches between two events of another thread that takes turns with the main one: that one has its
+    turn, as autograd's thread does in a backward pass."""
+    events, tree, lane = facts.trace.events, facts.tree, facts.steps.main_lane
+    kinds = (Category.OPERATOR, Category.COMPILED_CODE, Category.RUNTIME)
+    rows = np.flatnonzero(facts.serial_lanes[events.lane] & facts.trace.in_categories(*kinds))
+    if not rows.size:
+        return free
+    begun, ended = rows[np.argsort(events.start_ns[rows])], rows[np.argsort(tree.end_ns[rows])]
+    after = np.searchsorted(events.start_ns[begun], free.end_ns).clip(max=len(rows) - 1)
+    before = (np.searchsorted(tree.end_ns[ended], free.start_ns, side="right") - 1).clip(min=0)
+    main = (events.lane[begun[after]] == lane) | (events.lane[ended[before]] == lane)
+    return Intervals(free.start_ns[main], free.end_ns[main])
+
+
+def _explained_idling(facts: Facts) -> Intervals:
+    """When the device worked, or the host did something besides arithmetic of its own that keeps it from working."""
+    events, tree = facts.trace.events, facts.tree
+    own = np.flatnonzero(facts.trace.in_categories(Category.HOST_MARK, Category.PAUSE))
+    long = facts.once(_host_arithmetic)
+    arithmetic = union(events.start_ns[long], tree.end_ns[long])
+    parts = [when.minus(arithmetic) if reason == HOST_OPERATORS else when for reason, when in idle_parts(facts)]
+    parts += [facts.device.any_busy, union(events.start_ns[own], tree.end_ns[own])]
+    return union(*(np.concatenate([getattr(part, edge) for part in parts]) for edge in ("start_ns", "end_ns")))
+
+
+def _host_arithmetic(facts: Facts) -> Rows:
+    """The operators that take long themselves, whatever they call."""
+    rows = facts.operators.rows
+    long: Rows = rows[facts.tree.self_ns(facts.trace.events)[rows] >= _LEAST_ARITHMETIC_NS]
+    return long
+
+
+def _operator_meanwhile(facts: Facts, spent: Intervals) -> str:
+    """The operator that runs for half of that time or more; empty if there is none."""
+    events, rows = facts.trace.events, facts.once(_host_arithmetic)
+    if not rows.size:
+        return ""
+    covered = spent.covered_within(events.start_ns[rows], facts.tree.end_ns[rows])
+    of_name = np.bincount(events.name_code[rows], covered)
+    most = int(of_name.argmax())
+    return facts.trace.names[most] if of_name[most] >= spent.total_ns / 2 else ""
+
+
 def _explained(facts: Facts) -> Intervals:
-    """When the host's threads that take turns, or a device, did something that was recorded."""
+    """When the host's threads that take turns did something that was recorded."""
     events, tree = facts.trace.events, facts.tree
     kinds = (Category.OPERATOR, Category.COMPILED_CODE, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
     rows = np.flatnonzero(facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading))
-    others = (facts.device.any_busy, facts.updates.on(facts.serial_lanes[events.lane]))
+    updates = facts.updates.on(facts.serial_lanes[events.lane])
     return union(
-        np.concatenate([events.start_ns[rows], *(other.start_ns for other in others)]),
-        np.concatenate([tree.end_ns[rows], *(other.end_ns for other in others)]),
+        np.concatenate([events.start_ns[rows], updates.start_ns]),
+        np.concatenate([tree.end_ns[rows], updates.end_ns]),
     )
 
 

@@ -19,6 +19,10 @@ from profkit.evidence.frames import is_user_frame, parse_frame
         ("<built-in method relu>", False),
         ("nn.Module: Linear_0", False),
         ("threading.py(323): wait", False),
+        ("PIL/Image.py(2256): resize", False),
+        ("torchvision/transforms/functional.py(400): resize", False),
+        ("torchvision/models/resnet.py(266): forward", True),  # what is run is as good as the user's
+        ("data/numpy/store.py(4): read", True),
         ("multiprocessing/queues.py(113): get", False),
         ("torch/nn/modules/module.py(1501): _call_impl", False),
         ("/opt/lib/python3.11/json/decoder.py(332): decode", False),

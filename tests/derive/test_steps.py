@@ -8,7 +8,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.derive.steps.repetition import find_period
 from profkit.derive.steps.steps import Steps, measured_numbers
-from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, step, trace_of
+from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, runtime, step, trace_of
 
 
 def _steps(events) -> Steps:
@@ -188,6 +188,38 @@ def test_a_cold_first_step_is_left_out_where_two_others_show_it(lengths, measure
     starts = np.concatenate([[0], np.cumsum(lengths)]).tolist()
     steps = _steps([step(i, starts[i], length) for i, length in enumerate(lengths)])
     assert steps.measured.tolist() == measured
+
+
+def preparing(call: str, *numbers: int, lasts: float = 20) -> list[bool]:
+    """Which of five steps of 1 ms are measured, with such a call in those of these numbers."""
+    calls = [runtime(call, 1000 * i + 100, lasts) for i in numbers]
+    return facts_of([*(step(i, 1000 * i, 1000) for i in range(5)), *calls]).steps.measured.tolist()
+
+
+@pytest.mark.parametrize("call", ["cuModuleLoadData", "cuLibraryLoad", "hipModuleLoad", "cudaMalloc", "cuMemCreate"])
+def test_steps_in_which_code_is_loaded_or_memory_got_are_set_apart_where_most_do_neither(call):
+    assert preparing(call, 1, 3) == [True, False, True, False, True]
+
+
+def test_code_is_loaded_once_and_memory_may_be_got_in_most_steps():
+    assert preparing("cuModuleLoadData", 0, 1, 2, 3) == [False, False, False, False, True]
+    assert preparing("cuModuleLoadData", 0, 1, 2, 3, 4) == [True] * 5
+    assert preparing("cudaMalloc", 0, 1, 2) == [True] * 5
+
+
+@pytest.mark.parametrize(("lasts", "measured"), [(10, True), (11, False)])
+def test_less_than_a_hundredth_of_the_step_sets_nothing_apart(lasts, measured):
+    assert preparing("cudaMalloc", 2, lasts=lasts)[2] is measured
+
+
+@pytest.mark.parametrize("freed", ["cudaFree", "hipFree", "cuMemRelease", "cuMemUnmap"])
+def test_memory_that_is_given_back_in_the_same_step_is_no_growth(freed):
+    calls = [runtime("cudaMalloc", 2100, 50), runtime(freed, 2200, 50)]
+    assert facts_of([*(step(i, 1000 * i, 1000) for i in range(5)), *calls]).steps.measured.all()
+
+
+def test_other_calls_set_nothing_apart():
+    assert preparing("cudaStreamSynchronize", 2, lasts=500) == [True] * 5
 
 
 def test_the_first_of_the_unmarked_steps_may_be_cold_too():

@@ -43,7 +43,7 @@ def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, di
         pytest.skip(unable[0])
     findings = outcome.diagnosis["findings"]
     kinds = {found["kind"] for found in findings if found["rule"] in scenario.triggers}
-    first = next((found for found in findings if found["kind"] in kinds), None)  # opportunities are a list of their own
+    first = next((found for found in findings if found["kind"] in kinds), None)  # a fault may stand below a chance
     assert first is not None, outcome.stdout
     assert first["rule"] in scenario.triggers, outcome.stdout
     assert first["location"]["precision"] == "call"

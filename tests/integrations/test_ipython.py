@@ -65,7 +65,7 @@ def test_the_extension_can_be_unloaded(session: dict[str, Any]) -> None:
 
 def test_a_notebook_shows_the_page_and_a_terminal_the_text(session: dict[str, Any]) -> None:
     assert session["html"].startswith("<iframe ")
-    assert "Faults" in session["plain"]
+    assert "What to change" in session["plain"]
     assert "tensor-element-loop" in session["plain"]
 
 

@@ -64,7 +64,7 @@ def test_every_part_of_the_diagnosis_is_on_the_page(full_diagnosis: Diagnosis) -
     assert page.text["title"] == page.text["h1"]
     assert page.text["h1"] == "1 fault costs 43 % of the step: retained-graph at train.py:31"
     assert page.text["h2"] == (
-        "FaultsOpportunitiesFor your informationNot looked atWhere the step's time wentThe recording"
+        "What to change, the largest gain firstFor your informationNot looked atWhere the step's time wentThe recording"
     )
     assert page.text["h3"] == " retained-graph launch-bound zero-filled-gradients"
     assert page.text["span"] == "highmedium opportunityinfo"

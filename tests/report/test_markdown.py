@@ -11,7 +11,9 @@ from profkit.report.markdown import render_markdown
 FULL = """\
 ## 1 fault costs 43 % of the step: retained-graph at train.py:31
 
-### Faults
+### What to change, the largest gain first
+
+An opportunity also changes numerics or structure.
 
 #### `retained-graph` (high)
 
@@ -33,10 +35,6 @@ Fix:
 Append the number, not the graph:
     losses.append(loss.detach())
 ```
-
-### Opportunities
-
-They would help, but change numerics or structure.
 
 #### `launch-bound` (medium, opportunity)
 

@@ -25,7 +25,8 @@ from profkit.report.text import render_text
 FULL = """\
 1 fault costs 43 % of the step: retained-graph at train.py:31
 
-Faults
+What to change, the largest gain first
+An opportunity also changes numerics or structure.
 
 1. HIGH retained-graph
    The list `losses` keeps the graph of every step alive.
@@ -36,8 +37,6 @@ Faults
    fix      Append the number, not the graph:
                 losses.append(loss.detach())
    also at  train.py:44 in evaluate
-
-Opportunities: they would help, but change numerics or structure
 
 2. MEDIUM opportunity launch-bound
    The operators are small.

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Severity
+from profkit.diagnosing import diagnose
+from profkit.findings import Location, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.unattributed_time import unattributed_time
 from profkit.run import CallSite, Run
-from tests.traces import annotation, facts_of, kernel, mark, op, pause, runtime, step
+from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, runtime, step
 
 Json = dict[str, Any]
 SITES = tuple(CallSite("train.py", line, "main") for line in (4, 5, 6))
@@ -22,8 +23,14 @@ def steps(*inside: Json, count: int = 3, before: list[Json] | None = None) -> li
     for i in range(bool(before), count + bool(before)):
         at = 2000 * i
         events += [step(i, at, 2000), op("aten::mm", at, 1000)]
-        events += [{**event, "ts": event["ts"] + at} for event in inside]
+        events += [_moved(event, i, at) for event in inside]
     return events
+
+
+def _moved(event: Json, i: int, at: int) -> Json:
+    """The event in this step, with a correlation of its own."""
+    args = event["args"]
+    return {**event, "ts": event["ts"] + at, "args": {**args, "correlation": 10 * i + args.get("correlation", 0)}}
 
 
 def find(events: list[Json], run: Run | None = None) -> list[Suspicion]:
@@ -87,7 +94,34 @@ def test_what_another_thread_does_explains_nothing():
 def test_while_the_device_works_the_host_may_do_what_it_likes():
     busy = [runtime("cudaLaunchKernel", 990, 5, correlation=1), kernel("k", 1000, 1000, correlation=1)]
     assert find(steps(*busy)) == []
-    assert len(find(steps(*busy[:1], kernel("k", 1000, 300, correlation=1)))) == 1
+
+
+@pytest.mark.parametrize(("worked", "reported"), [(10, 1), (11, 0)])
+def test_a_device_has_to_idle_for_a_millisecond_on_end(worked, reported):
+    launched = [runtime("cudaLaunchKernel", 980, 5, correlation=1), kernel("k", 990, worked, correlation=1)]
+    found = find(steps(*launched))
+    assert len(found) == reported
+    assert [one.evidence["unattributed_share"] for one in found] == [0.5] * reported
+    assert all(one.edit is not None and one.severity is None for one in found)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "reported"),
+    [
+        ([op("aten::resize", 1000, 1000)], 1),  # arithmetic of the host's keeps the device waiting all the same
+        ([op("aten::unflatten", 1000, 1000), *(op("aten::view", 1000 + 10 * i, 10) for i in range(100))], 0),
+        ([runtime("cudaMalloc", 1000, 1000)], 0),
+        ([runtime("cuModuleLoadData", 1000, 1000)], 0),
+        ([runtime("cudaStreamSynchronize", 1000, 1000)], 0),
+        ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1000, 1000)], 0),
+        ([annotation("Optimizer.step#SGD.step", 1000, 1000)], 0),
+        ([pause(1000, 1000)], 0),
+    ],
+    ids=lambda value: value[0]["name"] if isinstance(value, list) else str(value),
+)
+def test_a_device_that_idles_for_another_reason_is_explained(meanwhile, reported):
+    launched = [runtime("cudaLaunchKernel", 980, 5, correlation=1), kernel("k", 990, 10, correlation=1)]
+    assert len(find(steps(*launched, *meanwhile))) == reported
 
 
 def test_a_list_read_into_a_tensor_is_the_matter_of_another_rule():
@@ -102,6 +136,79 @@ def test_what_the_recording_added_is_left_out():
     assert found.evidence["unattributed_share"] == pytest.approx(995 / 1995, abs=1e-4)
 
 
-def test_a_recording_made_elsewhere_cannot_tell():
-    with pytest.raises(CannotLook, match="profkit made"):
-        find(steps(), Run())
+def of_video(*inside: Json, idle: int = 3500) -> list[Json]:
+    """Steps of 10 ms as another profiler records them, with Python stacks: a batch is prepared, in places of a library
+    too, and then the device works."""
+    begin = 100 + idle
+    return [
+        _moved(event, i, 10_000 * i)
+        for i in range(3)
+        for event in (
+            step(i, 0, 10_000),
+            python("train.py(90): main", 0, 10_000),
+            python("video.py(12): preprocess", 50, 50 + idle),
+            python("torchvision/transforms/functional.py(400): resize", 60, 30 + idle),
+            op("aten::linear", begin, 9900 - idle),
+            runtime("cudaLaunchKernel", begin, 10, correlation=1),
+            kernel("gemm", begin + 10, 9890 - idle, correlation=1),
+            *inside,
+        )
+    ]  # fmt: skip
+
+
+def share_of(found: Suspicion) -> float:
+    return float(found.evidence["unattributed_share"])
+
+
+def test_a_recording_made_elsewhere_names_the_function_of_the_users():
+    (found,) = find(of_video(), Run())
+    assert share_of(found) == pytest.approx(0.36, abs=0.01)
+    assert found.location == Location("video.py", 12, "preprocess", precision="def")
+    assert found.message.endswith("most of it in preprocess (video.py:12).")
+
+
+def test_what_it_frees_is_priced_by_the_replay():
+    (found,) = diagnose(facts_of(of_video())).findings
+    assert (found.rule, found.saving and found.saving.fraction) == ("unattributed-time", pytest.approx(0.36, abs=0.01))
+
+
+@pytest.mark.parametrize(("lasts", "named"), [(1700, "preprocess"), (2000, "crop")])
+def test_the_function_around_it_is_named_where_none_inside_has_half_of_it(lasts, named):
+    (found,) = find(of_video(python("video.py(30): crop", 100, lasts)), Run())
+    assert found.location is not None
+    assert found.location.function == named
+
+
+@pytest.mark.parametrize(("idle", "reported"), [(1050, 1), (880, 0)])
+def test_a_device_that_hardly_idles_is_no_matter(idle, reported):
+    assert len(find(of_video(idle=idle), Run())) == reported
+
+
+def test_a_range_of_the_programs_own_is_named_without_a_line():
+    events = [event for event in of_video() if event["cat"] != "python_function"]
+    ranges = [annotation(f"prepare {i}", 10_000 * i + 50, 3550) for i in range(3)]
+    (found,) = find([*events, *ranges], Run())
+    assert found.location is None
+    assert found.message.endswith('most of it in the range "prepare".')
+
+
+@pytest.mark.parametrize(("thread", "reported"), [(2, 0), (1, 1)])
+def test_what_passes_between_two_events_of_autograds_thread_is_not_the_main_threads(thread, reported):
+    backward = [
+        annotation("backward", 50, 1900), runtime("cudaLaunchKernel", 65, 10, correlation=1, tid=thread),
+        op("autograd::engine::evaluate_function: A", 60, 40, tid=thread), kernel("k", 80, 30, correlation=1),
+        op("autograd::engine::evaluate_function: B", 1900, 40, tid=thread),
+    ]  # fmt: skip
+    events = [_moved(event, i, 2000 * i) for i in range(3) for event in (step(i, 0, 2000), *backward)]
+    assert len(find(events, Run())) == reported
+
+
+def test_an_operator_that_computes_on_the_cpu_meanwhile_is_named():
+    (found,) = find(of_video(op("aten::hsv", 200, 3000)), Run())
+    assert found.message.endswith("most of it in preprocess (video.py:12), where aten::hsv runs on the CPU.")
+
+
+def test_without_stacks_or_ranges_a_recording_made_elsewhere_cannot_tell():
+    events = [event for event in of_video() if event["cat"] != "python_function"]
+    with pytest.raises(CannotLook, match="with_stack=True"):
+        find(events, Run())

@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.device.completion import counts_inside, lost_work, sums_inside, when_done
+from profkit.derive.device.driver_memory import allocating, freeing
 from profkit.derive.device.launches import Launches
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
@@ -43,6 +44,8 @@ _MANY_ROUNDS = 64
 WHOLE_RECORDING = "the whole recording, as one step"
 _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
+_PREPARING_SHARE = 0.01
+"""Of the host's step: less moves no median that anybody would see."""
 _COMPILING = "(dynamo_timed)"
 """The end of the names of what PyTorch's compiler does (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
@@ -120,14 +123,14 @@ def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
     return (int(numbers[0]), int(numbers[1])) if numbers and all(map(str.isdecimal, numbers)) else None
 
 
-def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits) -> Steps:
+def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first_calls: Rows) -> Steps:
     """The steps of ``trace``; always at least one."""
     lane = _main_lane(trace, tree)
     for find in (_annotated, _between_optimizer_steps, _between_batches, _numbered, _repeating, _repeated):
         windows = find(trace, tree, lane)
         if windows is not None:
-            return _finish(trace, launches, waits, lane, *windows)
-    return _finish(trace, launches, waits, lane, *_whole_window(trace))
+            return _finish(trace, launches, waits, first_calls, lane, windows)
+    return _finish(trace, launches, waits, first_calls, lane, _whole_window(trace))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -271,14 +274,16 @@ def _whole_window(trace: Trace) -> Windows:
 
 
 def _finish(
-    trace: Trace, launches: Launches, waits: Waits, lane: int, start_ns: Int64s, end_ns: Int64s, source: str
+    trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, lane: int, windows: Windows
 ) -> Steps:
-    events = trace.events
+    events, (start_ns, end_ns, source) = trace.events, windows
     marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == lane))
     located = counts_inside(start_ns, end_ns, events.start_ns[marks]) > 0
     pauses = np.flatnonzero((events.category == Category.PAUSE) & (events.lane == lane))
     pause_ns = sums_inside(start_ns, end_ns, events.start_ns[pauses], events.duration_ns[pauses])
     compiled = counts_inside(start_ns, end_ns, events.start_ns[compiling(trace)]) > 0
+    loads, grows = (taken_ns > _PREPARING_SHARE * (end_ns - start_ns)
+                    for taken_ns in _preparing_ns(trace, first_calls, start_ns, end_ns))  # fmt: skip
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
     if source == WHOLE_RECORDING or not launches.work.size:
@@ -287,10 +292,21 @@ def _finish(
     else:
         begun_ns, done_ns = when_done(trace, launches, start_ns, end_ns, waited_ns)
     whole = ~lost_work(trace, launches, start_ns, end_ns)
-    measured = _measured(done_ns - begun_ns - pause_ns, located, compiled, whole)
+    measured = _measured(done_ns - begun_ns - pause_ns, located, loads, compiled | grows, whole)
     if (done_ns <= begun_ns)[measured].all():  # all of it ran while the device was still busy with earlier steps
         begun_ns, done_ns = start_ns, end_ns
     return Steps(start_ns, end_ns, begun_ns, done_ns, located, measured, source, lane, pause_ns)
+
+
+def _preparing_ns(trace: Trace, first_calls: Rows, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """How long code is loaded in each step, and the driver gives memory. A step that gives some back as well does not
+    grow: it may do so now and then for as long as the program runs."""
+    events = trace.events
+    gets = np.flatnonzero(allocating(trace))
+    frees = counts_inside(start_ns, end_ns, events.start_ns[freeing(trace)]) > 0
+    loading_ns = sums_inside(start_ns, end_ns, events.start_ns[first_calls], events.duration_ns[first_calls])
+    growing_ns = sums_inside(start_ns, end_ns, events.start_ns[gets], events.duration_ns[gets])
+    return loading_ns, np.where(frees, 0, growing_ns)
 
 
 def compiling(trace: Trace) -> Bools:
@@ -298,14 +314,17 @@ def compiling(trace: Trace) -> Bools:
     return trace.where_name(lambda name: name.endswith(_COMPILING))
 
 
-def _measured(duration_ns: Int64s, located: Bools, compiled: Bools, whole: Bools) -> Bools:
+def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
     """Steps without line marks if there are any. Of these, the ones whose device work is there if there are such,
-    without those in which something was compiled if most have none, and without a cold first one if others are left."""
+    without those in which code was loaded, which comes once, if there are others, without those in which something was
+    compiled or memory got if most have none, and without a cold first one if others are left."""
     measured = ~located if not located.all() else np.ones(len(located), dtype=bool)
     if (measured & whole).any():
         measured &= whole
-    if 2 * (measured & ~compiled).sum() > measured.sum():
-        measured &= ~compiled
+    if (measured & ~loads).any():
+        measured &= ~loads
+    if 2 * (measured & ~prepares).sum() > measured.sum():
+        measured &= ~prepares
     chosen = np.flatnonzero(measured)
     if len(chosen) >= 3 and duration_ns[chosen[0]] > _COLD_TIMES_MEDIAN * median(duration_ns[chosen[1:]]):
         measured[chosen[0]] = False

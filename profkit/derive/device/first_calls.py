@@ -1,0 +1,65 @@
+"""First calls: what a program pays once, when an operator first needs a library or a kernel its code.
+
+Not every driver call of a start-up is recorded: cuBLAS and cuDNN set themselves up inside the operator that needs them,
+and a kernel's code may be loaded inside its launch. Such a call is told by the later ones of its name, which take a
+fraction of its time.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from profkit.derive.device.launches import Launches
+from profkit.derive.timeline.intervals import union
+from profkit.derive.timeline.tree import Tree
+from profkit.trace.events import Category, Int32s, Int64s, Rows, Trace
+
+_LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
+"""Code is loaded onto the device when a kernel is first launched."""
+_LEAST_NS = 1_000_000
+"""A launch takes about 5 us, and the operator around it about 50: this is something else."""
+_LATER_SHARE = 0.1
+"""Later calls take at most this part of the first; sizes that differ from call to call seldom make as much."""
+_BUSY_SHARE = 0.1
+"""A launch into a full queue waits for the device. One that loads code finds it idle, but for what was queued."""
+
+
+def find_first_calls(trace: Trace, tree: Tree, launches: Launches) -> Rows:
+    """The driver's calls that load code, and the operators and launches that do so without one being recorded."""
+    named = trace.where_name(lambda name: _LOADS_CODE.match(name) is not None)
+    loads = np.flatnonzero(named & (trace.events.category == Category.RUNTIME))
+    return np.union1d(loads, _first_of_many(trace, tree, launches)) if launches.work.size else loads
+
+
+def _first_of_many(trace: Trace, tree: Tree, launches: Launches) -> Rows:
+    """Launches of kernels, and operators that launch them, that are the first of their name and take far longer than
+    those after."""
+    kernels = trace.events.category[launches.work] == Category.KERNEL  # a copy's call may wait for earlier work
+    linked = kernels & (launches.call >= 0)
+    call, first_work = np.unique(launches.call[linked], return_index=True)
+    kernel = trace.events.name_code[launches.work[linked][first_work]]
+    operator = np.unique(launches.operator[kernels & (launches.operator >= 0)])
+    own_ns = tree.self_ns(trace.events)
+    found = np.append(_outstanding(trace, call, kernel, own_ns[call]),
+                      _outstanding(trace, operator, trace.events.name_code[operator], own_ns[operator]))  # fmt: skip
+    busy = union(trace.events.start_ns[launches.work], trace.events.ends_of(launches.work))
+    begin_ns, end_ns = trace.events.start_ns[found], tree.end_ns[found]
+    idle = busy.covered_within(begin_ns, end_ns) < _BUSY_SHARE * (end_ns - begin_ns)
+    rows: Rows = np.sort(found[idle])
+    return rows
+
+
+def _outstanding(trace: Trace, rows: Rows, code: Int32s, own_ns: Int64s) -> Rows:
+    """The rows that are the first of their code and long, if there are others and none of these is nearly as long."""
+    order = np.lexsort((trace.events.start_ns[rows], code))
+    rows, code, own_ns = rows[order], code[order], own_ns[order]
+    first = np.flatnonzero(np.diff(code, prepend=-1))
+    count = np.diff(np.append(first, len(code)))
+    later_ns = own_ns.copy()
+    later_ns[first] = 0
+    longest_later = np.maximum.reduceat(later_ns, first) if first.size else later_ns
+    chosen = (count > 1) & (own_ns[first] >= _LEAST_NS) & (longest_later <= _LATER_SHARE * own_ns[first])
+    found: Rows = rows[first[chosen]]
+    return found

@@ -1,0 +1,87 @@
+"""First calls are told by their names, or by the later calls of the same name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.evidence.shares import time_shares
+from tests.traces import annotation, facts_of, kernel, memcpy, op, runtime, step
+
+Json = dict[str, Any]
+
+
+def products(*lengths: int, launched_after: int = 5, name: str = "aten::mm") -> list[Json]:
+    """Steps of 10 ms with a product of that length each, which launches a kernel near its end."""
+    events = []
+    for i, length in enumerate(lengths):
+        at, launched = 10_000 * i, 10_000 * i + length - launched_after
+        events += [step(i, at, 10_000), op(name, at, length), kernel("gemm", launched + 5, 100, correlation=i + 1),
+                   runtime("cudaLaunchKernel", launched, 5, correlation=i + 1)]  # fmt: skip
+    return events
+
+
+def names_of(facts: Facts) -> list[str]:
+    return [facts.trace.name_of(int(row)) for row in facts.first_calls]
+
+
+def test_an_operator_whose_first_call_takes_far_longer_sets_something_up():
+    facts = facts_of(products(3000, 50, 50, 50))
+    assert names_of(facts) == ["aten::mm"]
+    assert facts.steps.measured.tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "found"),
+    [
+        ((1005, 50, 50), 1),
+        ((1004, 50, 50), 0),  # less than a millisecond of its own: the launch inside takes 5 us
+        ((3000, 304, 50), 1),
+        ((3000, 305, 50), 0),  # a later call that takes a tenth as long: they differ for another reason
+        ((50, 3000, 50), 0),  # not the first
+        ((3000,), 0),  # nothing to compare it with
+    ],
+)
+def test_what_makes_a_first_call(lengths, found):
+    assert len(facts_of(products(*lengths)).first_calls) == found
+
+
+def launching(*lengths: int, name: str = "cudaLaunchKernel", meanwhile: int = 0, copies: bool = False) -> Facts:
+    """Steps of 10 ms with a launch of that length each, while the device works for so long on something else."""
+    events = []
+    for i, length in enumerate(lengths):
+        at, one = 10_000 * i, 10 * i + 1
+        done = memcpy("Memcpy HtoD (Pinned -> Device)", at + length + 10, 50, correlation=one)
+        events += [step(i, at, 10_000), runtime(name, at + 20, length, correlation=one),
+                   done if copies else kernel("gemm", at + length + 20, 50, correlation=one)]  # fmt: skip
+        if meanwhile:
+            events += [runtime("cudaLaunchKernel", at, 5, correlation=one + 1),
+                       kernel("relu", at + 10, meanwhile, correlation=one + 1)]  # fmt: skip
+    return facts_of(events)
+
+
+def test_a_kernels_first_launch_may_load_its_code():
+    assert names_of(launching(4000, 5, 5)) == ["cudaLaunchKernel"]
+
+
+def test_a_launch_that_waits_in_a_full_queue_loads_nothing():
+    assert names_of(launching(4000, 5, 5, meanwhile=4000)) == []
+    assert names_of(launching(4000, 5, 5, meanwhile=300)) == ["cudaLaunchKernel"]
+
+
+def test_a_copy_may_wait_for_anything():
+    assert names_of(launching(4000, 5, 5, name="cudaMemcpyAsync", copies=True)) == []
+
+
+def test_calls_that_load_code_are_first_calls_however_often_they_come():
+    facts = facts_of([*products(50, 50), *(runtime("cuModuleLoadData", at, 100) for at in (1000, 11_000))])
+    assert names_of(facts) == ["cuModuleLoadData"] * 2
+
+
+def test_a_device_that_idles_meanwhile_waits_for_code():
+    events = [*products(3000, 50, name="aten::conv2d"), annotation("warm up", 0, 20_000)]
+    whole = [event for event in events if not event["name"].startswith("ProfilerStep")]
+    shares = dict(time_shares(facts_of(whole)))
+    assert shares["idle: compiling or loading code"] == 3_000_000
