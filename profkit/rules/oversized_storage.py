@@ -47,7 +47,7 @@ from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.trace.values import distinct
-from profkit.units import format_bytes, format_count
+from profkit.units import format_bytes, format_count, pick_form
 
 _ALSO = 3
 _TAKING_PARTS = frozenset(("chunk", "narrow", "select", "slice", "split", "split_with_sizes", "unbind"))
@@ -71,13 +71,14 @@ def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
 
 def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
     """What a container with a maximum wastes does not grow for ever: its share of the peak so far is what counts."""
+    storages = pick_form(name.more_tensors, "it a storage", "them storages")
     kept = Location.of(name.site) if name.site else None
     viewed = _where_viewed(facts, name)
     location = kept if kept and _makes_what_it_keeps(kept.source) else viewed or kept
     others = (kept, viewed, *locations_of(facts, outliving_sites(facts)[:_ALSO]))
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, of "
-        f"{format_bytes(name.more_used_bytes)}, and with them storages of {format_bytes(name.more_bytes)}.",
+        f"{format_bytes(name.more_used_bytes)}, and with {storages} of {format_bytes(name.more_bytes)}.",
         fix=f"Keep a copy of the part instead of a view of the whole: put `x.clone()` into `{name.path}`.",
         places=Places.of([location, *others]),
         size_bytes=wasted,

@@ -52,7 +52,7 @@ from profkit.ruling.pricing import leave_out
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct_rows
-from profkit.units import format_count
+from profkit.units import format_count, pick_form
 
 _FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones",
                                              "new_zeros", "ones", "ones_like", "zeros", "zeros_like"))  # fmt: skip
@@ -160,8 +160,11 @@ def _message(count: int, where: Location, first: Location | None, ways: list[Loc
     else:
         names = [_name(way, where) for way in ways if way is not None and way != where]
         told = "first at this line too" + (f", called from {' and '.join(dict.fromkeys(names))}" if names else "")
-    operators = format_count(count, "operator")
-    return f"{operators} a step compute again what the same step has computed of the same inputs, {told}."
+    return f"{_operators(count)} again what the same step has computed of the same inputs, {told}."
+
+
+def _operators(count: int) -> str:
+    return f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')}"
 
 
 def _name(place: Location, where: Location) -> str:
@@ -169,7 +172,7 @@ def _name(place: Location, where: Location) -> str:
 
 
 def _message_each(count: int) -> str:
-    return f"{format_count(count, 'operator')} a step compute what the step before has computed of the same inputs."
+    return f"{_operators(count)} what the step before has computed of the same inputs."
 
 
 def _find_calls(facts: Facts) -> _Calls:

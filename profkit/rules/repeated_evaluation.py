@@ -74,9 +74,9 @@ def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
         edit = leave_out(facts, rows, mark, kept, uncertainty)
         if replay(facts, edit).fraction < LOW_FROM:
             continue
-        often = f"at every {remark.every} steps" if remark.every > 1 else "in some steps"
+        often = f"once in {remark.every} steps" if remark.every > 1 else "in some steps"
         yield Suspicion(
-            message=f"This evaluation runs in each step, and what it finds is used {often} alone, from line "
+            message=f"This evaluation runs in each step, but its results are only used {often}, from line "
             f"{remark.used_at} on.",
             fix="Move it under the condition that its results are used under. Where it puts the model into evaluation "
             "mode, `model.train()` must come before the next training step, as it must now.",

@@ -45,7 +45,7 @@ from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.trace.events import Rows
 from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
-from profkit.units import format_bytes, format_count
+from profkit.units import format_bytes, format_count, pick_form
 
 _MIN_READINGS = 4
 """Three intervals: fewer do not tell growth from a step."""
@@ -161,10 +161,11 @@ def _suspect(facts: Facts, growth: _Growth) -> Suspicion:
         f"`{held.path}` is {format_count(held.objects, 'Python object')}, about {format_bytes(held.bytes)}"
         if held is not None else "its dataset reads Python objects of the main process"
     )  # fmt: skip
+    theirs = pick_form(growth.workers, "the worker's", "the workers'")
     workers = "Each of " * (growth.workers > 1) + format_count(growth.workers, "worker")
     return Suspicion(
-        message=f"{workers} copies the memory that it reads: {what}; the workers' own memory grew by "
-        f"{format_bytes(growth.grown_bytes)} in {growth.batches:,} batches, and may grow by "
+        message=f"{workers} copies the memory that it reads: {what}; {theirs} own memory grew by "
+        f"{format_bytes(growth.grown_bytes)} in {format_count(growth.batches, 'batch', 'batches')}, and may grow by "
         f"{format_bytes(bound_bytes)} in all.",
         fix="Keep the samples in a few NumPy arrays or tensors (numbers in one array; texts joined into one buffer of "
         "bytes, with an array of where each ends), or in a file that workers read: no counters of references.",
