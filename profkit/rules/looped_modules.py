@@ -34,26 +34,31 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
+from profkit.evidence.loops.located import lines_between, marks_around
 from profkit.evidence.loops.loop_source import calls_independent_modules, is_named_lambda
 from profkit.evidence.places import call_site
-from profkit.evidence.program import backward_of, length_ns, named_operators, program_operators, spent_ns
+from profkit.evidence.program import (
+    backward_of,
+    length_ns,
+    located_operators,
+    named_operators,
+    program_operators,
+    spent_ns,
+)
 from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
+from profkit.ruling.pricing import dispatch_ns
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.trial import Trial
-from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.events import Category, Rows
 from profkit.trace.values import among, distinct
 
 _MIN_CALLS = 4
 """Two or three towers of one shape are an architecture (a Siamese network, two critics); from four on it is a loop."""
-_MAX_DISPATCH_NS = 15_000
-"""A product of tiny matrices, the dearest operator to start, takes 5 us on a CPU and up to 15 us while recorded with
-its shapes and the operators inside it; what it takes beyond that is arithmetic, also where all are of one size."""
 _BATCHABLE = RUNNABLE_UNARY | RUNNABLE_BINARY | {"linear", "mm", "addmm", "matmul", "bmm"}
 """Operators that an experiment knows with a dimension more."""
 _UNCERTAINTY = 0.5
@@ -111,7 +116,7 @@ def _by_line(loops: list[_Loop]) -> list[list[_Loop]]:
 def _find_loops(facts: Facts) -> Iterator[_Loop]:
     """Lines that a located step ran several times with equal operators, products among them, in the forward pass."""
     events, tree = facts.trace.events, facts.tree
-    operators = _located_operators(facts)
+    operators = located_operators(facts)
     products = operators_of(facts.trace, MATRIX)
     mark = tree.nearest_ancestor(events.category == Category.LINE_MARK)
     around = mark[operators]
@@ -124,14 +129,6 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
                 if products[run].any():
                     yield _Loop(int(site), distinct(calls[among(mine, run)]), run, _is_joined(facts, run, calls))
         around = np.where(known, mark[around], -1)
-
-
-def _located_operators(facts: Facts) -> Rows:
-    """The outermost forward operators of the first located step, in time order."""
-    rows = in_located_step(facts, facts.operators.rows)
-    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
-    chosen: Rows = rows[~aside[rows]]
-    return chosen
 
 
 def _equal_runs(facts: Facts, operators: Rows, calls: Rows, mark: Rows) -> Iterator[Rows]:
@@ -180,7 +177,7 @@ def _loop_site(facts: Facts, loop: _Loop) -> int:
 
 def _in_measured_steps(facts: Facts, loops: list[_Loop]) -> Rows:
     """The measured steps' operators of the loops: those of the lines that ran from the first call to the last."""
-    rows, located = program_operators(facts), _located_operators(facts)
+    rows, located = program_operators(facts), located_operators(facts)
     during = [(located >= loop.operators[0]) & (located <= loop.operators[-1]) for loop in loops]
     sites = distinct(facts.lines.site[located[np.logical_or.reduce(during)]])
     chosen: Rows = rows[np.isin(facts.lines.site[rows], sites[sites >= 0])]
@@ -224,7 +221,7 @@ def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int, factor: float |
     computing = np.add.reduceat(spent_ns(facts, rows), first)
     once = (calls - 1) / calls
     if factor is None:
-        faster = np.add.reduceat(_dispatch_ns(facts, rows, among), first) * once
+        faster = np.add.reduceat(dispatch_ns(facts, rows, among), first) * once
     else:
         faster = computing * (1 - factor)
     saved = faster + (length - computing) * once
@@ -238,11 +235,3 @@ def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     mine = among(everything, backward_of(facts, rows))
     leader = np.maximum.accumulate(np.where(follows, 0, np.arange(len(everything))))
     return everything[mine[leader]], everything
-
-
-def _dispatch_ns(facts: Facts, rows: Rows, among: Rows) -> Int64s:
-    """What each operator costs besides its arithmetic: the time of the cheapest of its name ``among`` others."""
-    names = facts.trace.events.name_code
-    cheapest = np.full(len(facts.trace.names), _MAX_DISPATCH_NS, dtype=np.int64)
-    np.minimum.at(cheapest, names[among], spent_ns(facts, among))
-    return cheapest[names[rows]]

@@ -43,7 +43,7 @@ from profkit.derive.families import VIEW, operators_of
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site, runs_inside_a_call
-from profkit.evidence.program import named_operators, program_operators, spent_ns
+from profkit.evidence.program import named_operators, program_operators, repeating_below, spent_ns
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
 from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -250,11 +250,7 @@ def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
 
 
 def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
-    """What of the measured steps' operators repeats those below these marks, and the index of the mark."""
-    rows = program_operators(facts)
-    rows = rows[facts.repeats.exact[rows]]
-    marks = facts.trace.mask_of(calls.rows)
-    mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
-    rows, mark = rows[mark >= 0], mark[mark >= 0]
+    """What of the measured steps' operators repeats those of these calls, and the index of the call."""
+    rows, mark = repeating_below(facts, facts.trace.mask_of(calls.rows))
     order = np.argsort(calls.rows, kind="stable")
     return rows, order[np.searchsorted(calls.rows[order], mark)]

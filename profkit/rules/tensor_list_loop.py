@@ -42,7 +42,7 @@ from profkit.evidence.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site
-from profkit.evidence.program import length_ns, program_operators, spent_ns
+from profkit.evidence.program import length_ns, program_operators, run_for_the_program, spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
@@ -200,11 +200,11 @@ def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
 
 def _is_tiny(facts: Facts, rows: Rows) -> bool:
     """Whether these are known operators on few numbers, none of them a layer, random, or written to a tensor."""
-    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
     names = [facts.trace.names[code] for code in distinct(facts.trace.events.name_code[rows])]
     known = all(base_name(name) and (not name.endswith("_") or base_name(name) in _IN_PLACE) for name in names)
     few = facts.operators.elements[rows] <= TINY_ELEMENTS
-    return bool(known and few.all() and not (aside | operators_of(facts.trace, _NOT_HERE))[rows].any())
+    others = run_for_the_program(facts) | operators_of(facts.trace, _NOT_HERE)
+    return bool(known and few.all() and not others[rows].any())
 
 
 def _is_even(facts: Facts, rows: Rows, rounds: int) -> bool:

@@ -40,6 +40,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
+from profkit.evidence.program import run_for_the_program
 from profkit.evidence.retention.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
 from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -141,9 +142,8 @@ def _in_the_same_steps(facts: Facts, rows: Rows, others: Rows) -> Bools:
 def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
     rows = facts.operators.nodes
-    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
-    in_step = facts.step_of(rows) >= 0
-    chosen: Rows = rows[in_step & ~aside[rows] & (facts.trace.events.sequence[rows] >= 0)]
+    own = (facts.step_of(rows) >= 0) & ~run_for_the_program(facts)[rows]
+    chosen: Rows = rows[own & (facts.trace.events.sequence[rows] >= 0)]
     return chosen
 
 
