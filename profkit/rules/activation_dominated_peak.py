@@ -60,7 +60,7 @@ class _Peak(Struct, frozen=True):
         return int(self.size.sum())
 
 
-class _Line(Struct, frozen=True):
+class _KeepingLine(Struct, frozen=True):
     """A line that makes activations in several calls, and what checkpointing each call would give back."""
 
     site: int
@@ -130,7 +130,7 @@ def _time_of_peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s, window: tuple
     return int(times[first + live[first:last].argmax()]) if last > first else window[0]
 
 
-def _lines(facts: Facts, peak: _Peak) -> Iterator[_Line]:
+def _lines(facts: Facts, peak: _Peak) -> Iterator[_KeepingLine]:
     """Each line that runs several times with activations made in it or below it: from the innermost mark outwards."""
     events = facts.trace.events
     above = facts.tree.nearest_ancestor(events.category == Category.LINE_MARK)
@@ -145,11 +145,11 @@ def _lines(facts: Facts, peak: _Peak) -> Iterator[_Line]:
         mark = above[mark]
 
 
-def _price(site: int, call: Int64s, size: Int64s) -> _Line:
+def _price(site: int, call: Int64s, size: Int64s) -> _KeepingLine:
     """``call`` says for each activation, in time order, which call of the line made it."""
     kept = np.bincount(call, weights=size).astype(np.int64)
     last = np.zeros(len(kept), dtype=np.int64)
     last[call] = size  # of several to one place the last one stays
     after_forward, in_backward = last.sum(), last[:-1].sum() + (kept - last).max()
     saved = int(kept.sum() - max(after_forward, in_backward))
-    return _Line(site, len(kept), int(kept.sum()), saved)
+    return _KeepingLine(site, len(kept), int(kept.sum()), saved)

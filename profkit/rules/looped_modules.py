@@ -48,7 +48,7 @@ from profkit.evidence.program import (
 from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import dispatch_ns
 from profkit.savings.cases import case_of
@@ -65,7 +65,7 @@ _UNCERTAINTY = 0.5
 """The dispatch cost is an estimate, and a batched product may be faster or, with few cores, as slow as the loop."""
 
 
-class _Loop(Struct, frozen=True):
+class _ModuleLoop(Struct, frozen=True):
     """In the located step: the line, the marks of the equal runs of one loop, and all operators in them."""
 
     site: int
@@ -74,11 +74,9 @@ class _Loop(Struct, frozen=True):
     joined: bool
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES)
 def looped_modules(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that calls the same operators over and over, the outermost lines first."""
-    if not facts.steps.located.any():
-        raise CannotLook("which line runs how often was not recorded (run the program under profkit)")
     explained = np.zeros(len(facts.trace.events), dtype=bool)
     for loops in _by_line(list(_find_loops(facts))):
         operators = np.concatenate([loop.operators for loop in loops])
@@ -105,15 +103,15 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _by_line(loops: list[_Loop]) -> list[list[_Loop]]:
+def _by_line(loops: list[_ModuleLoop]) -> list[list[_ModuleLoop]]:
     """The loops of each line, which may run several in a step; the line with most operators first."""
-    lines: dict[int, list[_Loop]] = {}
+    lines: dict[int, list[_ModuleLoop]] = {}
     for loop in loops:
         lines.setdefault(loop.site, []).append(loop)
     return sorted(lines.values(), key=lambda found: -sum(len(loop.operators) for loop in found))
 
 
-def _find_loops(facts: Facts) -> Iterator[_Loop]:
+def _find_loops(facts: Facts) -> Iterator[_ModuleLoop]:
     """Lines that a located step ran several times with equal operators, products among them, in the forward pass."""
     events, tree = facts.trace.events, facts.tree
     operators = located_operators(facts)
@@ -127,7 +125,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
             calls = around[known & (events.site[around] == site)]
             for run in _equal_runs(facts, mine, calls, mark):
                 if products[run].any():
-                    yield _Loop(int(site), distinct(calls[among(mine, run)]), run, _is_joined(facts, run, calls))
+                    yield _ModuleLoop(int(site), distinct(calls[among(mine, run)]), run, _is_joined(facts, run, calls))
         around = np.where(known, mark[around], -1)
 
 
@@ -159,14 +157,14 @@ def _is_joined(facts: Facts, run: Rows, calls: Rows) -> bool:
     return len(set(shapes)) == 1 and len(shapes) >= _MIN_CALLS and len(distinct(calls)) % len(shapes) == 0
 
 
-def _shown_independent(facts: Facts, loop: _Loop) -> bool:
+def _shown_independent(facts: Facts, loop: _ModuleLoop) -> bool:
     """Whether the source of the loop's lines shows a call of what varies that takes no earlier call's result."""
     sources = lines_between(facts, int(loop.calls[0]), int(loop.calls[-1]))
     called = call_site(facts, loop.site)
     return called is not None and calls_independent_modules(called.source, sources)
 
 
-def _loop_site(facts: Facts, loop: _Loop) -> int:
+def _loop_site(facts: Facts, loop: _ModuleLoop) -> int:
     """The line of the loop: the one that calls over and over or, of a lambda with a name, the one that lies around all
     of its calls."""
     outer, own = int(marks_around(facts)[loop.calls[0]]), call_site(facts, loop.site)
@@ -175,7 +173,7 @@ def _loop_site(facts: Facts, loop: _Loop) -> int:
     return loop.site
 
 
-def _in_measured_steps(facts: Facts, loops: list[_Loop]) -> Rows:
+def _in_measured_steps(facts: Facts, loops: list[_ModuleLoop]) -> Rows:
     """The measured steps' operators of the loops: those of the lines that ran from the first call to the last."""
     rows, located = program_operators(facts), located_operators(facts)
     during = [(located >= loop.operators[0]) & (located <= loop.operators[-1]) for loop in loops]
@@ -184,7 +182,7 @@ def _in_measured_steps(facts: Facts, loops: list[_Loop]) -> Rows:
     return chosen
 
 
-def _run_batched(facts: Facts, loop: _Loop, rows: Rows, calls: int) -> Trial | None:
+def _run_batched(facts: Facts, loop: _ModuleLoop, rows: Rows, calls: int) -> Trial | None:
     """Run the operators of one call as often as the loop does, and in one batch; none where one of them cannot be."""
     one_call = loop.operators[: len(loop.operators) // len(loop.calls)]
     moving = one_call[~operators_of(facts.trace, VIEW)[one_call]]

@@ -89,7 +89,7 @@ _LSTM_INSTEAD = (
 _ONCE = " What else the loop computes of the outputs is then called once, on all of them."
 
 
-class _Loop(Struct, frozen=True):
+class _CellLoop(Struct, frozen=True):
     """One run of time steps: the cells' calls, what else is computed, and which of them can be one call."""
 
     cells: Rows
@@ -160,7 +160,7 @@ def _suspect_written_cells(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _find_loops(facts: Facts) -> Iterator[_Loop]:
+def _find_loops(facts: Facts) -> Iterator[_CellLoop]:
     """Runs of cells within a step, each of which takes on the state of the last."""
     rows = program_operators(facts)
     at = np.flatnonzero(operators_of(facts.trace, _CELLS)[rows])
@@ -186,7 +186,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
             inside = slice(part[0], part[-1])
             library = facts.device.present or bool((lstm & ~double)[cells].all())
             others = rows[inside][(computes | replaces)[inside]]
-            yield _Loop(cells, others, library, bool(shown.independent[facts.lines.site[cells]].all()))
+            yield _CellLoop(cells, others, library, bool(shown.independent[facts.lines.site[cells]].all()))
 
 
 def _read_source(facts: Facts) -> _Shown:
@@ -245,7 +245,7 @@ def _size_and_width(shapes: Shapes) -> tuple[int, int]:
     return (math.prod(shape), shape[-1]) if shape else (0, 0)
 
 
-def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
+def _call_once(facts: Facts, loops: list[_CellLoop]) -> Edit:
     """Each loop takes the time of one call for the sequence, besides what else it computes; so does its backward."""
     start = np.array([facts.trace.events.start_ns[loop.cells[0]] for loop in loops])
     end = np.array([facts.tree.end_ns[loop.cells[-1]] for loop in loops])
@@ -265,7 +265,7 @@ def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
     return combine(parts)
 
 
-def _join_input_products(facts: Facts, loops: list[_Loop]) -> Edit:
+def _join_input_products(facts: Facts, loops: list[_CellLoop]) -> Edit:
     """Where PyTorch itself runs the cell for each time step: of a cell's two products in the backward pass the input's,
     one for the sequence, is only arithmetic."""
     cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if not loop.in_one_call])
@@ -274,7 +274,7 @@ def _join_input_products(facts: Facts, loops: list[_Loop]) -> Edit:
     return shrink(products, (spent_ns(facts, products) + arithmetic_ns(facts, products)) // 2, UNCERTAINTY)
 
 
-def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
+def _kept_ns(facts: Facts, loop: _CellLoop) -> Int64s:
     """What stays of each cell on the host: a share of one call on a device, the arithmetic in a library of the CPU,
     all but the call of the input's product otherwise."""
     spent = spent_ns(facts, loop.cells)
@@ -283,7 +283,7 @@ def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
     return arithmetic_ns(facts, loop.cells) if loop.in_one_call else (spent - CALL_NS).clip(min=0)
 
 
-def _kept_of_others_ns(facts: Facts, loop: _Loop) -> Int64s:
+def _kept_of_others_ns(facts: Facts, loop: _CellLoop) -> Int64s:
     """What stays on the host of what else a loop computes: all, or what one call for the sequence would take."""
     spent = spent_ns(facts, loop.others)
     if not loop.others_in_one_call:

@@ -65,7 +65,7 @@ _MEDIUM_SHARE, _LOW_SHARE = 0.5, 0.1
 """Of what the program holds, as for any lower peak."""
 
 
-class _Growth(Struct, frozen=True):
+class _WorkerGrowth(Struct, frozen=True):
     """The workers of one loader whose own memory grows out of the shared one, over ``batches`` of theirs."""
 
     loader: LoaderRecord
@@ -104,7 +104,7 @@ def worker_memory_growth(facts: Facts) -> Iterator[Suspicion]:
             yield _suspect(facts, growth)
 
 
-def _growth_of(facts: Facts, loader: LoaderRecord) -> _Growth | None:
+def _growth_of(facts: Facts, loader: LoaderRecord) -> _WorkerGrowth | None:
     """None where most workers do not grow."""
     looked_at = [
         readings
@@ -115,7 +115,7 @@ def _growth_of(facts: Facts, loader: LoaderRecord) -> _Growth | None:
     if not growing or len(growing) <= _MOST_WORKERS * len(looked_at):
         return None
     first, last = [readings[0] for readings in growing], [readings[-1] for readings in growing]
-    return _Growth(
+    return _WorkerGrowth(
         loader=loader,
         workers=max(loader.workers, 1),
         grown_bytes=sum(_own(sums) for sums in last) - sum(_own(sums) for sums in first),
@@ -151,7 +151,7 @@ def _copies(readings: list[WorkerSums]) -> bool:
     return bool(grown > 0 and per_batch.min() >= _STILL * mean and copied_bytes >= _COPIED * grown)
 
 
-def _suspect(facts: Facts, growth: _Growth) -> Suspicion:
+def _suspect(facts: Facts, growth: _WorkerGrowth) -> Suspicion:
     requests = _requests(facts)
     per_step = max(len(requests) / facts.steps.measured_count, 1.0) * growth.grown_bytes / growth.batches
     held, bound_bytes = growth.largest, growth.bound_bytes
@@ -192,7 +192,7 @@ def _requests(facts: Facts) -> Rows:
     return facts.measured_rows(facts.tree.outermost(asked & (facts.trace.events.lane == facts.steps.main_lane)))
 
 
-def _severity(facts: Facts, growth: _Growth) -> Severity:
+def _severity(facts: Facts, growth: _WorkerGrowth) -> Severity:
     """From what the copies may come to."""
     bound, host = growth.bound_bytes, facts.run.host
     if host is not None and bound >= _HIGH_SHARE * host.memory_bytes:

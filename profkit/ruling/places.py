@@ -9,6 +9,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import busiest_site, sites_by_time
 from profkit.evidence.places import call_site
+from profkit.evidence.retention.holding import outliving_sites
 from profkit.findings import Location
 from profkit.run import CallSite
 from profkit.source.remark_kinds import LOADER_MADE
@@ -16,6 +17,7 @@ from profkit.trace.events import Rows
 
 _FEW_LOADERS = 3
 """One each for training, validation and test."""
+_FEW_OUTLIVING = 3
 _NEARLY_ALL = 0.9
 """Of the time of all requests for batches: the rest is no matter, as of an evaluation that came once."""
 
@@ -52,6 +54,17 @@ def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     """The known lines among these call sites, each once, in the order given."""
     found = (call_site(facts, int(site)) for site in dict.fromkeys(sites))
     return tuple(Location.of(site) for site in found if site is not None)
+
+
+def growing_lines(facts: Facts, site: CallSite | None) -> Places:
+    """The line that makes a name hold more, and those that allocate what outlives its step, the largest first."""
+    location, others = Location.of(site) if site else None, outliving_lines(facts)
+    return Places(location, tuple(place for place in others if place != location))
+
+
+def outliving_lines(facts: Facts) -> tuple[Location, ...]:
+    """The few lines that allocate most of what outlives its step."""
+    return locations_of(facts, outliving_sites(facts)[:_FEW_OUTLIVING])
 
 
 def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
