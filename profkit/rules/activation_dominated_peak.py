@@ -8,7 +8,7 @@ are counted with three times the bytes of the gradients.
 
 Why is this bad?
 It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
-batch, and are what limits both. Checkpointing keeps what goes into a block alone and computes the rest once more in
+batch, and are what limits both. Checkpointing keeps only what goes into a block and computes the rest once more in
 the backward pass: memory for time, about one more forward pass of the blocks.
 
 Example

@@ -18,8 +18,8 @@ Use instead
     return self.head(hidden[:, -1])
 
 How the saving is estimated
-The layer and its backward nodes take the share of one position, but no less than the cheapest operators of the program
-take and than reading the weights from memory takes: at the measured bandwidth, else at that of half a channel of
+The layer and its backward nodes take the share of one position, but no less than the program's cheapest operators
+take, nor less than reading the weights from memory: at the measured bandwidth, else at that of half a channel of
 DDR4-2400.
 """
 

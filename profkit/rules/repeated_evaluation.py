@@ -4,7 +4,7 @@ What it detects
 A call or a block of the recorded steps that evaluates without autograd, whose results the source uses in one place:
 under a condition that holds at every n-th step, such as `if epoch % 20 == 0: print(...)`. The text and the recording
 prove that together: the names are used nowhere else, the evaluation writes to nothing, logs nothing and saves nothing,
-and where the text does not say how many steps lie between two uses, the located step used it not. An evaluation that
+and where the text does not say how many steps lie between two uses, the located step did not use it. An evaluation that
 early stopping, the choice of the best model, a scheduler or a list of all results waits for is used in each step.
 
 Why is this bad?

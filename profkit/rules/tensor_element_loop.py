@@ -62,8 +62,8 @@ _NEAR_LINES = 3
 """Lines so close in one function are one loop's body."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _VECTORISED = (
-    "Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
-    "and `amax` take the place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops."
+    "Vectorise the loop: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` and `amax` take the "
+    "place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops."
 )
 _AS_NUMBERS = (
     "The loop goes over whole numbers in a tensor and reads each of them: where Python needs them, iterate over "

@@ -140,8 +140,8 @@ def _shared(sums: WorkerSums) -> int:
 
 
 def _copies(readings: list[WorkerSums]) -> bool:
-    """Whether a worker's own memory grows all the time, out of what it shared, by pages that it was given itself: what
-    the main process alone writes to is the worker's own afterwards, too."""
+    """Whether a worker's own memory grows all the time, out of what it shared, by pages that the worker itself was
+    given: what only the main process writes to becomes the worker's own, too."""
     own, shared = np.array([_own(sums) for sums in readings]), np.array([_shared(sums) for sums in readings])
     per_batch = np.diff(own) / np.diff([sums.batches for sums in readings])
     grown = int(own[-1] - own[0])
@@ -168,7 +168,7 @@ def _suspect(facts: Facts, growth: _WorkerGrowth) -> Suspicion:
         f"{format_bytes(growth.grown_bytes)} in {format_count(growth.batches, 'batch', 'batches')}, and may grow by "
         f"{format_bytes(bound_bytes)} in all.",
         fix="Keep the samples in a few NumPy arrays or tensors (numbers in one array; texts joined into one buffer of "
-        "bytes, with an array of where each ends), or in a file that workers read: no counters of references.",
+        "bytes, with an array of where each ends), or in a file that workers read: nothing counts references there.",
         rows=requests,
         places=Places.of([*line, *loop]),
         size_bytes=round(per_step),

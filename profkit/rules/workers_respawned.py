@@ -3,8 +3,8 @@
 What it detects
 Iterators of a DataLoader with workers and without `persistent_workers`, where starting the workers, waiting for their
 first batch and ending them takes at least 3 % of the time: in the recorded steps where at least half of these begin
-one, else by the accounts that workers keep of themselves, over three epochs or more. Long epochs pay as much, and do
-not notice. Only profkit's own recordings say whether workers persist.
+one, else by the accounts that workers keep of themselves, over three epochs or more. Long epochs pay as much, but
+hardly notice. Only profkit's own recordings say whether workers persist.
 
 Why is this bad?
 Each worker is a new process with a copy of the program's memory or, where processes are spawned, with all modules

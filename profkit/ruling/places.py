@@ -73,19 +73,19 @@ def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
 
 
 def loader_places(facts: Facts, requests: Rows) -> Places:
-    """Where the loader is to be changed that these requests for batches are made to: the line that makes it, where
-    there is no doubt which does, and the loop that asks for batches; else the loop leads, which the requests name, and
-    the lines that may make it come behind."""
+    """Where to change the loader that serves these requests for batches: at the line that makes it, with the loop that
+    asks for batches behind. Where it is not certain which line makes it, the loop leads, which the requests name, and
+    the few lines that may follow."""
     made = remarked(facts, LOADER_MADE)
     sites = _loader_sites(facts)
     line = None
     if len(sites) == 1:
         (site,) = sites
         line = Location.of(site) if site is not None else made[0] if len(made) == len(facts.run.loaders) == 1 else None
-    if line is None:  # among more nobody knows which
+    if line is None:
         return Places(None, made if len(made) <= _FEW_LOADERS else ())
     loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
-    return Places.of([line, *loop])  # others make what was not asked
+    return Places.of([line, *loop])
 
 
 def _loader_sites(facts: Facts) -> set[CallSite | None]:

@@ -215,9 +215,9 @@ def _limited_by(node: ast.AST) -> Iterator[Parts]:
 
 
 def _limited_by_condition(node: ast.AST, function: ast.AST, file: SourceFile) -> Iterator[Parts]:
-    """The names that grow only as long as ``len(X) < limit`` or ``key not in X``: where that holds the node extends
-    them; or, where it does not, it leaves the function or the loop that extends them, or hands them to a function that
-    may shorten them."""
+    """The names that a condition such as ``len(X) < limit`` or ``key not in X`` keeps from growing for ever: either the
+    branch where it holds extends them, or the other branch leaves the function or the loop that does, or hands them to
+    a function that may shorten them."""
     if not isinstance(node, (ast.If, ast.While, ast.IfExp)):
         return
     for parts, is_below in _measured_by(node.test):
@@ -233,9 +233,9 @@ def _nodes(branch: list[ast.stmt] | ast.expr) -> list[ast.AST]:
 
 
 def _measured_by(test: ast.expr) -> Iterator[tuple[Parts, bool]]:
-    """The names of which a condition asks how long they are or what they hold, and whether it says that they may grow.
+    """The names whose length or content a condition asks for, and whether they may grow where it holds.
 
-    Of two conditions that both hold each does; of two of which one holds, each fails where both fail.
+    Where ``a and b`` holds both do, and where ``a or b`` fails both do.
     """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from ((parts, not is_below) for parts, is_below in _measured_by(test.operand))
