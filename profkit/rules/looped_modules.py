@@ -33,7 +33,6 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
-from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.loops.located import lines_between, marks_around
 from profkit.evidence.loops.loop_source import calls_independent_modules, is_named_lambda
 from profkit.evidence.places import call_site
@@ -46,6 +45,7 @@ from profkit.evidence.program import (
     spent_ns,
 )
 from profkit.evidence.releases import INDUCTOR, note_since
+from profkit.evidence.shapes import shapes_of
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
@@ -54,7 +54,7 @@ from profkit.ruling.pricing import dispatch_ns
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.trial import Trial
-from profkit.trace.events import Category, Rows
+from profkit.trace.events import Rows
 from profkit.trace.values import among, distinct
 
 _MIN_CALLS = 4
@@ -113,10 +113,8 @@ def _by_line(loops: list[_ModuleLoop]) -> list[list[_ModuleLoop]]:
 
 def _find_loops(facts: Facts) -> Iterator[_ModuleLoop]:
     """Lines that a located step ran several times with equal operators, products among them, in the forward pass."""
-    events, tree = facts.trace.events, facts.tree
-    operators = located_operators(facts)
-    products = operators_of(facts.trace, MATRIX)
-    mark = tree.nearest_ancestor(events.category == Category.LINE_MARK)
+    events, operators = facts.trace.events, located_operators(facts)
+    products, mark = operators_of(facts.trace, MATRIX), marks_around(facts)
     around = mark[operators]
     while (around >= 0).any():
         known = around >= 0
@@ -153,7 +151,7 @@ def _is_joined(facts: Facts, run: Rows, calls: Rows) -> bool:
     if not after.size or not facts.operators.has_shapes:
         return False
     first = after[np.argmin(facts.trace.events.start_ns[after])]
-    shapes = [tuple(shape) for shape in parse_dims(facts.trace.text_of(facts.trace.events.dims_code[first])) if shape]
+    shapes = [tuple(shape) for shape in shapes_of(facts, int(first)) if shape]
     return len(set(shapes)) == 1 and len(shapes) >= _MIN_CALLS and len(distinct(calls)) % len(shapes) == 0
 
 

@@ -46,7 +46,7 @@ from profkit.derive.operators.operators import parse_types
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import model_call
 from profkit.evidence.program import backward_of, named_operators
-from profkit.evidence.shapes import Shapes, shapes_of
+from profkit.evidence.shapes import Shapes, shapes_of, with_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import name_lines
@@ -113,7 +113,7 @@ def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
     """Of each table of embeddings the measured passes of runs in which the sequence grows by one token each time."""
     called = facts.operators.rows[~(facts.updates.inside | facts.lines.backward)[facts.operators.rows]]
     lookups = called[named_operators(facts, "aten::embedding")[called]]
-    known = np.where(facts.trace.events.dims_code[lookups] >= 0, lookups, facts.repeats.row[lookups])
+    known = with_shapes(facts, lookups)
     lookups, known = lookups[known >= 0], known[known >= 0]
     shapes = [_table_and_ids(facts, int(row)) for row in known]
     tables: dict[tuple[object, ...], list[int]] = {}
@@ -162,9 +162,8 @@ def _cut(facts: Facts, called: Rows, run: list[tuple[int, int, int, int, int]]) 
         rows = called[begin : min(stop, begin + longest)]
         rows = rows[facts.step_of(rows) == step]
         longest = min(longest, len(rows))
-        known = np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
         if facts.measured[lookup]:
-            passes.append(_Pass(rows, known, batch, known_length, length))
+            passes.append(_Pass(rows, with_shapes(facts, rows), batch, known_length, length))
     return passes
 
 
