@@ -19,7 +19,7 @@ from types import CodeType
 from profkit.run import CallSite
 from profkit.source.code import source_line
 from profkit.source.index import SourceFile, parsed_file
-from profkit.source.syntax import ANY_ITEM, Parts, name_called, parts_of
+from profkit.source.syntax import ANY_ITEM, Parts, flat_targets, name_called, parts_of
 
 _GROWERS = frozenset(
     ("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update")
@@ -193,7 +193,7 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
     elif isinstance(node, ast.AugAssign):
         yield parts_of(node.target), True
     elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-        for target in _flatten(node.targets if isinstance(node, ast.Assign) else [node.target]):
+        for target in flat_targets(node.targets if isinstance(node, ast.Assign) else [node.target]):
             parts = parts_of(target)
             own = any(parts_of(part) == parts for part in ast.walk(node.value))
             yield parts, own or isinstance(target, ast.Subscript)
@@ -277,11 +277,3 @@ def _may_shorten(node: ast.AST, parts: Parts, file: SourceFile) -> bool:
     arguments = function.args.args[1 if isinstance(call.func, ast.Attribute) else 0 :]
     taken = [argument.arg for argument, given in zip(arguments, call.args, strict=False) if parts_of(given) == parts]
     return any(limited[:1] == (taken[0],) for part in ast.walk(function) for limited in _limited_by(part) if taken)
-
-
-def _flatten(targets: list[ast.expr]) -> Iterator[ast.expr]:
-    for target in targets:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            yield from _flatten(target.elts)
-        else:
-            yield target.value if isinstance(target, ast.Starred) else target
