@@ -45,6 +45,7 @@ from profkit.evidence.retention.holding import (
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of, outliving_lines
+from profkit.source.syntax import parse_line
 from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_count, pick_form
 
@@ -85,10 +86,7 @@ def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
 def _makes_what_it_keeps(source: str) -> bool:
     """Whether a line such as ``kept.append(part(x))`` or ``kept[i] = part(x)`` makes what it adds, so that it can add a
     copy as well. What has a name already may be more than the tensor."""
-    try:
-        (line,) = ast.parse(source.strip()).body
-    except (SyntaxError, ValueError, RecursionError):
-        return False
+    line = parse_line(source)
     value = getattr(line, "value", None)
     if isinstance(line, ast.Expr) and isinstance(value, ast.Call):
         value = next(iter(value.args[-1:]), None)
