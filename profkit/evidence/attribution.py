@@ -22,9 +22,9 @@ _NEAR = 0.75
 
 
 def order_sites(sites: Int32s | Int64s, weights: Int64s | None = None) -> list[int]:
-    """The known ones among these call sites, one for each event, those with the greatest weight (or, without weights,
-    the most events) first; of sites within a quarter of it, the one whose events come first leads: where a loop begins
-    says more than what varies from run to run by as much."""
+    """The known ones among the call sites of some events, the heaviest first: by ``weights``, or else by the number of
+    events. Of those within a quarter of the heaviest the one whose events come first leads: weights vary by as much
+    from run to run, and where a loop begins says more."""
     known = sites >= 0
     if not known.any():
         return []

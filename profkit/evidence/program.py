@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
+from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.loops.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.trace.events import Bools, Category, Int64s, Rows
 
@@ -27,17 +28,42 @@ def clearing_ranges(facts: Facts) -> Bools:
     return ranges
 
 
+def run_for_the_program(facts: Facts) -> Bools:
+    """What the backward pass, an optimizer's step or the DataLoader runs."""
+    return facts.once(_run_for_the_program)
+
+
+def _run_for_the_program(facts: Facts) -> Bools:
+    aside: Bools = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
+    return aside
+
+
 def program_operators(facts: Facts) -> Rows:
     """What the program itself called in the measured steps, in time order: the outermost operators of the main
-    thread, without the backward pass, an optimizer's step and the DataLoader."""
+    thread, without what is run for it."""
     return facts.once(_program_operators)
 
 
 def _program_operators(facts: Facts) -> Rows:
     rows = facts.operators.rows
-    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
-    chosen: Rows = rows[facts.measured[rows] & ~aside[rows]]
+    chosen: Rows = rows[facts.measured[rows] & ~run_for_the_program(facts)[rows]]
     return chosen
+
+
+def located_operators(facts: Facts) -> Rows:
+    """What the program itself called in the first located step, as `program_operators` in the measured ones."""
+    rows = in_located_step(facts, facts.operators.rows)
+    chosen: Rows = rows[~run_for_the_program(facts)[rows]]
+    return chosen
+
+
+def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
+    """What of the measured steps' operators repeats, one for one, what ran below these marks, and the innermost of the
+    marks around what it repeats."""
+    rows = program_operators(facts)
+    rows = rows[facts.repeats.exact[rows]]
+    mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
+    return rows[mark >= 0], mark[mark >= 0]
 
 
 def program_traffic(facts: Facts) -> Traffic:

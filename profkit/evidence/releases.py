@@ -1,7 +1,7 @@
-"""Which release of PyTorch the recorded program had, so that no fix names what that release has not.
+"""Which release of PyTorch the recorded program had, so that no fix names what that release does not have.
 
-`run.json` says it. A trace alone does not, but for a key that only newer ones have: there, what every release with that
-key has is named plainly, and of anything newer it is said from which release on it is there.
+`run.json` says it. A trace alone shows at most that the release is no older than some: what that one has is named
+plainly, and anything newer together with the release that brought it.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     def of_request(rows: Rows, weights: Floats | Int64s | None = None) -> Floats:
         return np.bincount(request[rows], weights, len(events))[requests].astype(np.float64)
 
-    # As recorded: of operators this short nobody knows what is left without what recording them took.
+    # As recorded: what recording such short operators took cannot be told from what they took.
     taken_ns = tree.end_ns - events.start_ns
     operating, made = of_request(called, taken_ns[called]), of_request(fresh, _elements(facts, fresh)[1])
     is_much = 2 * of_request(picks, held) >= made

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
+from profkit.derive.families import base_name
 from profkit.derive.operators.operators import parse_dims
 from profkit.trace.events import Rows
 from profkit.trace.values import distinct_rows
@@ -21,9 +22,39 @@ def shapes_of(facts: Facts, row: int) -> Shapes:
     return parse_dims(facts.trace.text_of(int(facts.trace.events.dims_code[row])))
 
 
+def with_shapes(facts: Facts, rows: Rows) -> Rows:
+    """Each operator whose shapes were recorded, and in place of any other the one of the located step that it repeats;
+    `NONE` where it repeats none."""
+    known: Rows = np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
+    return known
+
+
 def first_shape(shapes: Shapes) -> Sequence[int]:
     """That of the first input, without dimensions where there is none."""
     return next(iter(shapes), ())
+
+
+def result_of_linear(shapes: Shapes) -> tuple[int, ...]:
+    """What a linear layer gives; nothing where it is none."""
+    if len(shapes) < 2 or len(shapes[1]) != 2 or not shapes[0]:
+        return ()
+    return (*shapes[0][:-1], shapes[1][0])
+
+
+def by_operator(
+    facts: Facts, rows: Rows, tell: Callable[[str, list[tuple[int, ...]]], Any], of: type = bool
+) -> NDArray[Any]:
+    """For each operator what ``tell`` says of its name and its inputs' shapes, which is asked once for each distinct
+    pair of them."""
+    names, codes = facts.trace.events.name_code[rows], facts.trace.events.dims_code[rows]
+    first, kind = distinct_rows(names, codes)
+    pairs = zip(names[first].tolist(), codes[first].tolist(), strict=True)
+    told = [tell(base_name(facts.trace.names[name]), _tuples(facts, code)) for name, code in pairs]
+    return np.array(told, dtype=of)[kind]
+
+
+def _tuples(facts: Facts, code: int) -> list[tuple[int, ...]]:
+    return [tuple(shape) for shape in parse_dims(facts.trace.text_of(code))]
 
 
 def by_shapes(facts: Facts, rows: Rows | slice, tell: Callable[[Shapes], Any], of: type = bool) -> NDArray[Any]:

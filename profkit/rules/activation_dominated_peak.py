@@ -8,7 +8,7 @@ are counted with three times the bytes of the gradients.
 
 Why is this bad?
 It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
-batch, and are what limits both. Checkpointing keeps what goes into a block alone and computes the rest once more in
+batch, and are what limits both. Checkpointing keeps only what goes into a block and computes the rest once more in
 the backward pass: memory for time, about one more forward pass of the blocks.
 
 Example
@@ -33,11 +33,13 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.loops.located import marks_around
 from profkit.evidence.places import call_site
+from profkit.evidence.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
-from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_bytes
 
@@ -60,7 +62,7 @@ class _Peak(Struct, frozen=True):
         return int(self.size.sum())
 
 
-class _Line(Struct, frozen=True):
+class _KeepingLine(Struct, frozen=True):
     """A line that makes activations in several calls, and what checkpointing each call would give back."""
 
     site: int
@@ -103,8 +105,7 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
 def _peak_of(facts: Facts, step: int) -> _Peak:
     events, memory, steps = facts.trace.events, facts.memory, facts.steps
     start_ns, end_ns = int(steps.start_ns[step]), int(steps.end_ns[step])
-    made_ns = events.start_ns[memory.rows]
-    freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], np.iinfo(np.int64).max)
+    made_ns, freed_ns = lifetimes(facts)
     peak_ns = _time_of_peak(made_ns, freed_ns, memory.size_bytes, (start_ns, end_ns))
     live = (made_ns <= peak_ns) & (freed_ns > peak_ns)
     backward = np.flatnonzero(facts.lines.backward & (events.start_ns >= start_ns) & (events.start_ns < end_ns))
@@ -112,7 +113,7 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
     aside = facts.lines.backward | facts.updates.inside
     kept = live & (made_ns >= start_ns) & ~aside[memory.rows] & (freed_ns <= last_ns)
     # Freed while the backward pass runs, and not before: what goes in the forward pass waits for nothing.
-    kept &= freed_ns >= events.start_ns[backward].min(initial=np.iinfo(np.int64).max)
+    kept &= freed_ns >= events.start_ns[backward].min(initial=NEVER_NS)
     gradients = facts.trace.named("torch::autograd::AccumulateGrad") & (events.start_ns >= start_ns)
     gradients &= events.start_ns < end_ns
     state = _STATE_PER_GRADIENT * int(facts.operators.input_bytes[gradients].sum())
@@ -122,18 +123,14 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
 
 def _time_of_peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s, window: tuple[int, int]) -> int:
     """When most of what the recording saw being allocated was live, within the window."""
-    times = np.concatenate([freed_ns, made_ns])
-    change = np.concatenate([-size, size])
-    order = np.argsort(times, kind="stable")
-    times, live = times[order], np.cumsum(change[order])
+    times, live = live_bytes(made_ns, freed_ns, size)
     first, last = np.searchsorted(times, window)
     return int(times[first + live[first:last].argmax()]) if last > first else window[0]
 
 
-def _lines(facts: Facts, peak: _Peak) -> Iterator[_Line]:
+def _lines(facts: Facts, peak: _Peak) -> Iterator[_KeepingLine]:
     """Each line that runs several times with activations made in it or below it: from the innermost mark outwards."""
-    events = facts.trace.events
-    above = facts.tree.nearest_ancestor(events.category == Category.LINE_MARK)
+    events, above = facts.trace.events, marks_around(facts)
     rows, size, mark = peak.rows, peak.size, above[peak.rows]
     while (mark >= 0).any():
         rows, size, mark = rows[mark >= 0], size[mark >= 0], mark[mark >= 0]
@@ -145,11 +142,11 @@ def _lines(facts: Facts, peak: _Peak) -> Iterator[_Line]:
         mark = above[mark]
 
 
-def _price(site: int, call: Int64s, size: Int64s) -> _Line:
+def _price(site: int, call: Int64s, size: Int64s) -> _KeepingLine:
     """``call`` says for each activation, in time order, which call of the line made it."""
     kept = np.bincount(call, weights=size).astype(np.int64)
     last = np.zeros(len(kept), dtype=np.int64)
     last[call] = size  # of several to one place the last one stays
     after_forward, in_backward = last.sum(), last[:-1].sum() + (kept - last).max()
     saved = int(kept.sum() - max(after_forward, in_backward))
-    return _Line(site, len(kept), int(kept.sum()), saved)
+    return _KeepingLine(site, len(kept), int(kept.sum()), saved)

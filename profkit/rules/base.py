@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from profkit.derive.facts import Facts
+from profkit.evidence.retention.holding import MIN_SAMPLES
 from profkit.findings import Kind, Location, Severity
 from profkit.ruling.places import Places
 from profkit.savings.edits import Edit
@@ -37,9 +38,11 @@ class Need(Enum):
     SHAPES = "the recording holds no tensor shapes (record_shapes=True)"
     MEMORY = "the recording holds no memory events (profile_memory=True)"
     LIVE = "what the program's names keep alive was not recorded (run the program under profkit)"
+    GROWTH = "fewer than four steps were sampled: growth cannot be told from fluctuation"
     OPERATORS = "the recording holds no operators of the host"
     COMPUTE = "what the operators compute was not recorded"
     """Met by a CPU, and by an accelerator whose work was recorded: elsewhere operators take as long as their launch."""
+    LINES = "which line runs how often was not recorded (run the program under profkit)"
     WHOLE_STEP = "the only recorded step was cut off: what comes later in it, and its share of a step, are not known"
     """For what comes once in a step, and for what a later operator of the step may explain."""
 
@@ -146,8 +149,10 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.SHAPES: lambda: facts.operators.has_shapes,
         Need.MEMORY: lambda: facts.memory.present,
         Need.LIVE: lambda: len(facts.live) > 0 and not facts.run.was_outdone,
+        Need.GROWTH: lambda: not 0 < len(facts.live) < MIN_SAMPLES,
         Need.OPERATORS: lambda: len(facts.operators.rows) > 0,
         Need.COMPUTE: lambda: facts.accelerator is None or facts.accelerator.is_recorded,
+        Need.LINES: lambda: bool(facts.steps.located.any()),
         Need.WHOLE_STEP: lambda: not facts.run.is_part,
     }
     return [need for need in needs if not met[need]()]

@@ -22,7 +22,7 @@ What the recording shows of the bias vanishes: the operator that adds it, where 
 that makes its gradient; the node that stores this gradient. Where the bias is copied to where the product is added to
 it, the call vanishes and the moving of data stays: the product is then the first to write there. The optimizer's loops
 over all parameters, in `step` and in `zero_grad`, are shorter by the biases' share of the parameters. Where one kernel
-does both, the product and the bias, as most of a CPU do, the bias's part is hidden in it and is not counted.
+does both, as most of a CPU do, the bias's part of it is not known and not counted.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ Use instead
     return self.head(hidden[:, -1])
 
 How the saving is estimated
-The layer and its backward nodes take the share of one position, but no less than the cheapest operators of the program
-take and than reading the weights from memory takes: at the measured bandwidth, else at that of half a channel of
+The layer and its backward nodes take the share of one position, but no less than the program's cheapest operators
+take, nor less than reading the weights from memory: at the measured bandwidth, else at that of half a channel of
 DDR4-2400.
 """
 
@@ -37,7 +37,7 @@ from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import backward_of
-from profkit.evidence.shapes import Shapes, shapes_of
+from profkit.evidence.shapes import Shapes, result_of_linear, shapes_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.pricing import call_ns, computing_ns, memory_bytes_per_ns, scale_operators
@@ -98,7 +98,7 @@ def _find_layers(facts: Facts) -> Iterator[_Layer]:
     codes, kind = np.unique(events.dims_code[called], return_inverse=True)
     shapes = [parse_dims(trace.text_of(int(code))) if code >= 0 else [] for code in codes]
     for code in np.unique(kind[layers]):
-        result = _result_of(shapes[code])
+        result = result_of_linear(shapes[code])
         if len(result) < 3 or result[-2] < _MIN_POSITIONS:
             continue
         takers = np.flatnonzero(np.array([_takes(of, result) for of in shapes])[kind])
@@ -114,11 +114,11 @@ def _find_layers(facts: Facts) -> Iterator[_Layer]:
                 yield _Layer(int(called[begin]), result[-2], math.prod(shapes[code][1]))
 
 
-def _takes(shapes: Shapes, result: list[int]) -> bool:
+def _takes(shapes: Shapes, result: tuple[int, ...]) -> bool:
     return any(math.prod(shape) == math.prod(result) for shape in shapes if shape)
 
 
-def _used_of_the_last(facts: Facts, before: Rows, result: list[int]) -> set[str]:
+def _used_of_the_last(facts: Facts, before: Rows, result: tuple[int, ...]) -> set[str]:
     """Where a step ends with the layer, as calls of a model do: what its beginning takes of the result of the call
     before, which may be shorter or longer."""
     used = set[str]()
@@ -126,24 +126,17 @@ def _used_of_the_last(facts: Facts, before: Rows, result: list[int]) -> set[str]
         shapes = shapes_of(facts, row)
         last = next((shape for shape in shapes if len(shape) > 1 and shape[-1] == result[-1]), None)
         if last is not None and math.prod(last) > math.prod(result) // result[-2]:
-            used.add(_position_of(facts, row, list(last)) if len(last) == len(result) else "")
+            used.add(_position_of(facts, row, tuple(last)) if len(last) == len(result) else "")
     return used
 
 
-def _result_of(shapes: Shapes) -> list[int]:
-    """The shape of what a linear layer gives."""
-    if len(shapes) < 2 or len(shapes[1]) != 2 or not shapes[0]:
-        return []
-    return [*shapes[0][:-1], shapes[1][0]]
-
-
-def _position_of(facts: Facts, row: int, result: list[int]) -> str:
+def _position_of(facts: Facts, row: int, result: tuple[int, ...]) -> str:
     """Which position of the layer's result an operator takes: ``all`` where it is a slice along another dimension,
     nothing where it does something else."""
     trace, events = facts.trace, facts.trace.events
     shapes = shapes_of(facts, row)
     given = parse_types(trace.text_of(int(events.concrete_code[row])))
-    if not operators_of(trace, _PICKS)[row] or list(shapes[0]) != result or len(given) < 3:
+    if not operators_of(trace, _PICKS)[row] or tuple(shapes[0]) != result or len(given) < 3:
         return ""
     along = len(result) - 2
     if given[1] not in (str(along), str(along - len(result))):

@@ -51,7 +51,7 @@ from profkit.units import format_count, format_time
 _WORTH_TUNING = MEDIUM_FROM
 """Python's own collections take a percent or so of any program that makes many small objects."""
 _LEAST_STEPS = 2
-"""A recording of one step, as of a program that has none, says nothing of how often either."""
+"""A recording of one step does not say how often either comes."""
 _UNCERTAINTY = 0.2
 
 

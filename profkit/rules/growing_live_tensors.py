@@ -36,26 +36,21 @@ from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
 from profkit.evidence.retention.holding import (
-    MIN_SAMPLES,
     GrowingName,
+    first_at_each_line,
     growing_names,
     live_growth_per_step,
     notable_growth_bytes,
-    outliving_sites,
 )
-from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import Places, locations_of
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import growing_lines
 from profkit.units import format_bytes, format_count
 
-_ALSO = 3
 
-
-@rule(Kind.FAULT, Need.LIVE, Need.MEMORY)
+@rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH)
 def growing_live_tensors(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that makes a name hold more."""
-    if len(facts.live) < MIN_SAMPLES:
-        raise CannotLook("fewer than four steps were sampled: growth cannot be told from fluctuation")
     notable = notable_growth_bytes(facts)
     names = [
         name
@@ -63,25 +58,18 @@ def growing_live_tensors(facts: Facts) -> Iterator[Suspicion]:
         if name.more_bytes >= notable and not name.is_bounded and not name.is_mostly_wasted
     ]
     seen_share = min(1.0, live_growth_per_step(facts) / max(1, sum(name.more_bytes for name in names)))
-    told = set()
-    for name in sorted(names, key=lambda name: -name.more_bytes):
-        if name.site is None or name.site not in told:
-            yield _suspect(facts, name, int(seen_share * name.more_bytes))
-        told.add(name.site)
+    for name in first_at_each_line(sorted(names, key=lambda name: -name.more_bytes)):
+        yield _suspect(facts, name, int(seen_share * name.more_bytes))
 
 
 def _suspect(facts: Facts, name: GrowingName, size_bytes: int) -> Suspicion:
-    site = name.site
-    location = Location.of(site) if site else None
     on_host = ", or `x.cpu()` where all of them are needed" if facts.device.present else ""
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step and nothing empties "
         f"it; memory grows by {format_bytes(size_bytes)} a step.",
         fix=f"Keep what is wanted of them and not the tensors: add to a running sum or count instead of `{name.path}`"
         f"{on_host}; or empty it once in a while.",
-        places=Places(
-            location, tuple(place for place in locations_of(facts, outliving_sites(facts)[:_ALSO]) if place != location)
-        ),
+        places=growing_lines(facts, name.site),
         size_bytes=size_bytes,
         grows=True,
         confidence=0.9,

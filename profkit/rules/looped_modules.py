@@ -33,34 +33,39 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, VIEW, operators_of
-from profkit.derive.operators.operators import parse_dims
-from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
+from profkit.evidence.loops.located import lines_between, marks_around
 from profkit.evidence.loops.loop_source import calls_independent_modules, is_named_lambda
 from profkit.evidence.places import call_site
-from profkit.evidence.program import backward_of, length_ns, named_operators, program_operators, spent_ns
+from profkit.evidence.program import (
+    backward_of,
+    length_ns,
+    located_operators,
+    named_operators,
+    program_operators,
+    spent_ns,
+)
 from profkit.evidence.releases import INDUCTOR, note_since
+from profkit.evidence.shapes import shapes_of
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
+from profkit.ruling.pricing import dispatch_ns
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.trial import Trial
-from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.events import Rows
 from profkit.trace.values import among, distinct
 
 _MIN_CALLS = 4
 """Two or three towers of one shape are an architecture (a Siamese network, two critics); from four on it is a loop."""
-_MAX_DISPATCH_NS = 15_000
-"""A product of tiny matrices, the dearest operator to start, takes 5 us on a CPU and up to 15 us while recorded with
-its shapes and the operators inside it; what it takes beyond that is arithmetic, also where all are of one size."""
 _BATCHABLE = RUNNABLE_UNARY | RUNNABLE_BINARY | {"linear", "mm", "addmm", "matmul", "bmm"}
 """Operators that an experiment knows with a dimension more."""
 _UNCERTAINTY = 0.5
 """The dispatch cost is an estimate, and a batched product may be faster or, with few cores, as slow as the loop."""
 
 
-class _Loop(Struct, frozen=True):
+class _ModuleLoop(Struct, frozen=True):
     """In the located step: the line, the marks of the equal runs of one loop, and all operators in them."""
 
     site: int
@@ -69,11 +74,9 @@ class _Loop(Struct, frozen=True):
     joined: bool
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES)
 def looped_modules(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that calls the same operators over and over, the outermost lines first."""
-    if not facts.steps.located.any():
-        raise CannotLook("which line runs how often was not recorded (run the program under profkit)")
     explained = np.zeros(len(facts.trace.events), dtype=bool)
     for loops in _by_line(list(_find_loops(facts))):
         operators = np.concatenate([loop.operators for loop in loops])
@@ -100,20 +103,18 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _by_line(loops: list[_Loop]) -> list[list[_Loop]]:
+def _by_line(loops: list[_ModuleLoop]) -> list[list[_ModuleLoop]]:
     """The loops of each line, which may run several in a step; the line with most operators first."""
-    lines: dict[int, list[_Loop]] = {}
+    lines: dict[int, list[_ModuleLoop]] = {}
     for loop in loops:
         lines.setdefault(loop.site, []).append(loop)
     return sorted(lines.values(), key=lambda found: -sum(len(loop.operators) for loop in found))
 
 
-def _find_loops(facts: Facts) -> Iterator[_Loop]:
+def _find_loops(facts: Facts) -> Iterator[_ModuleLoop]:
     """Lines that a located step ran several times with equal operators, products among them, in the forward pass."""
-    events, tree = facts.trace.events, facts.tree
-    operators = _located_operators(facts)
-    products = operators_of(facts.trace, MATRIX)
-    mark = tree.nearest_ancestor(events.category == Category.LINE_MARK)
+    events, operators = facts.trace.events, located_operators(facts)
+    products, mark = operators_of(facts.trace, MATRIX), marks_around(facts)
     around = mark[operators]
     while (around >= 0).any():
         known = around >= 0
@@ -122,16 +123,8 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
             calls = around[known & (events.site[around] == site)]
             for run in _equal_runs(facts, mine, calls, mark):
                 if products[run].any():
-                    yield _Loop(int(site), distinct(calls[among(mine, run)]), run, _is_joined(facts, run, calls))
+                    yield _ModuleLoop(int(site), distinct(calls[among(mine, run)]), run, _is_joined(facts, run, calls))
         around = np.where(known, mark[around], -1)
-
-
-def _located_operators(facts: Facts) -> Rows:
-    """The outermost forward operators of the first located step, in time order."""
-    rows = in_located_step(facts, facts.operators.rows)
-    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
-    chosen: Rows = rows[~aside[rows]]
-    return chosen
 
 
 def _equal_runs(facts: Facts, operators: Rows, calls: Rows, mark: Rows) -> Iterator[Rows]:
@@ -158,18 +151,18 @@ def _is_joined(facts: Facts, run: Rows, calls: Rows) -> bool:
     if not after.size or not facts.operators.has_shapes:
         return False
     first = after[np.argmin(facts.trace.events.start_ns[after])]
-    shapes = [tuple(shape) for shape in parse_dims(facts.trace.text_of(facts.trace.events.dims_code[first])) if shape]
+    shapes = [tuple(shape) for shape in shapes_of(facts, int(first)) if shape]
     return len(set(shapes)) == 1 and len(shapes) >= _MIN_CALLS and len(distinct(calls)) % len(shapes) == 0
 
 
-def _shown_independent(facts: Facts, loop: _Loop) -> bool:
+def _shown_independent(facts: Facts, loop: _ModuleLoop) -> bool:
     """Whether the source of the loop's lines shows a call of what varies that takes no earlier call's result."""
     sources = lines_between(facts, int(loop.calls[0]), int(loop.calls[-1]))
     called = call_site(facts, loop.site)
     return called is not None and calls_independent_modules(called.source, sources)
 
 
-def _loop_site(facts: Facts, loop: _Loop) -> int:
+def _loop_site(facts: Facts, loop: _ModuleLoop) -> int:
     """The line of the loop: the one that calls over and over or, of a lambda with a name, the one that lies around all
     of its calls."""
     outer, own = int(marks_around(facts)[loop.calls[0]]), call_site(facts, loop.site)
@@ -178,16 +171,16 @@ def _loop_site(facts: Facts, loop: _Loop) -> int:
     return loop.site
 
 
-def _in_measured_steps(facts: Facts, loops: list[_Loop]) -> Rows:
+def _in_measured_steps(facts: Facts, loops: list[_ModuleLoop]) -> Rows:
     """The measured steps' operators of the loops: those of the lines that ran from the first call to the last."""
-    rows, located = program_operators(facts), _located_operators(facts)
+    rows, located = program_operators(facts), located_operators(facts)
     during = [(located >= loop.operators[0]) & (located <= loop.operators[-1]) for loop in loops]
     sites = distinct(facts.lines.site[located[np.logical_or.reduce(during)]])
     chosen: Rows = rows[np.isin(facts.lines.site[rows], sites[sites >= 0])]
     return chosen
 
 
-def _run_batched(facts: Facts, loop: _Loop, rows: Rows, calls: int) -> Trial | None:
+def _run_batched(facts: Facts, loop: _ModuleLoop, rows: Rows, calls: int) -> Trial | None:
     """Run the operators of one call as often as the loop does, and in one batch; none where one of them cannot be."""
     one_call = loop.operators[: len(loop.operators) // len(loop.calls)]
     moving = one_call[~operators_of(facts.trace, VIEW)[one_call]]
@@ -224,7 +217,7 @@ def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int, factor: float |
     computing = np.add.reduceat(spent_ns(facts, rows), first)
     once = (calls - 1) / calls
     if factor is None:
-        faster = np.add.reduceat(_dispatch_ns(facts, rows, among), first) * once
+        faster = np.add.reduceat(dispatch_ns(facts, rows, among), first) * once
     else:
         faster = computing * (1 - factor)
     saved = faster + (length - computing) * once
@@ -238,11 +231,3 @@ def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     mine = among(everything, backward_of(facts, rows))
     leader = np.maximum.accumulate(np.where(follows, 0, np.arange(len(everything))))
     return everything[mine[leader]], everything
-
-
-def _dispatch_ns(facts: Facts, rows: Rows, among: Rows) -> Int64s:
-    """What each operator costs besides its arithmetic: the time of the cheapest of its name ``among`` others."""
-    names = facts.trace.events.name_code
-    cheapest = np.full(len(facts.trace.names), _MAX_DISPATCH_NS, dtype=np.int64)
-    np.minimum.at(cheapest, names[among], spent_ns(facts, among))
-    return cheapest[names[rows]]

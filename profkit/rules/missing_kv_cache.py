@@ -46,11 +46,11 @@ from profkit.derive.operators.operators import parse_types
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import model_call
 from profkit.evidence.program import backward_of, named_operators
-from profkit.evidence.shapes import Shapes, shapes_of
+from profkit.evidence.shapes import Shapes, shapes_of, with_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import computing_ns, memory_bytes_per_ns, scale_operators
+from profkit.ruling.pricing import computing_ns, dispatch_ns, memory_bytes_per_ns, scale_operators
 from profkit.savings.edits import Edit
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows
@@ -61,8 +61,6 @@ _MIN_STEPS = 3
 """Where each call is a step, a recording holds as many as it has measured steps."""
 _UNCERTAINTY = 0.4
 """Whether weights come from a cache or from memory changes what one token takes by as much."""
-_MAX_DISPATCH_NS = 15_000
-"""As in `looped-modules`: a product of tiny matrices, the dearest operator to start."""
 _DRAWS = frozenset(("argmax", "max", "multinomial", "sort", "topk"))
 _MASKING = frozenset(("add", "masked_fill", "where"))
 _WITH_WEIGHTS = frozenset(("addmm", "linear", "matmul", "mm"))
@@ -115,7 +113,7 @@ def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:
     """Of each table of embeddings the measured passes of runs in which the sequence grows by one token each time."""
     called = facts.operators.rows[~(facts.updates.inside | facts.lines.backward)[facts.operators.rows]]
     lookups = called[named_operators(facts, "aten::embedding")[called]]
-    known = np.where(facts.trace.events.dims_code[lookups] >= 0, lookups, facts.repeats.row[lookups])
+    known = with_shapes(facts, lookups)
     lookups, known = lookups[known >= 0], known[known >= 0]
     shapes = [_table_and_ids(facts, int(row)) for row in known]
     tables: dict[tuple[object, ...], list[int]] = {}
@@ -164,9 +162,8 @@ def _cut(facts: Facts, called: Rows, run: list[tuple[int, int, int, int, int]]) 
         rows = called[begin : min(stop, begin + longest)]
         rows = rows[facts.step_of(rows) == step]
         longest = min(longest, len(rows))
-        known = np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
         if facts.measured[lookup]:
-            passes.append(_Pass(rows, known, batch, known_length, length))
+            passes.append(_Pass(rows, with_shapes(facts, rows), batch, known_length, length))
     return passes
 
 
@@ -227,7 +224,7 @@ def _read_once(facts: Facts, passes: list[_Pass]) -> Edit:
             weights[i] = 4 * math.prod(shapes[1])
     wanted = growing[kind] & ~operators_of(facts.trace, VIEW)[rows]
     spent = computing_ns(facts, rows[wanted]).clip(min=1)
-    fixed = np.zeros(1) if facts.device.present else _dispatch_ns(facts, rows[wanted], spent)
+    fixed = np.zeros(1) if facts.device.present else dispatch_ns(facts, rows[wanted], rows[wanted])
     once = np.maximum(fixed + (spent - fixed) / length[wanted], weights[kind][wanted] / memory_bytes_per_ns(facts))
     kept = (once / spent).clip(max=1)
     return scale_operators(facts, rows[wanted], kept, _UNCERTAINTY)
@@ -239,11 +236,3 @@ def _goes_by_length(shapes: Shapes, batch: int, length: int) -> bool:
     if len(shape) == 2 and shape[0] == batch * length:
         return True
     return length in shape[1:-1] or (len(shape) == 2 and shape[-1] == length)
-
-
-def _dispatch_ns(facts: Facts, rows: Rows, spent: Int64s) -> Int64s:
-    """What calling each of the operators costs, whatever its size: the time of the cheapest of its name."""
-    names = facts.trace.events.name_code[rows]
-    cheapest = np.full(len(facts.trace.names), _MAX_DISPATCH_NS, dtype=np.int64)
-    np.minimum.at(cheapest, names, spent)
-    return cheapest[names]

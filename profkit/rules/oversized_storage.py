@@ -36,50 +36,44 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.evidence.program import program_operators
 from profkit.evidence.retention.holding import (
-    MIN_SAMPLES,
     GrowingName,
+    first_at_each_line,
     growing_names,
     live_growth_per_step,
     notable_growth_bytes,
-    outliving_sites,
 )
 from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import Places, locations_of
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places, locations_of, outliving_lines
+from profkit.source.syntax import parse_line
 from profkit.trace.values import distinct
-from profkit.units import format_bytes, format_count
+from profkit.units import format_bytes, format_count, pick_form
 
-_ALSO = 3
 _TAKING_PARTS = frozenset(("chunk", "narrow", "select", "slice", "split", "split_with_sizes", "unbind"))
 """Views of less than the whole."""
 
 
-@rule(Kind.FAULT, Need.LIVE, Need.MEMORY)
+@rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH)
 def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that makes a name keep views."""
-    if len(facts.live) < MIN_SAMPLES:
-        raise CannotLook("fewer than four steps were sampled: growth cannot be told from fluctuation")
-    told = set()
-    for name in sorted(growing_names(facts), key=lambda name: -name.more_bytes):
-        wasted = min(name.more_bytes, live_growth_per_step(facts)) - name.more_used_bytes
-        if not name.is_mostly_wasted or wasted < notable_growth_bytes(facts):
-            continue
-        if name.site is None or name.site not in told:
-            yield _suspect(facts, name, wasted)
-        told.add(name.site)
+    wasted = {name: min(name.more_bytes, live_growth_per_step(facts)) - name.more_used_bytes
+              for name in growing_names(facts) if name.is_mostly_wasted}  # fmt: skip
+    names = [name for name, size in wasted.items() if size >= notable_growth_bytes(facts)]
+    for name in first_at_each_line(sorted(names, key=lambda name: -name.more_bytes)):
+        yield _suspect(facts, name, wasted[name])
 
 
 def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
     """What a container with a maximum wastes does not grow for ever: its share of the peak so far is what counts."""
+    storages = pick_form(name.more_tensors, "it a storage", "them storages")
     kept = Location.of(name.site) if name.site else None
     viewed = _where_viewed(facts, name)
     location = kept if kept and _makes_what_it_keeps(kept.source) else viewed or kept
-    others = (kept, viewed, *locations_of(facts, outliving_sites(facts)[:_ALSO]))
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, of "
-        f"{format_bytes(name.more_used_bytes)}, and with them storages of {format_bytes(name.more_bytes)}.",
+        f"{format_bytes(name.more_used_bytes)}, and with {storages} of {format_bytes(name.more_bytes)}.",
         fix=f"Keep a copy of the part instead of a view of the whole: put `x.clone()` into `{name.path}`.",
-        places=Places.of([location, *others]),
+        places=Places.of([location, kept, viewed, *outliving_lines(facts)]),
         size_bytes=wasted,
         peak_fraction=name.wasted_bytes / max(facts.memory.peak_bytes, name.wasted_bytes, 1),
         grows=not name.is_bounded,
@@ -92,10 +86,7 @@ def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
 def _makes_what_it_keeps(source: str) -> bool:
     """Whether a line such as ``kept.append(part(x))`` or ``kept[i] = part(x)`` makes what it adds, so that it can add a
     copy as well. What has a name already may be more than the tensor."""
-    try:
-        (line,) = ast.parse(source.strip()).body
-    except (SyntaxError, ValueError, RecursionError):
-        return False
+    line = parse_line(source)
     value = getattr(line, "value", None)
     if isinstance(line, ast.Expr) and isinstance(value, ast.Call):
         value = next(iter(value.args[-1:]), None)

@@ -4,9 +4,9 @@ What it detects
 Requests for a batch, in most steps, in which the main process picks 64 samples or more out of tensors one by one
 (`select`, `index`, `slice`) and stacks them, where operators take a quarter of the time or more: nothing is read,
 decoded or made in Python, so the samples could be picked all at once. Where the tensors' shapes are known, at least
-half of what becomes a tensor must have been picked: an index out of a tensor, of which Python makes a sample, is none.
-Only where it would make the step at least 3 % shorter. Where each sample draws random numbers of its own, it is an
-opportunity: a batch draws others.
+half of what becomes a tensor must have been picked: an index that is read out of a tensor, and from which Python makes
+the sample, does not count. It is reported where the step would get at least 3 % shorter. Where each sample draws random
+numbers of its own, it is an opportunity: a batch draws others.
 
 Why is this bad?
 Each pick is a call of Python, a view of its own and an entry in a list, for a few hundred bytes. One indexing operator

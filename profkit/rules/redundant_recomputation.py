@@ -43,7 +43,7 @@ from profkit.derive.families import VIEW, operators_of
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import call_marks, marks_around
 from profkit.evidence.places import call_site, runs_inside_a_call
-from profkit.evidence.program import named_operators, program_operators, spent_ns
+from profkit.evidence.program import named_operators, program_operators, repeating_below, spent_ns
 from profkit.evidence.transfers.faults import TransferFault, faulty_transfers
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -52,7 +52,7 @@ from profkit.ruling.pricing import leave_out
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct_rows
-from profkit.units import format_count
+from profkit.units import format_count, pick_form
 
 _FILLS = tuple(f"aten::{name}" for name in ("arange", "eye", "full", "full_like", "linspace", "new_full", "new_ones",
                                              "new_zeros", "ones", "ones_like", "zeros", "zeros_like"))  # fmt: skip
@@ -160,8 +160,11 @@ def _message(count: int, where: Location, first: Location | None, ways: list[Loc
     else:
         names = [_name(way, where) for way in ways if way is not None and way != where]
         told = "first at this line too" + (f", called from {' and '.join(dict.fromkeys(names))}" if names else "")
-    operators = format_count(count, "operator")
-    return f"{operators} a step compute again what the same step has computed of the same inputs, {told}."
+    return f"{_operators(count)} again what the same step has computed of the same inputs, {told}."
+
+
+def _operators(count: int) -> str:
+    return f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')}"
 
 
 def _name(place: Location, where: Location) -> str:
@@ -169,7 +172,7 @@ def _name(place: Location, where: Location) -> str:
 
 
 def _message_each(count: int) -> str:
-    return f"{format_count(count, 'operator')} a step compute what the step before has computed of the same inputs."
+    return f"{_operators(count)} what the step before has computed of the same inputs."
 
 
 def _find_calls(facts: Facts) -> _Calls:
@@ -238,11 +241,9 @@ def _sends_again(facts: Facts) -> Bools:
 
 
 def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
-    """What of the measured steps' operators repeats those below these marks, and the index of the mark."""
-    rows = program_operators(facts)
-    rows = rows[facts.repeats.exact[rows] & ~_sends_again(facts)[rows]]
-    marks = facts.trace.mask_of(calls.rows)
-    mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
-    rows, mark = rows[mark >= 0], mark[mark >= 0]
+    """What of the measured steps' operators repeats those of these calls, and the index of the call."""
+    rows, mark = repeating_below(facts, facts.trace.mask_of(calls.rows))
+    told = _sends_again(facts)[rows]
+    rows, mark = rows[~told], mark[~told]
     order = np.argsort(calls.rows, kind="stable")
     return rows, order[np.searchsorted(calls.rows[order], mark)]

@@ -39,6 +39,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.retention.holding import notable_growth_bytes
+from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.findings import Kind, Location
 from profkit.marks import GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -128,9 +129,8 @@ def _collections(facts: Facts) -> Int64s:
 
 
 def _garbage(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> _Garbage:
-    events, memory, steps = facts.trace.events, facts.memory, facts.steps
-    made_in = steps.index_of(events.start_ns[memory.rows])
-    freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], -1)
+    steps, (made_ns, freed_ns) = facts.steps, lifetimes(facts)
+    made_in = steps.index_of(made_ns)
     last_start = np.searchsorted(start_ns, freed_ns, side="right") - 1
     in_collection: Bools = (last_start >= 0) & (freed_ns <= end_ns[last_start.clip(min=0)])
     later = (made_in >= 0) & (freed_ns > steps.end_ns[made_in.clip(min=0)])
@@ -140,21 +140,15 @@ def _garbage(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> _Garbage:
 
 def _peaks(facts: Facts, garbage: _Garbage) -> tuple[int, int]:
     """The most live bytes within the measured steps, as recorded and with the garbage freed at its step's end."""
-    events, memory, steps = facts.trace.events, facts.memory, facts.steps
-    made_ns = events.start_ns[memory.rows]
+    steps, (made_ns, freed_ns) = facts.steps, lifetimes(facts)
     window_start, window_end = steps.window_ns
-    freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], window_end + 1)
+    freed_ns = np.minimum(freed_ns, window_end + 1)
     sooner = freed_ns.copy()
     sooner[garbage.index] = np.minimum(freed_ns[garbage.index], steps.end_ns[garbage.made_in])
     seen = made_ns >= window_start
-    made_ns, size = made_ns[seen], memory.size_bytes[seen]
-    return _peak(made_ns, freed_ns[seen], size), _peak(made_ns, sooner[seen], size)
-
-
-def _peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s) -> int:
-    times = np.concatenate([freed_ns, made_ns])  # what is freed at a moment makes room for what is made then
-    change = np.concatenate([-size, size])
-    return int(np.cumsum(change[np.argsort(times, kind="stable")]).max(initial=0))
+    made_ns, size = made_ns[seen], facts.memory.size_bytes[seen]
+    with_cycles, without = (live_bytes(made_ns, ends[seen], size)[1].max(initial=0) for ends in (freed_ns, sooner))
+    return int(with_cycles), int(without)
 
 
 def _sites_by_size(facts: Facts, garbage: _Garbage) -> list[int]:

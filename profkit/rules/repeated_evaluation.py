@@ -4,7 +4,7 @@ What it detects
 A call or a block of the recorded steps that evaluates without autograd, whose results the source uses in one place:
 under a condition that holds at every n-th step, such as `if epoch % 20 == 0: print(...)`. The text and the recording
 prove that together: the names are used nowhere else, the evaluation writes to nothing, logs nothing and saves nothing,
-and where the text does not say how many steps lie between two uses, the located step used it not. An evaluation that
+and where the text does not say how many steps lie between two uses, the located step did not use it. An evaluation that
 early stopping, the choice of the best model, a scheduler or a list of all results waits for is used in each step.
 
 Why is this bad?
@@ -38,7 +38,7 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import in_located_step
-from profkit.evidence.program import program_operators
+from profkit.evidence.program import repeating_below
 from profkit.findings import LOW_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
@@ -46,7 +46,7 @@ from profkit.ruling.pricing import leave_out
 from profkit.run import Remark
 from profkit.savings.replay import replay
 from profkit.source.remark_kinds import RARELY_USED
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Bools, Category
 
 _USUAL = 10
 """Steps between two uses, where the text does not say: progress is seldom told more often, and more adds little."""
@@ -65,7 +65,7 @@ def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
     for remark in remarks:
         marks = _marks_of(facts, remark, remark.site.line, max(remark.until, remark.site.line))
         was_used = _marks_of(facts, remark, remark.used_at, remark.used_at).any()
-        rows, mark = _operators_below(facts, marks)
+        rows, mark = repeating_below(facts, facts.tree.outermost(marks))
         if not in_most_steps(facts, rows) or (was_used and remark.every < 2):
             continue
         if (facts.tree.under(marks) & (facts.lines.backward | facts.optimizing)).any():
@@ -74,9 +74,9 @@ def repeated_evaluation(facts: Facts) -> Iterator[Suspicion]:
         edit = leave_out(facts, rows, mark, kept, uncertainty)
         if replay(facts, edit).fraction < LOW_FROM:
             continue
-        often = f"at every {remark.every} steps" if remark.every > 1 else "in some steps"
+        often = f"once in {remark.every} steps" if remark.every > 1 else "in some steps"
         yield Suspicion(
-            message=f"This evaluation runs in each step, and what it finds is used {often} alone, from line "
+            message=f"This evaluation runs in each step, but its results are only used {often}, from line "
             f"{remark.used_at} on.",
             fix="Move it under the condition that its results are used under. Where it puts the model into evaluation "
             "mode, `model.train()` must come before the next training step, as it must now.",
@@ -96,11 +96,3 @@ def _marks_of(facts: Facts, remark: Remark, first: int, last: int) -> Bools:
              if (site.file, site.function) == around and first <= site.line <= last]  # fmt: skip
     rows = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
     return facts.trace.mask_of(rows[np.isin(facts.trace.events.site[rows], codes)])
-
-
-def _operators_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
-    """What of the measured steps' operators repeats those below these marks, and the outermost mark of each."""
-    rows = program_operators(facts)
-    rows = rows[facts.repeats.exact[rows]]
-    mark = facts.tree.nearest_ancestor(facts.tree.outermost(marks), of=facts.repeats.row[rows])
-    return rows[mark >= 0], mark[mark >= 0]

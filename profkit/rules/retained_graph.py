@@ -45,16 +45,11 @@ from profkit.evidence.retention.growing_graphs import (
     growth_bytes,
     uses_itself,
 )
-from profkit.evidence.retention.holding import outliving_sites
-from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import Places, locations_of
-from profkit.run import CallSite
+from profkit.evidence.retention.holding import first_at_each_line
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import growing_lines
 from profkit.units import format_bytes, format_count
-
-_ALSO = 3
-"""So many further lines are named: those whose memory outlives its step, the largest first."""
-
 
 _UNTRAINED = (
     "Run it under `with torch.inference_mode():`: nothing is trained in the recorded steps, so nobody needs the graph. "
@@ -62,16 +57,11 @@ _UNTRAINED = (
 )
 
 
-@rule(Kind.FAULT, Need.LIVE)
+@rule(Kind.FAULT, Need.LIVE, Need.GROWTH)
 def retained_graph(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that makes a graph grow."""
-    if len(facts.live) < 4:
-        raise CannotLook("fewer than four steps were sampled: growth cannot be told from fluctuation")
-    told: set[CallSite | None] = set()
-    for graph in _root_causes(growing_graphs(facts)):
-        if graph.site is None or graph.site not in told:
-            yield _suspect(facts, graph)
-        told.add(graph.site)
+    for graph in first_at_each_line(_root_causes(growing_graphs(facts))):
+        yield _suspect(facts, graph)
 
 
 def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
@@ -91,8 +81,6 @@ def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
 
 def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
     more_bytes = growth_bytes(facts, graph)
-    site = graph.site
-    location = Location.of(site) if site else None
     size = f"; memory grows by {format_bytes(more_bytes)} a step" if more_bytes else ""
     what = (
         f"{format_count(graph.more_tensors, 'tensor')} with an autograd graph more" if graph.more_tensors else
@@ -102,7 +90,7 @@ def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
         message=f"`{graph.path}` keeps {what} each step ({format_count(graph.more_nodes, 'backward node')} a step, "
         f"{graph.nodes:,} by now){size}.",
         fix=_advise(graph) if carried_graph(facts) is None else _UNTRAINED,
-        places=Places(location, tuple(place for place in _outliving(facts) if place != location)),
+        places=growing_lines(facts, graph.site),
         size_bytes=more_bytes,
         grows=True,
         # Where nothing is trained the graph is needless: `unused_autograd_graph` names the cause and comes first.
@@ -123,8 +111,3 @@ def _advise(graph: GrowingGraph) -> str:
         f"Cut the history between steps: `{name} = {cut}` before the next step uses it. For backpropagation through "
         "several steps on purpose, detach once in a while."
     )
-
-
-def _outliving(facts: Facts) -> tuple[Location, ...]:
-    """The lines that allocate what outlives its step."""
-    return locations_of(facts, outliving_sites(facts)[:_ALSO])

@@ -19,8 +19,8 @@ Use instead
 How the saving is estimated
 The stretch between the two operators, over the numbers in it, is what PyTorch takes for one number here. `np.stack`
 makes a view of each array, which takes as long as PyTorch's handling of one or two numbers, and copies their bytes at
-the memory's bandwidth. Python's own numbers NumPy too has to take one by one, in about a seventh of PyTorch's time.
-What is in the list the recording does not say: for a list of single numbers the latter is kept, for a nested list the
+the memory's bandwidth. NumPy too takes Python's own numbers one by one, in about a seventh of PyTorch's time. The
+recording does not say what is in the list: for a list of single numbers that seventh is kept, for a nested list the
 middle of both.
 """
 

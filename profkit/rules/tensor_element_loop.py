@@ -74,7 +74,7 @@ _UNCERTAINTY = 0.1
 """Of n times round all but one vanish; what is uncertain is whether the rest is one pass or three."""
 
 
-class _Loop(Struct, frozen=True):
+class _ElementLoop(Struct, frozen=True):
     """One run of a loop: its operators from the first to the last that repeats, and how often it went round; the
     ``takers`` take the elements, perhaps all at once before the first."""
 
@@ -133,7 +133,7 @@ def _recurs(facts: Facts, rows: Rows) -> bool:
     return False
 
 
-def _reads_numbers(facts: Facts, loops: list[_Loop]) -> bool:
+def _reads_numbers(facts: Facts, loops: list[_ElementLoop]) -> bool:
     """Whether the loops iterate over integers in a tensor, and read a number in most rounds."""
     takers = np.concatenate([loop.takers for loop in loops])
     rows = np.concatenate([loop.rows for loop in loops])
@@ -143,7 +143,7 @@ def _reads_numbers(facts: Facts, loops: list[_Loop]) -> bool:
     return bool(rounds) and int(operators_of(facts.trace, _READS)[rows].sum()) >= rounds / 2
 
 
-def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> Places:
+def _places(facts: Facts, rows: Rows, loops: list[_ElementLoop]) -> Places:
     """The lines of the loop, the costliest first; those of functions that it calls, and that take no elements
     themselves, stand behind it: they are the same for one element and for all. Where the loop goes over the elements of
     a tensor (`for row in x`), that line's function is the loop's, whatever the others take of the elements."""
@@ -158,7 +158,7 @@ def _places(facts: Facts, rows: Rows, loops: list[_Loop]) -> Places:
     return Places.of(own_first)
 
 
-def _find_loops(facts: Facts) -> Iterator[_Loop]:
+def _find_loops(facts: Facts) -> Iterator[_ElementLoop]:
     """Runs of operators of a step that take elements or work on few, repeated often."""
     rows = program_operators(facts)
     accesses = count_accesses(facts, rows)
@@ -174,7 +174,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
                 yield loop
 
 
-def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
+def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _ElementLoop | None:
     """The part of a run that repeats: without what happens to stand before and after the loop."""
     code = facts.trace.events.name_code[rows].astype(np.int64) * (len(facts.callsites) + 2) + facts.lines.site[rows]
     _, kind, count = np.unique(code, return_inverse=True, return_counts=True)
@@ -186,7 +186,7 @@ def _trim(facts: Facts, rows: Rows, accesses: Int64s) -> _Loop | None:
     takes[: body.start] &= operators_of(facts.trace, ITERATING)[rows[: body.start]]  # other elements are not the loop's
     taken = min(int(accesses[: body.stop][takes].sum()), len(repeats))
     rounds = int(median(count[count >= _MIN_RUN / 2]))
-    return _Loop(rows[body], rounds, taken, rows[: body.stop][takes]) if taken >= _MIN_RUN else None
+    return _ElementLoop(rows[body], rounds, taken, rows[: body.stop][takes]) if taken >= _MIN_RUN else None
 
 
 def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
@@ -195,7 +195,7 @@ def _is_vector_product(facts: Facts, rows: Rows) -> Bools:
     return flat & (facts.trace.events.dims_code[rows] >= 0)
 
 
-def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s]:
+def _stretches(facts: Facts, loops: list[_ElementLoop]) -> tuple[Int64s, Int64s, Int64s]:
     """Start and end of what the loops run without a pause, and how often the loop of each goes round."""
     rows = np.concatenate([loop.rows for loop in loops])
     rounds = np.concatenate([np.full(len(loop.rows), loop.rounds) for loop in loops])
@@ -207,7 +207,7 @@ def _stretches(facts: Facts, loops: list[_Loop]) -> tuple[Int64s, Int64s, Int64s
     return start[first], end[last], rounds[first]
 
 
-def _vectorise(facts: Facts, loops: list[_Loop]) -> Edit:
+def _vectorise(facts: Facts, loops: list[_ElementLoop]) -> Edit:
     """Each loop takes the time of one round, on the host, on the device and in the backward pass."""
     start, end, rounds = _stretches(facts, loops)
     kept = 1 / median(rounds)

@@ -42,9 +42,9 @@ from profkit.evidence.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.evidence.loops.located import in_located_step, marks_around
 from profkit.evidence.places import call_site
-from profkit.evidence.program import program_operators, spent_ns
+from profkit.evidence.program import program_operators, run_for_the_program, spent_ns
 from profkit.findings import Kind, Location
-from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import one_round_ns, scale_beside_spans
 from profkit.run import CallSite
@@ -80,7 +80,7 @@ _UNCERTAINTY = 0.2
 """What the stacking costs, and what of Python's time between the operators belongs to them."""
 
 
-class _Loop(Struct, frozen=True):
+class _ListLoop(Struct, frozen=True):
     """A loop in the located step: its head, its own lines that call operators, the costliest first, those at which the
     operators stand (in functions that it calls, too), the operators, and how often it goes round."""
 
@@ -91,11 +91,9 @@ class _Loop(Struct, frozen=True):
     rounds: int
 
 
-@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.LINES)
 def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
     """Look at each loop of the located step, and find its operators in the measured ones."""
-    if not facts.steps.located.any():
-        raise CannotLook("which line runs how often was not recorded (run the program under profkit)")
     steps = facts.steps.measured_count
     for loop in _find_loops(facts):
         runs = _in_measured_steps(facts, loop)
@@ -118,7 +116,7 @@ def tensor_list_loop(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _find_loops(facts: Facts) -> Iterator[_Loop]:
+def _find_loops(facts: Facts) -> Iterator[_ListLoop]:
     """Lines that ran often in one call of their function, each loop of them once."""
     seen = set[bytes]()
     for first, last, sites in _repeated_lines(facts):
@@ -165,7 +163,7 @@ def _holding_operators(facts: Facts, around: Rows) -> Rows:
     return distinct(np.concatenate(found))
 
 
-def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _Loop | None:
+def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _ListLoop | None:
     """The loop from one mark to another, where all that it runs is tiny, the same in each round, and independent."""
     events, around = facts.trace.events, marks_around(facts)
     until = facts.tree.end_ns[last]
@@ -188,7 +186,7 @@ def _read_loop(facts: Facts, first: int, last: int, sites: Rows) -> _Loop | None
     if not rounds_are_independent(body, [site for site in called if (site.file, site.line) not in comprehensions]):
         return None
     lines = order_sites(events.site[owner], spent_ns(facts, rows))
-    return _Loop(Location.of(head), lines, distinct(facts.lines.site[rows]), rows, rounds)
+    return _ListLoop(Location.of(head), lines, distinct(facts.lines.site[rows]), rows, rounds)
 
 
 def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
@@ -198,11 +196,11 @@ def _lines_of(facts: Facts, marks: Rows) -> list[CallSite]:
 
 def _is_tiny(facts: Facts, rows: Rows) -> bool:
     """Whether these are known operators on few numbers, none of them a layer, random, or written to a tensor."""
-    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
     names = [facts.trace.names[code] for code in distinct(facts.trace.events.name_code[rows])]
     known = all(base_name(name) and (not name.endswith("_") or base_name(name) in _IN_PLACE) for name in names)
     few = facts.operators.elements[rows] <= TINY_ELEMENTS
-    return bool(known and few.all() and not (aside | operators_of(facts.trace, _NOT_HERE))[rows].any())
+    others = run_for_the_program(facts) | operators_of(facts.trace, _NOT_HERE)
+    return bool(known and few.all() and not others[rows].any())
 
 
 def _is_even(facts: Facts, rows: Rows, rounds: int) -> bool:
@@ -223,7 +221,7 @@ def _takes_elements(facts: Facts, lines: list[CallSite]) -> bool:
     return int(count_accesses(facts, rows).sum()) >= _MIN_ACCESSES
 
 
-def _in_measured_steps(facts: Facts, loop: _Loop) -> list[Rows]:
+def _in_measured_steps(facts: Facts, loop: _ListLoop) -> list[Rows]:
     """Each run of the loop in the measured steps: its lines' operators with no others in between."""
     rows = program_operators(facts)
     mine = np.isin(facts.lines.site[rows], loop.sites)

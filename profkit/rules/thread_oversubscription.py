@@ -63,11 +63,11 @@ _SLEEP_NS = 10_000
 hundred pauses that GNU OpenMP spins before a thread sleeps where there are more threads than CPUs (its manual under
 ``GOMP_SPINCOUNT``), of 140 cycles each on Intel's processors since Skylake."""
 _WORTH = MEDIUM_FROM
-"""Which the least that the model allows must reach."""
+"""What the lower end of the estimate has to reach."""
 _MIN_READINGS = 3
 _MIN_SLEEPS = 1000
-"""A second, for each CPU: Python's threads hand the interpreter over 200 times a second at most, and whoever waits for
-files or other processes uses little CPU time, of which few sleeps are a large share."""
+"""Per second and CPU. Python's threads hand over the interpreter at most 200 times a second, and a program that waits
+for files or other processes uses so little CPU time that a few sleeps are a large share of it."""
 _SHARED_OUT_NS = 20_000
 """PyTorch shares out 32,768 elements and more (``at::internal::GRAIN_SIZE``), which take about as long to read and
 write at 10 GB/s."""
@@ -103,7 +103,7 @@ def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
     yield Suspicion(
         message=f"Operators run on {format_count(found.threads, 'thread')} and the program has "
         f"{format_count(found.cpus, 'CPU')}: its threads go to sleep {per_step:,} times a step, and waking them takes "
-        f"{format_share(saved)} of it.",
+        f"{format_share(saved)} of the step.",
         fix=f"Use as many threads as there are CPUs: `torch.set_num_threads({found.cpus})`, or "
         "`len(os.sched_getaffinity(0))` where it runs on other machines too; unset OMP_NUM_THREADS where it says more.",
         rows=rows,
@@ -120,7 +120,7 @@ def thread_oversubscription(facts: Facts) -> Iterator[Suspicion]:
 def _threads_of(facts: Facts) -> _Threads:
     host, set_now = facts.run.host, facts.run.flags.get("torch_threads")
     if host is None:
-        raise CannotLook("nobody knows on how many CPUs, and with how many threads, this was recorded")
+        raise CannotLook("the numbers of CPUs and threads were not recorded (run the program under profkit)")
     threads = set_now if isinstance(set_now, int) and set_now > 0 else host.torch_threads
     workers = [worker.threads for loader in loader_accounts(facts) for worker in loader.workers if worker.threads > 1]
     most, processes = (threads, 1) if threads >= sum(workers) else (max(workers), len(workers))
@@ -156,7 +156,7 @@ def _shared_out(facts: Facts) -> Rows:
 
 
 def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:
-    """The operators keep what the sleeps, all of which are taken to lie in them, leave of their time."""
+    """The operators without the time of the sleeps, all of which are taken to lie in them."""
     spent = spent_ns(facts, rows)
     measured_ns = float(facts.steps.duration_ns[facts.steps.measured].sum())
     lost = min(_MOST_GAIN, lost_share * measured_ns / max(float(spent.sum()), 1.0))
@@ -164,8 +164,8 @@ def _without_sleeps(facts: Facts, rows: Rows, lost_share: float) -> Edit:
 
 
 def _places(facts: Facts, rows: Rows, found: _Threads) -> tuple[Location, ...]:
-    """The line that sets this number, or the only one that sets what its text does not tell, else where the step
-    computes."""
+    """The line that sets this number, or the only line that sets a number which its text does not show; behind it the
+    lines at which the step computes."""
     lines = [(place, parse_line(place.source)) for place in remarked(facts, THREADS_SET)]
     numbers = {place: threads_set(line) if line is not None else (None,) for place, line in lines}
     setting = [place for place in numbers if found.threads in numbers[place]]

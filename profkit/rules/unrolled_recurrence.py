@@ -44,23 +44,24 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.derive.operators.operators import has_type
 from profkit.evidence.attribution import group_by_place
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.located import in_located_step, lines_between, marks_around
 from profkit.evidence.loops.loop_source import CellCall, read_cell_call
 from profkit.evidence.places import call_site
 from profkit.evidence.program import backward_of, program_operators, spent_ns, works_under
+from profkit.evidence.shapes import Shapes, by_operator, by_shapes, first_shape, shapes_of
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines, name_lines
 from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
 from profkit.ruling.written_recurrence import (
     LEAST_ROUNDS,
-    NEW_STATES,
     UNCERTAINTY,
     call_written_once,
     find_written_loops,
+    may_give_state,
 )
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
@@ -88,7 +89,7 @@ _LSTM_INSTEAD = (
 _ONCE = " What else the loop computes of the outputs is then called once, on all of them."
 
 
-class _Loop(Struct, frozen=True):
+class _CellLoop(Struct, frozen=True):
     """One run of time steps: the cells' calls, what else is computed, and which of them can be one call."""
 
     cells: Rows
@@ -159,7 +160,7 @@ def _suspect_written_cells(facts: Facts) -> Iterator[Suspicion]:
         )
 
 
-def _find_loops(facts: Facts) -> Iterator[_Loop]:
+def _find_loops(facts: Facts) -> Iterator[_CellLoop]:
     """Runs of cells within a step, each of which takes on the state of the last."""
     rows = program_operators(facts)
     at = np.flatnonzero(operators_of(facts.trace, _CELLS)[rows])
@@ -185,7 +186,7 @@ def _find_loops(facts: Facts) -> Iterator[_Loop]:
             inside = slice(part[0], part[-1])
             library = facts.device.present or bool((lstm & ~double)[cells].all())
             others = rows[inside][(computes | replaces)[inside]]
-            yield _Loop(cells, others, library, bool(shown.independent[facts.lines.site[cells]].all()))
+            yield _CellLoop(cells, others, library, bool(shown.independent[facts.lines.site[cells]].all()))
 
 
 def _read_source(facts: Facts) -> _Shown:
@@ -214,53 +215,37 @@ def _read_source(facts: Facts) -> _Shown:
 def _between(facts: Facts, rows: Rows, cells: Rows) -> tuple[Bools, Bools]:
     """Which operators may replace the hidden state, and which of the others compute something of their own.
 
-    A state can only be replaced by an operator that gives a tensor of its shape; products tell by their weights.
+    A state can only be replaced by an operator that may give a tensor of its shape.
     """
-    events = facts.trace.events
-    states = {state for code in distinct(events.dims_code[rows[cells]]) if (state := _state_of(facts, int(code)))}
-    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
-    replaces = np.array([
-        _gives_state(base_name(facts.trace.name_of(row)), _shapes(facts, int(events.dims_code[row])), states)
-        for row in rows[first]
-    ])[inverse]  # fmt: skip
+    first, _ = distinct_rows(facts.trace.events.dims_code[rows[cells]])
+    states = {state for row in rows[cells][first].tolist() if (state := _state_of(facts, row))}
+    replaces = by_operator(facts, rows, lambda name, shapes: may_give_state(name, shapes, states))
     passing = operators_of(facts.trace, VIEW, _PASSING, _CELLS)[rows]
     return replaces & ~passing, ~replaces & ~passing
 
 
-def _shapes(facts: Facts, dims_code: int) -> list[tuple[int, ...]]:
-    return [tuple(shape) for shape in parse_dims(facts.trace.text_of(dims_code))]
-
-
-def _state_of(facts: Facts, dims_code: int) -> tuple[int, ...]:
+def _state_of(facts: Facts, cell: int) -> tuple[int, ...]:
     """The shape of the hidden state, the second input of a cell."""
-    shapes = _shapes(facts, dims_code)
-    return shapes[1] if len(shapes) > 1 else ()
-
-
-def _gives_state(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, ...]]) -> bool:
-    if name == "linear" and len(shapes) > 1 and shapes[1]:
-        return (*shapes[0][:-1], shapes[1][0]) in states
-    return name in NEW_STATES or any(shape in states for shape in shapes)
+    return tuple(next(iter(shapes_of(facts, cell)[1:2]), ()))
 
 
 def _takes_next_of_sequence(facts: Facts, rows: Rows, cells: Rows) -> Bools:
     """Whether a cell's input was picked, just before the call, from a sequence of at least `LEAST_ROUNDS` times its
     size."""
     before = rows[cells - 1]
-    dims = facts.trace.events.dims_code
-    keys, inverse = np.unique(np.stack([dims[before], dims[rows[cells]]]), axis=1, return_inverse=True)
-    fits = np.array([_is_sequence_of(_shapes(facts, int(a)), _shapes(facts, int(b))) for a, b in keys.T], dtype=bool)
-    picked: Bools = operators_of(facts.trace, _PICKING)[before] & fits[inverse.reshape(-1)]
+    taken, given = (by_shapes(facts, part, _size_and_width, of=int).reshape(-1, 2).T for part in (before, rows[cells]))
+    fits = (taken[1] > 0) & (taken[1] == given[1]) & (taken[0] >= LEAST_ROUNDS * given[0])
+    picked: Bools = operators_of(facts.trace, _PICKING)[before] & fits
     return picked
 
 
-def _is_sequence_of(picked: list[tuple[int, ...]], cell: list[tuple[int, ...]]) -> bool:
-    if not picked or not cell or not picked[0] or not cell[0] or picked[0][-1] != cell[0][-1]:
-        return False
-    return bool(math.prod(picked[0]) >= LEAST_ROUNDS * math.prod(cell[0]))
+def _size_and_width(shapes: Shapes) -> tuple[int, int]:
+    """How many elements the first tensor has, and how many its last dimension."""
+    shape = first_shape(shapes)
+    return (math.prod(shape), shape[-1]) if shape else (0, 0)
 
 
-def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
+def _call_once(facts: Facts, loops: list[_CellLoop]) -> Edit:
     """Each loop takes the time of one call for the sequence, besides what else it computes; so does its backward."""
     start = np.array([facts.trace.events.start_ns[loop.cells[0]] for loop in loops])
     end = np.array([facts.tree.end_ns[loop.cells[-1]] for loop in loops])
@@ -280,7 +265,7 @@ def _call_once(facts: Facts, loops: list[_Loop]) -> Edit:
     return combine(parts)
 
 
-def _join_input_products(facts: Facts, loops: list[_Loop]) -> Edit:
+def _join_input_products(facts: Facts, loops: list[_CellLoop]) -> Edit:
     """Where PyTorch itself runs the cell for each time step: of a cell's two products in the backward pass the input's,
     one for the sequence, is only arithmetic."""
     cells = np.concatenate([loop.cells[:0] for loop in loops] + [loop.cells for loop in loops if not loop.in_one_call])
@@ -289,7 +274,7 @@ def _join_input_products(facts: Facts, loops: list[_Loop]) -> Edit:
     return shrink(products, (spent_ns(facts, products) + arithmetic_ns(facts, products)) // 2, UNCERTAINTY)
 
 
-def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
+def _kept_ns(facts: Facts, loop: _CellLoop) -> Int64s:
     """What stays of each cell on the host: a share of one call on a device, the arithmetic in a library of the CPU,
     all but the call of the input's product otherwise."""
     spent = spent_ns(facts, loop.cells)
@@ -298,7 +283,7 @@ def _kept_ns(facts: Facts, loop: _Loop) -> Int64s:
     return arithmetic_ns(facts, loop.cells) if loop.in_one_call else (spent - CALL_NS).clip(min=0)
 
 
-def _kept_of_others_ns(facts: Facts, loop: _Loop) -> Int64s:
+def _kept_of_others_ns(facts: Facts, loop: _CellLoop) -> Int64s:
     """What stays on the host of what else a loop computes: all, or what one call for the sequence would take."""
     spent = spent_ns(facts, loop.others)
     if not loop.others_in_one_call:

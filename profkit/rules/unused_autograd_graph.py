@@ -40,7 +40,11 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
+from profkit.evidence.frequency import times_per_step
+from profkit.evidence.loops.located import marks_around
+from profkit.evidence.program import run_for_the_program
 from profkit.evidence.retention.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
+from profkit.evidence.retention.lifetimes import lifetimes
 from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of, remarked
@@ -101,7 +105,7 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
     if not makers.size or (carried is None and growing_graphs(facts)):  # what is kept may be meant for a backward pass
         return
     unused = _passed_over(facts, makers) if trained else _whole_steps(facts, makers)
-    measured, steps = facts.measured[unused.makers], facts.steps
+    measured = facts.measured[unused.makers]
     beside = _in_the_same_steps(facts, makers, unused.makers[measured])
     if not measured.any() or measured.sum() < _MIN_SHARE * beside.sum() / facts.run.signals_per_step:
         return
@@ -109,15 +113,15 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
     if not unused.is_long and size < _MIN_PEAK_SHARE * max(peak, 1):
         return
     places = locations_of(facts, _calling_sites(facts, unused.makers))
-    count = round(int(measured.sum()) / steps.measured_count)
-    keeps = pick_form(max(1, count), "keeps", "keep")
+    count = times_per_step(facts, unused.makers[measured])
+    keeps = pick_form(count, "keeps", "keep")
     memory = f" and {keeps} {format_bytes(size)} alive that nobody needs" if size else ""
     if carried is not None:
         size = growth_bytes(facts, carried)
         memory = f"; `{carried.path}` carries it on from step to step, and memory grows by {format_bytes(size)} a step"
     yield Suspicion(
-        message=f"{format_count(max(1, count), 'operator')} a step "
-        f"{pick_form(max(1, count), 'records', 'record')} an autograd graph that no backward pass uses{memory}.",
+        message=f"{format_count(count, 'operator')} a step "
+        f"{pick_form(count, 'records', 'record')} an autograd graph that no backward pass uses{memory}.",
         fix="Run it under `with torch.inference_mode():` (or `torch.no_grad()` where the result takes part in a later "
         "backward pass).",
         # Without a located step that shows it, lines carried over from other steps would name the wrong call.
@@ -126,8 +130,8 @@ def _recorded(facts: Facts) -> Iterator[Suspicion]:
         size_bytes=size,
         peak_fraction=size / peak if peak else 0.0,
         grows=carried is not None,
-        confidence=0.9 if len(steps) > 1 else 0.6,
-        count=max(1, count),
+        confidence=0.9 if len(facts.steps) > 1 else 0.6,
+        count=count,
         evidence={"nodes_made_per_step": count},
     )
 
@@ -141,9 +145,8 @@ def _in_the_same_steps(facts: Facts, rows: Rows, others: Rows) -> Bools:
 def _calls(facts: Facts) -> Rows:
     """What the program calls in the forward direction, in order: outermost operators of the main thread."""
     rows = facts.operators.nodes
-    aside = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
-    in_step = facts.step_of(rows) >= 0
-    chosen: Rows = rows[in_step & ~aside[rows] & (facts.trace.events.sequence[rows] >= 0)]
+    own = (facts.step_of(rows) >= 0) & ~run_for_the_program(facts)[rows]
+    chosen: Rows = rows[own & (facts.trace.events.sequence[rows] >= 0)]
     return chosen
 
 
@@ -204,9 +207,7 @@ def _calling_sites(facts: Facts, makers: Rows) -> list[int]:
     A line in a module's ``forward`` belongs to the model: the line to change is the one outside the outermost such. So
     does one in a ``__call__``, of layers that are no modules, unless that calls a module itself: then it uses a model.
     """
-    events = facts.trace.events
-    marks = events.category == Category.LINE_MARK
-    above = facts.tree.nearest_ancestor(marks)
+    events, above = facts.trace.events, marks_around(facts)
     inner = above[makers]
     inner = inner[inner >= 0]
     names = [site.function.rpartition(".")[2] for site in facts.callsites]
@@ -263,13 +264,11 @@ def _live_curve(facts: Facts) -> _LiveCurve:
 def _held_at(facts: Facts, unused: _Unused, peak_ns: int, start_ns: int, step_end_ns: int) -> int:
     """Bytes live at the peak that this pass made, or an earlier one whose memory is freed later in this step: the graph
     of the last output. What earlier passes made and nobody frees is kept on purpose."""
-    events, memory = facts.trace.events, facts.memory
-    made_ns = events.start_ns[memory.rows]
-    freed_ns = np.where(memory.freed_by >= 0, events.start_ns[memory.freed_by], np.iinfo(np.int64).max)
+    made_ns, freed_ns = lifetimes(facts)
     passes = np.searchsorted(unused.start_ns, made_ns, side="right") - 1
     in_pass = (passes >= 0) & (made_ns < unused.end_ns[passes.clip(min=0)])
     ends = (made_ns >= start_ns) | (freed_ns <= step_end_ns)
-    return int(memory.size_bytes[in_pass & ends & (made_ns <= peak_ns) & (freed_ns > peak_ns)].sum())
+    return int(facts.memory.size_bytes[in_pass & ends & (made_ns <= peak_ns) & (freed_ns > peak_ns)].sum())
 
 
 def _needed_at_once(facts: Facts, curve: _LiveCurve, calls: Rows) -> int:

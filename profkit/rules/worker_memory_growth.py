@@ -45,7 +45,7 @@ from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.trace.events import Rows
 from profkit.trace.worker_records import HeldObjects, LoaderRecord, WorkerRecord, WorkerSums
-from profkit.units import format_bytes, format_count
+from profkit.units import format_bytes, format_count, pick_form
 
 _MIN_READINGS = 4
 """Three intervals: fewer do not tell growth from a step."""
@@ -65,7 +65,7 @@ _MEDIUM_SHARE, _LOW_SHARE = 0.5, 0.1
 """Of what the program holds, as for any lower peak."""
 
 
-class _Growth(Struct, frozen=True):
+class _WorkerGrowth(Struct, frozen=True):
     """The workers of one loader whose own memory grows out of the shared one, over ``batches`` of theirs."""
 
     loader: LoaderRecord
@@ -104,7 +104,7 @@ def worker_memory_growth(facts: Facts) -> Iterator[Suspicion]:
             yield _suspect(facts, growth)
 
 
-def _growth_of(facts: Facts, loader: LoaderRecord) -> _Growth | None:
+def _growth_of(facts: Facts, loader: LoaderRecord) -> _WorkerGrowth | None:
     """None where most workers do not grow."""
     looked_at = [
         readings
@@ -115,7 +115,7 @@ def _growth_of(facts: Facts, loader: LoaderRecord) -> _Growth | None:
     if not growing or len(growing) <= _MOST_WORKERS * len(looked_at):
         return None
     first, last = [readings[0] for readings in growing], [readings[-1] for readings in growing]
-    return _Growth(
+    return _WorkerGrowth(
         loader=loader,
         workers=max(loader.workers, 1),
         grown_bytes=sum(_own(sums) for sums in last) - sum(_own(sums) for sums in first),
@@ -140,8 +140,8 @@ def _shared(sums: WorkerSums) -> int:
 
 
 def _copies(readings: list[WorkerSums]) -> bool:
-    """Whether a worker's own memory grows all the time, out of what it shared, by pages that it was given itself: what
-    the main process alone writes to is the worker's own afterwards, too."""
+    """Whether a worker's own memory grows all the time, out of what it shared, by pages that the worker itself was
+    given: what only the main process writes to becomes the worker's own, too."""
     own, shared = np.array([_own(sums) for sums in readings]), np.array([_shared(sums) for sums in readings])
     per_batch = np.diff(own) / np.diff([sums.batches for sums in readings])
     grown = int(own[-1] - own[0])
@@ -151,7 +151,7 @@ def _copies(readings: list[WorkerSums]) -> bool:
     return bool(grown > 0 and per_batch.min() >= _STILL * mean and copied_bytes >= _COPIED * grown)
 
 
-def _suspect(facts: Facts, growth: _Growth) -> Suspicion:
+def _suspect(facts: Facts, growth: _WorkerGrowth) -> Suspicion:
     requests = _requests(facts)
     per_step = max(len(requests) / facts.steps.measured_count, 1.0) * growth.grown_bytes / growth.batches
     held, bound_bytes = growth.largest, growth.bound_bytes
@@ -161,13 +161,14 @@ def _suspect(facts: Facts, growth: _Growth) -> Suspicion:
         f"`{held.path}` is {format_count(held.objects, 'Python object')}, about {format_bytes(held.bytes)}"
         if held is not None else "its dataset reads Python objects of the main process"
     )  # fmt: skip
+    theirs = pick_form(growth.workers, "the worker's", "the workers'")
     workers = "Each of " * (growth.workers > 1) + format_count(growth.workers, "worker")
     return Suspicion(
-        message=f"{workers} copies the memory that it reads: {what}; the workers' own memory grew by "
-        f"{format_bytes(growth.grown_bytes)} in {growth.batches:,} batches, and may grow by "
+        message=f"{workers} copies the memory that it reads: {what}; {theirs} own memory grew by "
+        f"{format_bytes(growth.grown_bytes)} in {format_count(growth.batches, 'batch', 'batches')}, and may grow by "
         f"{format_bytes(bound_bytes)} in all.",
         fix="Keep the samples in a few NumPy arrays or tensors (numbers in one array; texts joined into one buffer of "
-        "bytes, with an array of where each ends), or in a file that workers read: no counters of references.",
+        "bytes, with an array of where each ends), or in a file that workers read: nothing counts references there.",
         rows=requests,
         places=Places.of([*line, *loop]),
         size_bytes=round(per_step),
@@ -191,7 +192,7 @@ def _requests(facts: Facts) -> Rows:
     return facts.measured_rows(facts.tree.outermost(asked & (facts.trace.events.lane == facts.steps.main_lane)))
 
 
-def _severity(facts: Facts, growth: _Growth) -> Severity:
+def _severity(facts: Facts, growth: _WorkerGrowth) -> Severity:
     """From what the copies may come to."""
     bound, host = growth.bound_bytes, facts.run.host
     if host is not None and bound >= _HIGH_SHARE * host.memory_bytes:

@@ -3,8 +3,8 @@
 What it detects
 Iterators of a DataLoader with workers and without `persistent_workers`, where starting the workers, waiting for their
 first batch and ending them takes at least 3 % of the time: in the recorded steps where at least half of these begin
-one, else by the accounts that workers keep of themselves, over three epochs or more. Long epochs pay as much, and do
-not notice. Only profkit's own recordings say whether workers persist.
+one, else by the accounts that workers keep of themselves, over three epochs or more. Long epochs pay as much, but
+hardly notice. Only profkit's own recordings say whether workers persist.
 
 Why is this bad?
 Each worker is a new process with a copy of the program's memory or, where processes are spawned, with all modules
@@ -52,7 +52,7 @@ from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import median
-from profkit.units import format_count, format_time
+from profkit.units import format_count, format_time, pick_form
 
 _LEAST_START_NS = 1_000_000
 """No system starts a process with PyTorch in it sooner: what takes less was no start of workers."""
@@ -96,10 +96,11 @@ def workers_respawned(facts: Facts) -> Iterator[Suspicion]:
     waiting = median(spent_ns(facts, rows))
     ended = np.array([epoch.last for epoch in epochs if epoch.last >= 0], dtype=np.int64)
     ending = median(spent_ns(facts, ended)) if ended.size else 0.0
+    them = pick_form(max(started), "it", "them")
     yield Suspicion(
         message=f"Each epoch starts {format_count(max(started), 'worker')} anew: "
-        f"{format_time(starting)} to start them, {format_time(waiting)} until the first batch and "
-        f"{format_time(ending)} to end them.",
+        f"{format_time(starting)} to start {them}, {format_time(waiting)} until the first batch and "
+        f"{format_time(ending)} to end {them}.",
         fix=_FIX,
         rows=rows,
         edit=edit,

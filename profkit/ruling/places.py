@@ -11,6 +11,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.attribution import busiest_site, order_sites, sites_by_time
 from profkit.evidence.callers import calling_sites, model_call_sites, model_caller
 from profkit.evidence.places import call_site
+from profkit.evidence.retention.holding import outliving_sites
 from profkit.findings import Location
 from profkit.run import CallSite
 from profkit.source.remark_kinds import LOADER_MADE
@@ -18,6 +19,7 @@ from profkit.trace.events import Int64s, Rows
 
 _FEW_LOADERS = 3
 """One each for training, validation and test."""
+_FEW_OUTLIVING = 3
 _NEARLY_ALL = 0.9
 """Of the time of all requests for batches: the rest is no matter, as of an evaluation that came once."""
 
@@ -67,27 +69,38 @@ def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     return tuple(Location.of(site) for site in found if site is not None)
 
 
+def growing_lines(facts: Facts, site: CallSite | None) -> Places:
+    """The line that makes a name hold more, and those that allocate what outlives its step, the largest first."""
+    location, others = Location.of(site) if site else None, outliving_lines(facts)
+    return Places(location, tuple(place for place in others if place != location))
+
+
+def outliving_lines(facts: Facts) -> tuple[Location, ...]:
+    """The few lines that allocate most of what outlives its step."""
+    return locations_of(facts, outliving_sites(facts)[:_FEW_OUTLIVING])
+
+
 def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
     """The lines of which the program's source says this (see `profkit.run.Remark`)."""
     return tuple(Location.of(remark.site) for remark in facts.run.remarks if remark.kind == kind)
 
 
 def loader_places(facts: Facts, requests: Rows) -> Places:
-    """Where the loader is to be changed that these requests for batches are made to: the line that makes it, where
-    there is no doubt which does, and the loop that asks for batches; else the loop leads, which the requests name, and
-    the lines that may make it come behind."""
+    """Where to change the loader that serves these requests for batches: at the line that makes it, with the loop that
+    asks for batches behind. Where it is not certain which line makes it, the loop leads, which the requests name, and
+    the few lines that may follow."""
     made = remarked(facts, LOADER_MADE)
     sites = _loader_sites(facts)
     line = None
     if len(sites) == 1:
         (site,) = sites
         line = Location.of(site) if site is not None else made[0] if len(made) == len(facts.run.loaders) == 1 else None
-    if line is None:  # among more nobody knows which
+    if line is None:
         return Places(None, made if len(made) <= _FEW_LOADERS else ())
     loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
     if loop[:1] == (line,):  # a generator that makes its loader: what asks the generator waits
         loop = locations_of(facts, order_sites(calling_sites(facts, requests))[:1])
-    return Places.of([line, *loop])  # others make what was not asked
+    return Places.of([line, *loop])
 
 
 def _loader_sites(facts: Facts) -> set[CallSite | None]:

@@ -25,6 +25,9 @@ PRODUCTS = frozenset(("addmm", "mm"))
 """What a linear layer or a recurrent cell multiplies with, and its backward."""
 CALL_NS = 5_000
 """What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
+_MAX_DISPATCH_NS = 15_000
+"""A product of tiny matrices, the dearest operator to start, takes 5 us on a CPU and up to 15 us while recorded with
+its shapes and the operators inside it; what it takes beyond that is arithmetic, also where all are of one size."""
 BANDWIDTH = 9.6e9
 """Bytes copied in a second where the machine's rate was not measured: half of a channel of DDR4-2400, which reads them
 and writes them (JEDEC JESD79-4)."""
@@ -53,6 +56,15 @@ def call_ns(facts: Facts) -> float:
     """What calling an operator costs, whatever it does: what the program's cheapest take."""
     called = facts.operators.rows[facts.measured[facts.operators.rows]]
     return quantile(spent_ns(facts, called), _CHEAPEST) if called.size else 0.0
+
+
+def dispatch_ns(facts: Facts, rows: Rows, like: Rows) -> Int64s:
+    """What calling each of the operators costs, whatever its size: the time of the cheapest of its name among ``like``
+    ones, and no more than the dearest operator takes."""
+    names = facts.trace.events.name_code
+    cheapest = np.full(len(facts.trace.names), _MAX_DISPATCH_NS, dtype=np.int64)
+    np.minimum.at(cheapest, names[like], spent_ns(facts, like))
+    return cheapest[names[rows]]
 
 
 def arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:

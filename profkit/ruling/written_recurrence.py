@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
-from profkit.derive.operators.operators import has_type, parse_dims
+from profkit.derive.families import ELEMENTWISE, VIEW, operators_of
+from profkit.derive.operators.operators import has_type
 from profkit.evidence.loops.carried_state import has_steady_weights, read_carried_state
-from profkit.evidence.loops.located import in_located_step, sites_between
+from profkit.evidence.loops.located import sites_between
 from profkit.evidence.loops.rounds import Rounds, find_rounds, mark_chains
 from profkit.evidence.loops.written_cells import FORMS, PASSING, WrittenCells, find_written_cells
 from profkit.evidence.places import call_site
-from profkit.evidence.program import backward_of, program_operators, spent_ns
+from profkit.evidence.program import backward_of, located_operators, program_operators, spent_ns
+from profkit.evidence.shapes import by_operator, result_of_linear
 from profkit.ruling.pricing import CALL_NS, PRODUCTS, arithmetic_ns, call_ns, scale_operators
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.values import distinct
 
 LEAST_ROUNDS = 8
 """A few steps of refinement or of message passing are shorter; sequences are longer."""
@@ -91,8 +92,7 @@ def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
 
 def _read_loops(facts: Facts) -> dict[int, _Source]:
     """By the line of a cell's first product: the loop around it, where all loops that lead there take a sequence."""
-    rows = in_located_step(facts, facts.operators.rows)
-    rows = rows[~(facts.lines.backward | facts.updates.inside)[rows]]
+    rows = located_operators(facts)
     cells = find_written_cells(facts, rows)
     if len(cells.form) < LEAST_ROUNDS:
         return {}
@@ -166,21 +166,19 @@ def _touches_state(facts: Facts, rows: Rows, cells: WrittenCells) -> Bools:
     """Which operators outside the cells may replace a state: they take something of its shape or give it. What cuts a
     state off from the backward pass counts too."""
     states = set(zip(cells.batch.tolist(), cells.hidden.tolist(), strict=True))
-    events = facts.trace.events
-    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
-    names = [base_name(facts.trace.name_of(row)) for row in rows[first].tolist()]
-    shapes = [[tuple(shape) for shape in parse_dims(facts.trace.text_of(code))] if code >= 0 else []
-              for code in events.dims_code[rows[first]].tolist()]  # fmt: skip
-    touching = np.array([_touches(*each, states) for each in zip(names, shapes, strict=True)], dtype=bool)
-    mask: Bools = touching[inverse] & (cells.owner < 0)
+    mask: Bools = by_operator(facts, rows, lambda name, shapes: _touches(name, shapes, states)) & (cells.owner < 0)
     return mask
 
 
 def _touches(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, int]]) -> bool:
-    if name == "linear" and len(shapes) > 1 and shapes[1]:
-        return (*shapes[0][:-1], shapes[1][0]) in states
-    if name in PASSING and name != "detach":
-        return False
+    return (name not in PASSING or name == "detach") and may_give_state(name, shapes, states)
+
+
+def may_give_state(name: str, shapes: list[tuple[int, ...]], states: Container[tuple[int, ...]]) -> bool:
+    """Whether an operator may give a state: it takes something of its shape, or makes one; products tell by their
+    weights."""
+    if name == "linear":
+        return result_of_linear(shapes) in states
     return name in NEW_STATES or any(shape in states for shape in shapes)
 
 

@@ -55,8 +55,8 @@ def double_makers(tree: ast.AST) -> DoubleMakers:
 
 
 def _calls(node: ast.AST, is_converted: bool = False, is_left: bool = False) -> Iterator[tuple[ast.Call, bool]]:
-    """All calls, and whether what they give is converted to another type at once, or, ``is_left``, is part of a formula
-    whose result is no tensor."""
+    """All calls, each with whether its type goes no further: its result is converted at once, or it is part of a
+    formula whose result is no tensor (``is_left``)."""
     if isinstance(node, ast.Call):
         yield node, is_converted or is_left
     is_left = is_left or (isinstance(node, ast.Attribute) and node.attr in _LEAVES)

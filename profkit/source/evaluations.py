@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profkit.source.side_effects import SideEffects
-from profkit.source.syntax import last_name
+from profkit.source.syntax import last_name, only_names
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _GUARDS = frozenset(("no_grad", "inference_mode"))
@@ -55,7 +55,7 @@ def _evaluated(statement: ast.stmt, scope: ast.AST, effects: SideEffects) -> set
         stored = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         return stored if effects.leaves_nothing(statement.body) else set()
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-        names = _names(statement.targets)
+        names = only_names(statement.targets)
         return names if names and _is_evaluation(statement.value, effects) else set()
     return set()
 
@@ -129,13 +129,6 @@ def _evaluates(scope: ast.AST) -> bool:
     """Whether a model is put into evaluation mode there."""
     calls = (node for node in ast.walk(scope) if isinstance(node, ast.Call))
     return any(isinstance(call.func, ast.Attribute) and call.func.attr == "eval" for call in calls)
-
-
-def _names(targets: list[ast.expr]) -> set[str] | None:
-    """What is assigned, where it is names alone."""
-    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
-    names = {part.id for part in parts if isinstance(part, ast.Name)}
-    return names if len(names) == len(parts) else None
 
 
 def _guards(statement: ast.With) -> bool:

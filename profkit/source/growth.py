@@ -19,7 +19,7 @@ from types import CodeType
 from profkit.run import CallSite
 from profkit.source.code import source_line
 from profkit.source.index import SourceFile, parsed_file
-from profkit.source.syntax import ANY_ITEM, Parts, name_called, parts_of
+from profkit.source.syntax import ANY_ITEM, Parts, flat_targets, name_called, parts_of
 
 _GROWERS = frozenset(
     ("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update")
@@ -193,7 +193,7 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
     elif isinstance(node, ast.AugAssign):
         yield parts_of(node.target), True
     elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-        for target in _flatten(node.targets if isinstance(node, ast.Assign) else [node.target]):
+        for target in flat_targets(node.targets if isinstance(node, ast.Assign) else [node.target]):
             parts = parts_of(target)
             own = any(parts_of(part) == parts for part in ast.walk(node.value))
             yield parts, own or isinstance(target, ast.Subscript)
@@ -215,9 +215,9 @@ def _limited_by(node: ast.AST) -> Iterator[Parts]:
 
 
 def _limited_by_condition(node: ast.AST, function: ast.AST, file: SourceFile) -> Iterator[Parts]:
-    """The names that grow only as long as ``len(X) < limit`` or ``key not in X``: where that holds the node extends
-    them; or, where it does not, it leaves the function or the loop that extends them, or hands them to a function that
-    may shorten them."""
+    """The names that a condition such as ``len(X) < limit`` or ``key not in X`` keeps from growing for ever: either the
+    branch where it holds extends them, or the other branch leaves the function or the loop that does, or hands them to
+    a function that may shorten them."""
     if not isinstance(node, (ast.If, ast.While, ast.IfExp)):
         return
     for parts, is_below in _measured_by(node.test):
@@ -233,9 +233,9 @@ def _nodes(branch: list[ast.stmt] | ast.expr) -> list[ast.AST]:
 
 
 def _measured_by(test: ast.expr) -> Iterator[tuple[Parts, bool]]:
-    """The names of which a condition asks how long they are or what they hold, and whether it says that they may grow.
+    """The names whose length or content a condition asks for, and whether they may grow where it holds.
 
-    Of two conditions that both hold each does; of two of which one holds, each fails where both fail.
+    Where ``a and b`` holds both do, and where ``a or b`` fails both do.
     """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from ((parts, not is_below) for parts, is_below in _measured_by(test.operand))
@@ -277,11 +277,3 @@ def _may_shorten(node: ast.AST, parts: Parts, file: SourceFile) -> bool:
     arguments = function.args.args[1 if isinstance(call.func, ast.Attribute) else 0 :]
     taken = [argument.arg for argument, given in zip(arguments, call.args, strict=False) if parts_of(given) == parts]
     return any(limited[:1] == (taken[0],) for part in ast.walk(function) for limited in _limited_by(part) if taken)
-
-
-def _flatten(targets: list[ast.expr]) -> Iterator[ast.expr]:
-    for target in targets:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            yield from _flatten(target.elts)
-        else:
-            yield target.value if isinstance(target, ast.Starred) else target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 Parts = tuple[str, ...]
 """A name, its attributes and its items: ``("self", ".history")``, ``("stats", "['loss']")``."""
@@ -19,6 +20,22 @@ def name_called(call: ast.Call) -> str:
 def last_name(node: ast.AST) -> str:
     """``model`` of ``model`` and of ``self.model``; empty for anything else."""
     return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def flat_targets(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """What an assignment to these targets gives values: ``a``, ``b`` and ``c`` of ``a, (b, *c) = …``."""
+    for target in targets:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            yield from flat_targets(target.elts)
+        else:
+            yield target.value if isinstance(target, ast.Starred) else target
+
+
+def only_names(targets: Iterable[ast.expr]) -> set[str] | None:
+    """The names that an assignment gives values, None where it assigns to anything else."""
+    parts = list(flat_targets(targets))
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    return names if all(isinstance(part, ast.Name) for part in parts) else None
 
 
 def identifiers(node: ast.AST) -> set[str]:

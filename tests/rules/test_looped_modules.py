@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profkit.experiment import Case, Experiment
-from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.looped_modules import looped_modules
 from profkit.run import CallSite
 from profkit.savings.simulate import predict_saving
@@ -102,8 +102,7 @@ def test_a_loop_of_operators_without_parameters_is_silent():
 
 
 def test_without_marked_lines_it_does_not_look():
-    with pytest.raises(CannotLook, match="not recorded"):
-        find(facts_of([step(0, 0, 100), *linears(10, 5)]))
+    assert missing_needs(facts_of([step(0, 0, 100), *linears(10, 5)]), looped_modules.needs) == [Need.LINES]
 
 
 def test_what_runs_between_two_loops_of_a_step_is_not_the_loops():

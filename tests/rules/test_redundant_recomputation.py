@@ -91,6 +91,7 @@ def test_both_operators_vanish_and_what_lies_between_them():
 def test_where_more_than_that_is_done_below_it_the_line_itself_is_named():
     (found,) = find(facts_with(Recomputation(again=((4, 1),))))
     assert lines(found) == [21, 5, 6]
+    assert found.message.startswith("1 operator a step computes again what")
 
 
 def test_a_whole_layer_that_repeats_another_is_named_with_it():

@@ -53,7 +53,7 @@ def test_an_evaluation_that_is_used_at_every_20th_step_is_reported_with_19_parts
     facts = facts_with(RARE)
     (found,) = find(facts)
     assert (found.location.line, found.evidence) == (6, {"operators_per_step": 2})
-    assert "at every 20 steps" in found.message
+    assert "once in 20 steps" in found.message
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.95 * 60 / LENGTH, abs=1e-3)
 
 

@@ -54,13 +54,13 @@ def steps(requests: int = 1) -> list[Json]:
 
 
 def growing(*records: WorkerRecord, held: tuple[HeldObjects, ...] = (HELD,), memory: int = 100_000 * MB,
-            requests: int = 1, rss: int = 1000 * MB) -> Facts:  # fmt: skip
+            requests: int = 1, rss: int = 1000 * MB, workers: int = 2) -> Facts:  # fmt: skip
     return facts_of(
         steps(requests),
-        run=Run(host=Host(2, 2, memory), loaders=(LoaderUse(2, 8, False, False),)),
+        run=Run(host=Host(2, 2, memory), loaders=(LoaderUse(workers, 8, False, False),)),
         callsites=(LOOP,),
         samples=(LoadSample(1, rss, 0.5),),
-        workers=Workers((LoaderRecord(0, "Records", 2, objects=held),), records),
+        workers=Workers((LoaderRecord(0, "Records", workers, objects=held),), records),
     )
 
 
@@ -75,6 +75,12 @@ def test_a_list_of_objects_is_found_where_it_is_filled():
         "workers": 2, "batches": 12, "grown_bytes": 24 * MB, "still_shared_bytes": 268 * MB, "bound_bytes": 200 * MB,
     }  # fmt: skip
     assert "`dataset.records` is 1,000,000 Python objects, about 105 MB" in found.message
+
+
+def test_one_worker_is_one():
+    (found,) = find(growing(worker([20, 24, 28, 32]), workers=1))
+    assert found.message.startswith("1 worker copies the memory that it reads")
+    assert "; the worker's own memory grew by 12.6 MB in 6 batches" in found.message
 
 
 def test_a_step_of_two_batches_adds_twice_as_much():

@@ -63,6 +63,12 @@ def test_the_end_of_an_epoch_that_was_not_recorded_has_no_price():
     assert predict_saving(facts, found.edit).fraction == pytest.approx((3 * (10 + 16 + 14) + 10) / 400)
 
 
+def test_one_worker_is_one():
+    (found,) = find(facts_about(*[epoch()] * 4, run=run_with(workers=1)))
+    assert "1 worker anew: 10.0 ms to start it," in found.message
+    assert found.message.endswith("15.0 ms to end it.")
+
+
 def test_the_line_is_that_of_the_loop():
     facts = facts_about(*[epoch()] * 4, located=[mark(5, 0, 60 * MS)])
     (found,) = find(facts)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from profkit.derive.facts import Facts
-from profkit.derive.families import base_name
-from profkit.derive.operators.operators import parse_dims
+from profkit.evidence.shapes import Shapes, by_operator, first_shape
 from profkit.trace.events import Int64s, Rows
-from profkit.trace.values import distinct_rows
 
 TINY_ELEMENTS = 4096
 """At eight or more float32 a cycle from the first-level cache (16 KiB of at least 32) the arithmetic takes less than
@@ -28,19 +24,12 @@ _BY_TENSOR = frozenset(("index", "index_put", "index_select", "gather", "take"))
 
 def count_accesses(facts: Facts, rows: Rows) -> Int64s:
     """How many elements or rows each operator takes out of a tensor: one for `x[i]`, all of them for `for v in x`."""
-    events = facts.trace.events
-    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows])
-    counts = [
-        _accesses_of(base_name(facts.trace.name_of(row)), facts.trace.text_of(events.dims_code[row]))
-        for row in rows[first]
-    ]
-    return np.array(counts, dtype=np.int64)[inverse]
+    return by_operator(facts, rows, _accesses_of, of=int)
 
 
-def _accesses_of(name: str, dims: str) -> int:
+def _accesses_of(name: str, shapes: Shapes) -> int:
     if name in _BY_NUMBER:
         return 1
-    if name == "unbind":
-        shapes = parse_dims(dims)
-        return shapes[0][0] if shapes and shapes[0] else 0
-    return int(name in _BY_TENSOR and all(math.prod(indices) <= _FEW_INDICES for indices in parse_dims(dims)[1:]))
+    if name in ITERATING:
+        return next(iter(first_shape(shapes)), 0)
+    return int(name in _BY_TENSOR and all(math.prod(indices) <= _FEW_INDICES for indices in shapes[1:]))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from profkit.evidence.loops.loop_source import OF_TENSORS, assigned_names, derived_names, flow_of, names_in
-from profkit.source.syntax import parse_line
+from profkit.source.syntax import only_names, parse_line
 
 _CASTS = frozenset(("bool", "double", "float", "half", "int", "long", "size"))
 """Methods of tensors, besides those that compute, that may be called on an input."""
@@ -83,8 +83,7 @@ def _is_steady(call: ast.Call, changing: set[str], assigned: set[str]) -> bool:
 
 def _is_plain(line: ast.Assign) -> bool:
     """Whether a line assigns the result of one expression and does not swap values."""
-    parts = [part for target in line.targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
-    return all(isinstance(part, ast.Name) for part in parts) and not isinstance(line.value, ast.Tuple)
+    return only_names(line.targets) is not None and not isinstance(line.value, ast.Tuple)
 
 
 def _written_and_read(lines: list[ast.Assign]) -> tuple[set[str], set[str]]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profkit.evidence.loops.loop_source import COLLECTING, OF_TENSORS, names_in
 from profkit.run import CallSite
-from profkit.source.syntax import closing_brackets, parse_line
+from profkit.source.syntax import closing_brackets, flat_targets, only_names, parse_line
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
 """Common names of modules whose functions change nothing, unless a name ends in `_`."""
@@ -79,17 +79,12 @@ def rounds_recur(body: Iterable[CallSite], computing: Container[CallSite]) -> bo
     known = set[str]()
     for site, statement in lines:
         if isinstance(statement, ast.Assign):
-            given = {name for target in statement.targets for name in _assigned_names(target)}
+            given = {part.id for part in flat_targets(statement.targets) if isinstance(part, ast.Name)}
             carried = given & names_in(statement.value) - known
             if site in computing and any(not _is_accumulated(name, statement.value) for name in carried):
                 return True
             known |= given
     return False
-
-
-def _assigned_names(target: ast.expr) -> set[str]:
-    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-    return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 def _is_accumulated(name: str, value: ast.expr) -> bool:
@@ -212,9 +207,7 @@ def _renewed(statement: ast.stmt | None) -> set[str]:
     """The names that an assignment gives new values; none if it assigns to anything else."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
-    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
-    names = {part.id for part in parts if isinstance(part, ast.Name)}
-    return names if len(names) == len(parts) else set()
+    return only_names(targets) or set()
 
 
 def _reads(expression: ast.expr) -> frozenset[str]:

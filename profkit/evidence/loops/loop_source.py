@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from profkit.derive.families import ELEMENTWISE, VIEW
-from profkit.source.syntax import parse_line
+from profkit.source.syntax import only_names, parse_line
 
 
 def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
@@ -94,8 +94,7 @@ def _surely_derived(given: set[str], results: set[str], flows: list[Flow]) -> bo
 
 def flow_of(line: ast.stmt) -> Flow:
     targets = _written(line)
-    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
-    renews = isinstance(line, ast.Assign) and all(isinstance(part, ast.Name) for part in parts)
+    renews = isinstance(line, ast.Assign) and only_names(targets) is not None
     return Flow(ast.dump(line), assigned_names(*targets), _read_names(line), renews, isinstance(line, ast.For))
 
 

@@ -5,6 +5,7 @@ A located step shows the lines inside the optimizer's step and how often each ru
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 
 import numpy as np
@@ -13,9 +14,9 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.evidence.loops.located import in_located_step
 from profkit.run import CallSite
+from profkit.source.syntax import parse_line
 from profkit.trace.events import Bools, Category, Float64s, Rows
 
-_HEADS = ("for ", "while ")
 _SQUARES, _QUOTIENTS = ("addcmul", "square", "pow"), ("addcdiv", "div")
 
 
@@ -43,7 +44,8 @@ def in_own_loop(facts: Facts, operators: Rows, site: int, rounds: Float64s, para
 
 def loop_head(facts: Facts, rounds: Float64s, parameters: float) -> CallSite | None:
     """The line that runs once per parameter, and once more to end the loop, if it reads like one."""
-    heads = [i for i, site in enumerate(facts.callsites) if site.source.startswith(_HEADS) and rounds[i] >= parameters]
+    often = [i for i in range(len(facts.callsites)) if rounds[i] >= parameters]
+    heads = [i for i in often if isinstance(parse_line(facts.callsites[i].source), (ast.For, ast.While))]
     nearest = min(heads, key=lambda i: float(rounds[i]), default=None)
     return None if nearest is None or rounds[nearest] > 2 * parameters else facts.callsites[nearest]
 

@@ -6,8 +6,9 @@ events do not show who holds it. If they agree, the growth is real and its owner
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import ceil
+from typing import Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -51,6 +52,24 @@ class GrowingName(Struct, frozen=True):
     def is_mostly_wasted(self) -> bool:
         """Whether less than half of what is kept is used, so that a copy of that would be smaller."""
         return self.more_bytes > 2 * self.more_used_bytes
+
+
+class _HasLine(Protocol):
+    @property
+    def site(self) -> CallSite | None: ...
+
+
+Held = TypeVar("Held", bound=_HasLine)
+
+
+def first_at_each_line(names: Iterable[Held]) -> Iterator[Held]:
+    """Of the names that one line makes grow the first; a name whose line is not known stands for itself."""
+    told = set[CallSite]()
+    for name in names:
+        if name.site not in told:
+            yield name
+        if name.site is not None:
+            told.add(name.site)
 
 
 def growing_names(facts: Facts) -> tuple[GrowingName, ...]:
