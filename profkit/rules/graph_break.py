@@ -55,7 +55,7 @@ from profkit.ruling.pricing import drop_operators, leave_out
 from profkit.run import CallSite, Compilation, GraphBreak
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans, unblock
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import among, distinct
+from profkit.trace.values import distinct
 from profkit.units import format_count, format_time
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d{1,9})$")
@@ -149,7 +149,7 @@ def _asked_and_uncompiled(facts: Facts) -> Iterator[Suspicion]:
     if has_compiler_events(facts) or not in_most_steps(facts, reads):
         return
     function = enclosing_function(facts, reads)
-    inside = among(facts.operators.rows, np.flatnonzero(facts.tree.under(asked)))
+    inside = (facts.tree.under(asked) & facts.measured)[facts.operators.rows]
     if function is not None:
         reason = "it reads a number of a tensor in a loop, most likely"
         yield _uncompiled(facts, reason, Places(), facts.operators.rows[inside], reads, function.function)
@@ -203,6 +203,7 @@ def _uncompiled(
         rows=reads if reads.size else rows,
         edit=edit,
         count=count,
+        confidence=0.95 if places.location else 0.7,
         places=places,
         evidence={"reason": reason, "operators_per_step": count},
     )
