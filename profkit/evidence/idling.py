@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from profkit.derive.device.driver_memory import allocating
 from profkit.derive.steps.steps import compiling
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.frames import is_user_frame, parse_frame
@@ -21,12 +22,6 @@ from profkit.trace.events import Bools, Category, Rows
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
 
-_ALLOCATES = re.compile(
-    r"(?:cuda|hip|cu)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)"
-    r"|Mem(?:Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address))"
-)
-"""Calls that get memory from the driver or give it back, including those of PyTorch's expandable segments. Many of them
-wait for the device."""
 _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
 """Code is loaded onto the device when a kernel is first launched."""
 _CLOSE_NS = 1_000_000
@@ -45,7 +40,7 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     return [
         ("waiting for data", _on_main(facts, facts.loading)),
         ("compiling or loading code", _when(facts, (compiling(trace) | runtime & _named(facts, _LOADS_CODE)) & serial)),
-        ("allocating or freeing memory", _when(facts, allocating(facts) & serial)),
+        ("allocating or freeing memory", _when(facts, allocating(facts.trace) & serial)),
         ("the host waits for the device", _when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
         ("launching work", _launching(facts, operators & serial)),
@@ -54,17 +49,11 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     ]
 
 
-def allocating(facts: Facts) -> Bools:
-    """Calls that get memory from the driver or give it back."""
-    calls: Bools = (facts.trace.events.category == Category.RUNTIME) & _named(facts, _ALLOCATES)
-    return calls
-
-
 def busy_otherwise(facts: Facts) -> Bools:
     """What keeps a thread of the program from launching anything: the allocator and the compiler."""
     loads = (facts.trace.events.category == Category.RUNTIME) & _named(facts, _LOADS_CODE)
     serial = facts.serial_lanes[facts.trace.events.lane]
-    busy: Bools = (allocating(facts) | loads | compiling(facts.trace)) & serial
+    busy: Bools = (allocating(facts.trace) | loads | compiling(facts.trace)) & serial
     return busy
 
 

@@ -26,7 +26,7 @@ The operators and their backward nodes are replaced by passes over the whole ten
 and writes the result, and its backward does the same with the gradient. The rate is that of the program's own
 elementwise operators, else that of the gathering itself, which is no faster. What takes the result takes longer in
 proportion to the larger tensor; that is set against the saving. On a GPU the recorded steps are replayed without the
-waits.
+waits and the searches, and larger tensors count only as far as they keep the device longer than it has time.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ from profkit.evidence.program import (
     program_operators,
     program_traffic,
     spent_ns,
+    works_under,
 )
 from profkit.evidence.shapes import Shapes, by_shapes, shapes_of
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
 from profkit.ruling.pricing import call_ns, computing_ns, scale_with_backward
-from profkit.savings.edits import unblock
+from profkit.savings.edits import combine, remove, unblock
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -145,18 +146,20 @@ def _holding(facts: Facts, *names: str) -> Bools:
 def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     waits = facts.waits
     inside = facts.tree.under(facts.trace.mask_of(rows))[waits.rows] & ~waits.own
-    edit = unblock(waits.rows[inside])
+    searches = _searches_of_selections(facts, rows)
+    works = works_under(facts, facts.trace.mask_of(searches))
+    edit = combine([unblock(waits.rows[inside]), remove(searches, works, uncertainty=_UNCERTAINTY)])
     saved = replay(facts, edit).fraction
     if missing_needs(facts, (Need.SHAPES, Need.MEMORY)):
         growth = _Growth(1.0, rows[:0], 0.0)
     else:
         growth = _find_growth(facts, rows, _describe(facts, rows))
-    if saved - growth.longer_ns / facts.steps.measured_count / max(step_time(facts).ns, 1) < LOW_FROM:
+    if saved - _lost_to_growth(facts, growth, saved) < LOW_FROM:
         return
     count = per_step(facts, waits.rows[inside])
     yield Suspicion(
         message=f"The host waits {format_count(max(1, round(count)), 'time')} a step until the device has counted what "
-        "a mask picks, or how many values differ; without that the step would be "
+        "a mask picks, or how many values differ; without that, and without the search, the step would be "
         f"{format_share(saved)} shorter.",
         fix=_COUNT_FIX,
         rows=rows,
@@ -165,6 +168,22 @@ def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
         kind=_kind_of(facts, growth),
         evidence={"waits_per_step": round(count, 2)},
     )
+
+
+def _searches_of_selections(facts: Facts, rows: Rows) -> Rows:
+    """Where these operators search a mask to select by it: with the whole tensor nothing is searched. What the program
+    searches itself it wants to know."""
+    selections = facts.tree.under(named_operators(facts, *_SELECTIONS)) & facts.tree.under(facts.trace.mask_of(rows))
+    return np.flatnonzero(facts.tree.outermost(named_operators(facts, "aten::nonzero")) & selections)
+
+
+def _lost_to_growth(facts: Facts, growth: _Growth, saved: float) -> float:
+    """What part of the step the device would need beyond what is left of it: where it idles, larger tensors cost
+    nothing."""
+    time = step_time(facts)
+    longer_ns = growth.longer_ns / facts.steps.measured_count
+    room_ns = 0.0 if time.device_ns is None else max(0.0, (1 - saved) * time.ns - time.device_ns)
+    return max(0.0, longer_ns - room_ns) / max(time.ns, 1)
 
 
 def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:

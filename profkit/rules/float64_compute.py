@@ -25,6 +25,7 @@ arithmetic and the moving of its data, in float32 over that in float64 (Williams
 2009). The rates are those of the GPU's data sheet, or of the CPU where profkit had measured it (`profkit doctor`).
 Without rates, half: a float32 has half the bytes of a float64 and a vector register holds twice as many of them (Intel
 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 14: eight floats or four doubles in 256 bits).
+On a GPU a product keeps no less than floats take at three quarters of their rate, which is what large ones reach.
 With `--measure` the operators are run in both types instead.
 """
 
@@ -48,7 +49,7 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.run import CallSite, Rates
-from profkit.savings.devices import rates_of
+from profkit.savings.devices import OLD_DOUBLES, double_rates, rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.savings.roofline import is_convolution, work_of
@@ -56,7 +57,7 @@ from profkit.source.doubles import double_makers
 from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
 from profkit.source.syntax import parse_line
 from profkit.trace.events import NONE, Bools, Category, Rows
-from profkit.trace.values import distinct, distinct_rows
+from profkit.trace.values import distinct, distinct_rows, median
 from profkit.units import format_count
 
 _MIN_ELEMENTS = 4096
@@ -82,6 +83,9 @@ _TF32 = ("high", "medium")
 """What `torch.set_float32_matmul_precision` calls the settings that let products use TF32 or less."""
 _UNCERTAINTY = 0.3
 """Dispatch does not halve, and code that is bound by arithmetic without vector units gains less; caches can add."""
+_REACHED = 0.75
+"""Of the rate in the data sheet that large products of floats reach on a GPU: without tensor cores 0.77 of an H100's,
+in a network of linear layers."""
 _EFFICIENCY = 0.4
 """Of the time that is kept: how near to their peak products come differs between the types, by a third on an H100,
 whose data sheet gives both the same rate."""
@@ -143,21 +147,34 @@ def _compute_in_floats(facts: Facts, rows: Rows, kept: Floats) -> Edit:
 def _kept_shares(facts: Facts, rows: Rows) -> Floats:
     """For each operator its roofline in float32 over that in float64; `_KEPT` where its work or the rates are unknown.
 
-    What the device's rate for float32 is depends on whether the program lets products, or convolutions, use TF32.
+    What the device's rate for float32 is depends on whether the program lets products, or convolutions, use TF32. A
+    product on a GPU keeps no less than float32 takes at the rate that it really reaches.
     """
     rates, events = rates_of(facts), facts.trace.events
     shares = np.full(len(rows), _KEPT)
     if rates is None:
         return shares
-    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows], events.concrete_code[rows])
+    slowly, taken_ns = _with_old_instruction(facts, rows), computing_ns(facts, rows)
+    columns = events.name_code[rows], events.dims_code[rows], events.concrete_code[rows], slowly.astype(np.int32)
+    first, inverse = distinct_rows(*columns)
     for i, row in enumerate(rows[first].tolist()):
         name = facts.trace.name_of(row)
         work = work_of(name, facts.trace.text_of(events.dims_code[row]), facts.trace.text_of(events.concrete_code[row]))
-        before = work.least_ns(rates, "float64") if work else None
+        doubles = double_rates(rates, bool(slowly[first[i]]))
+        before = work.least_ns(doubles, "float64") if work else None
         after = work.least_ns(rates, "float32", _single_rate(facts, rates, name)) if work else None
-        if before and after:
-            shares[inverse == i] = min(1.0, after / before)
+        if work and before and after:
+            least = after / _REACHED / max(median(taken_ns[inverse == i]), 1) if facts.device.present else 0.0
+            shares[inverse == i] = min(1.0, max(after / before, least if work.is_product else 0.0))
     return shares
+
+
+def _with_old_instruction(facts: Facts, rows: Rows) -> Bools:
+    """Operators that launch a kernel which multiplies doubles by the first instruction of its kind."""
+    launches = facts.launches
+    old = facts.trace.where_name(lambda name: OLD_DOUBLES in name)[launches.work] & (launches.owner >= 0)
+    carrier = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), include_self=True, of=launches.owner[old])
+    return facts.trace.mask_of(carrier[carrier >= 0])[rows]
 
 
 def _single_rate(facts: Facts, rates: Rates, name: str) -> str:
@@ -224,11 +241,13 @@ def _made_before_the_loop(facts: Facts, first: CallSite | None) -> tuple[tuple[L
     if not known:
         made = taken or asked_for
         returned = tuple(place for place in made if first is not None and _may_return(place, first))
+        if any(_gives(giver, taker) for taker in returned for giver in made if giver != taker):
+            returned = ()  # it returns the doubles of another line too: nobody knows which of them the step takes
         known = next((places for places in (made, returned) if len(places) == 1), ())
     return known, tuple(place for place in found if place not in known)
 
 
-def _gives(place: Location, reader: CallSite) -> bool:
+def _gives(place: Location, reader: CallSite | Location) -> bool:
     """Whether a line assigns a name, of the reader's function or the whole file, that the reader's line uses."""
     return place.function in (reader.function, "<module>") and _names_it(place, reader)
 
@@ -239,7 +258,7 @@ def _may_return(place: Location, reader: CallSite) -> bool:
     return place.function not in (reader.function, "<module>") and (is_returned or _names_it(place, reader))
 
 
-def _names_it(place: Location, reader: CallSite) -> bool:
+def _names_it(place: Location, reader: CallSite | Location) -> bool:
     assigning, reading = parse_line(place.source), parse_line(reader.source)
     if not isinstance(assigning, ast.Assign) or reading is None or place.file != reader.file:
         return False

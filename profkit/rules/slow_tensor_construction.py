@@ -35,7 +35,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
-from profkit.evidence.program import named_operators
+from profkit.evidence.program import length_ns, named_operators
 from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
@@ -74,7 +74,7 @@ def slow_tensor_construction(facts: Facts) -> Iterator[Suspicion]:
         start = found.start_ns[among(found.rows, rows)]
         end = facts.trace.events.start_ns[rows]
         steps = facts.steps.measured_count
-        spent_ns = facts.steps.per_step_ns((end - start).sum())
+        spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
         elements = int(facts.operators.elements[rows].sum()) // steps
         yield Suspicion(
             message=f"{format_count(times_per_step(facts, rows), 'tensor')} a step made of a list, number by "

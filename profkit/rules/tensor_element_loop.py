@@ -62,7 +62,7 @@ _NEAR_LINES = 3
 """Lines so close in one function are one loop's body."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _VECTORISED = (
-    "Say it for the whole tensor: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
+    "Vectorise the loop: arithmetic and comparisons work on all elements at once, `sum`, `cumsum` "
     "and `amax` take the place of accumulation, `torch.where` that of `if`, broadcasting that of nested loops."
 )
 _AS_NUMBERS = (
@@ -101,7 +101,7 @@ def tensor_element_loop(facts: Facts) -> Iterator[Suspicion]:
         if _recurs(facts, rows):
             continue
         start, end, _ = _stretches(facts, loops)
-        spent_ns = facts.steps.per_step_ns((end - start).sum())
+        spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "

@@ -22,6 +22,11 @@ _NEUTRAL = frozenset(("nvidia", "amd", "tesla", "geforce", "instinct", "oam", "v
 (``Ti``, ``Laptop``, ``MIG``)."""
 
 
+OLD_DOUBLES = "d884"
+"""In the names of CUTLASS's kernels: `mma.m8n8k4` on doubles, from compute capability 8.0 on. `m16n8k4` and larger ones
+came with 9.0 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction"), and with them twice the rate of
+a multiprocessor; with the old one large products reach 0.48 of an H100's rate."""
+_HOPPER = frozenset(("h100", "h200", "gh200"))
 _TYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 
 
@@ -117,6 +122,16 @@ def find_rates(name: str) -> Rates | None:
     sizes = frozenset(word for word in words if _SIZE.fullmatch(word))
     known = [sheet for sheet in _SHEETS if sheet.words <= words and words - sheet.words <= _NEUTRAL | sizes]
     return max(known, key=lambda sheet: len(sheet.words)).rates(name) if known else None
+
+
+def double_rates(rates: Rates, with_old_instruction: bool) -> Rates:
+    """The rates for a product of doubles: half of what Hopper does with its own instruction, if a kernel uses that of
+    the generation before."""
+    peak = rates.products.get("float64")
+    hopper = _HOPPER & frozenset(re.findall(r"[a-z0-9]+", rates.device.lower()))
+    if peak is None or not with_old_instruction or not hopper:
+        return rates
+    return Rates(rates.device, rates.bandwidth, {**rates.products, "float64": peak / 2})
 
 
 def rates_of(facts: Facts) -> Rates | None:

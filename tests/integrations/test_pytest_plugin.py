@@ -150,7 +150,7 @@ def test_a_failure_shows_the_line_and_the_fix(tests: Outcome) -> None:
     assert said.startswith("profkit: 1 finding that this test forbids\nhigh tensor-element-loop: ")
     assert f"test_it.py:{line} in faulty_step" in said
     assert "total = total + VALUES[i]  # the fault" in said
-    assert "\n  fix    Say it for the whole tensor" in said
+    assert "\n  fix    Vectorise the loop" in said
     (report,) = re.findall(r"^report: (.+)$", said, re.MULTILINE)
     assert Path(report).is_file()
     assert "in _check" not in tests.said, "no frame of profkit's"

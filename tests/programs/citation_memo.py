@@ -8,12 +8,12 @@ from torch import nn
 class Degrees(dict):
     """Normalised edge weights of a part of the graph, worked out when they are asked for."""
 
-    def __init__(self, sources, targets, parts, papers):
+    def __init__(self, parts, papers):
         super().__init__()
-        self.sources, self.targets, self.parts, self.papers = sources, targets, parts, papers
+        self.parts, self.papers = parts, papers
 
     def __missing__(self, part):
-        source, target = self.sources[self.parts[part]], self.targets[self.parts[part]]
+        source, target = self.parts[part]
         degree = torch.bincount(target, minlength=self.papers).clamp(min=1).float().rsqrt()
         weights = degree[source] * degree[target]
         self[part] = weights  # expect: growing-live-tensors
@@ -34,16 +34,16 @@ class Layer(nn.Module):
 torch.manual_seed(0)
 papers, edges, width = 800, 40_000, 16
 sources, targets = torch.randint(papers, (2, 60_000))
-parts = torch.randint(60_000, (16, edges))
-degrees = Degrees(sources, targets, parts, papers)
+parts = [(sources[chosen], targets[chosen]) for chosen in torch.randint(60_000, (16, edges))]
+degrees = Degrees(parts, papers)
 layers = nn.ModuleList([Layer(width, degrees), Layer(width, degrees)])
 head = nn.Linear(width, 5)
 optimizer = torch.optim.SGD([*layers.parameters(), *head.parameters()], lr=0.05)
 features, labels = torch.randn(papers, width), torch.randint(5, (papers,))
-for part, chosen in enumerate(parts):
+for part, (source, target) in enumerate(parts):
     x = features
     for layer in layers:
-        x = F.relu(layer(x, part, sources[chosen], targets[chosen]))
+        x = F.relu(layer(x, part, source, target))
     loss = F.cross_entropy(head(x), labels)
     optimizer.zero_grad()
     loss.backward()

@@ -222,6 +222,40 @@ def test_on_a_gpu_the_longer_kernels_after_it_are_set_against_the_wait(taking, r
     assert len(find(facts_of(steps_of(part, 200)))) == reported
 
 
+def host_bound(at: float, select: bool) -> list[Json]:
+    """The device has nothing to do but a kernel of 70 us; the host searches for 30 us, and waits for 2 of them."""
+    number = int(at) // 200 * 2 + 1
+    shapes = {"dims": [[ELEMENTS]], "types": ["bool"]}
+    search = selection(at + 12, ELEMENTS // 2, duration=35) if select else [op("aten::nonzero", at + 13, 33, **shapes)]
+    return [
+        op("aten::sub", at, 10, dims=[[ELEMENTS], [ELEMENTS], []], types=["float", "float", "Scalar"]),
+        runtime("cudaLaunchKernel", at + 2, 2, correlation=number),
+        kernel("sub", at + 5, 10, correlation=number),
+        *search,
+        runtime("cudaStreamSynchronize", at + 20, 2),
+        taker(at + 90, ELEMENTS // 2, "aten::exp"),
+        runtime("cudaLaunchKernel", at + 92, 1, correlation=number + 1),
+        kernel("exp", at + 95, 70, correlation=number + 1),
+        op("aten::mm", at + 100, 90),
+    ]
+
+
+def test_on_a_gpu_the_search_goes_with_the_wait_and_larger_tensors_cost_nothing_where_the_device_idles():
+    facts = facts_of(steps_of(lambda at: host_bound(at, select=True), 200))
+    (found,) = find(facts)
+    searches = rows_named(facts.trace, "aten::nonzero")
+    assert found.edit.rows.tolist() == searches
+    searching_ns = facts.trace.events.duration_ns[searches[0]]
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(searching_ns / 200_000)
+
+
+def test_on_a_gpu_what_the_program_searches_itself_it_wants_to_know():
+    facts = facts_of(steps_of(lambda at: host_bound(at, select=False), 200))
+    (found,) = find(facts)
+    assert found.edit.rows.size == 0
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.01)
+
+
 @pytest.mark.parametrize(("source", "inside"), [
     ("x = self.conv1(x, edge_index)", True), ("loss = error[valid].mean()", False),
     ("picked = torch.masked_select(x, mask)", False),

@@ -82,18 +82,36 @@ def test_on_a_known_gpu_the_roofline_says_what_is_left(name, kept):
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(0.9 * (1 - kept), abs=2e-5)
 
 
-def large(at: float) -> list[Json]:
-    """As ``on_device`` with a product of two 8192 x 8192 matrices, which is bound by arithmetic."""
-    shapes = {"dims": [[8192, 8192], [8192, 8192]], "types": ["double", "double"], "sequence": int(at)}
-    return [op("aten::linear", at + 1, 4, **shapes), *on_device(at)[1:]]
+def large(at: float, name: str = "dgemm") -> list[Json]:
+    """As ``on_device`` with a product of two 960 x 960 matrices, which takes an A100 90 us."""
+    shapes = {"dims": [[960, 960], [960, 960]], "types": ["double", "double"], "sequence": int(at)}
+    return [op("aten::linear", at + 1, 4, **shapes), *({**event, "name": name} if event["name"] == "dgemm" else event
+            for event in on_device(at)[1:])]  # fmt: skip
 
 
-@pytest.mark.parametrize(("precision", "kept"), [("highest", 1.0), ("high", 19.5 / 156)])
+@pytest.mark.parametrize(("precision", "kept"), [("highest", 1.0), ("high", 2 * 960**3 / 156e12 / 0.75 / 90e-6)])
 def test_doubles_that_are_as_fast_as_floats_are_silent_unless_floats_may_use_tf32(precision, kept):
+    """TF32 has eight times the rate, of which a product reaches three quarters."""
     facts = facts_of(steps_of(large), run=Run(flags={"matmul_precision": precision}),
                      deviceProperties=[{"name": "NVIDIA A100-SXM4-40GB"}])  # fmt: skip
     savings = [predict_saving(facts, found.edit).fraction for found in find(facts)]
     assert savings == ([] if kept == 1.0 else [pytest.approx(0.9 * (1 - kept), abs=2e-5)])
+
+
+OLD, OWN = "cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1", "cutlass_90_tensorop_d1688gemm_64x32_16x4_tn_align1"
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel_name", "kept"),
+    [("NVIDIA H100 80GB HBM3", OLD, 0.5), ("NVIDIA H100 80GB HBM3", OWN, None), ("NVIDIA A100-SXM4-40GB", OLD, None)],
+)
+def test_hopper_multiplies_doubles_at_half_of_its_rate_with_the_instruction_of_the_generation_before(
+    device: str, kernel_name: str, kept: float | None
+):
+    """At 90 us the product is so slow that the rate which floats reach does not matter."""
+    facts = facts_of(steps_of(lambda at: large(at, kernel_name)), deviceProperties=[{"name": device}])
+    savings = [predict_saving(facts, found.edit).fraction for found in find(facts)]
+    assert savings == ([] if kept is None else [pytest.approx(0.9 * (1 - kept), abs=2e-5)])
 
 
 def test_on_a_cpu_the_rates_measured_there_count_in_the_backward_pass_too():
@@ -263,6 +281,15 @@ def test_of_several_it_is_the_only_one_that_a_function_of_the_same_file_returns(
     labels = (DOUBLES_MADE, 6, "main", "labels = torch.from_numpy(classes)")
     assert places_with(here, labels)[0] == 5
     assert places_with(here, (DOUBLES_MADE, 8, "load_labels", "return torch.from_numpy(classes)"))[0] == 11
+
+
+def test_a_function_that_returns_the_doubles_of_two_lines_leaves_open_which_the_step_takes():
+    """What the step reads has a name of its own in both."""
+    features = (DOUBLES_MADE, 5, "setup", "features = torch.from_numpy(table)")
+    both = (DOUBLES_MADE, 6, "setup", "return Net().double(), features")
+    places = places_with(features, both)
+    assert (places[0], set(places) >= {5, 6}) == (11, True)
+    assert places_with((DOUBLES_MADE, 5, "setup", "labels = torch.from_numpy(classes)"), both)[0] == 6
 
 
 def test_the_line_that_makes_all_new_tensors_doubles_comes_first_where_they_are():

@@ -79,7 +79,7 @@ def test_iterating_over_a_tensor_takes_all_its_elements_at_once():
 
 @pytest.mark.parametrize(
     ("kind", "read", "advice"),
-    [("long int", "item", "ix.tolist()"), ("float", "item", "whole tensor"), ("long int", "add", "whole tensor")],
+    [("long int", "item", "ix.tolist()"), ("float", "item", "Vectorise"), ("long int", "add", "Vectorise")],
 )
 def test_a_loop_that_reads_whole_numbers_out_of_a_tensor_is_told_to_read_them_at_once(kind, read, advice):
     def part(at: float) -> list[Json]:

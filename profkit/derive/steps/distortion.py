@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.derive.device.driver_memory import allocating
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
@@ -79,7 +80,8 @@ def estimate_overhead(
 ) -> Thinned:
     """What the recording is likely to have added to the host's time in the measured steps, if no step was timed without
     it. ``in_steps`` are the events of these steps on the host threads that take turns. Waits for the device, and for
-    batches that other processes make, are not the host's work.
+    batches that other processes make, are not the host's work, and what the driver does to find memory takes as long
+    without the recording.
 
     If the host could be as fast as the device without the recording, it is assumed to be. The device works for
     ``device_ns`` in these steps: the recording does not support the claim that the host bounds them.
@@ -96,7 +98,7 @@ def estimate_overhead(
         wanted_ns = max(wanted_ns, host_ns - device_ns)
     waited = waits.rows[in_steps[waits.rows]]
     batches = np.flatnonzero(in_steps & trace.where_name(lambda name: "MultiProcessing" in name))
-    away = np.concatenate([waited, batches])
+    away = np.concatenate([waited, batches, np.flatnonzero(in_steps & allocating(trace))])
     longest_ns = _OTHER_WORK_NS if may_keep_up else _MOST_STRETCH_NS
     working = _at_work(events, tree, rows, longest_ns).minus(union(events.start_ns[away], tree.end_ns[away]))
     return Thinned(working, min(_MOST_SHARE, wanted_ns / max(working.total_ns, 1)))

@@ -1,0 +1,64 @@
+"""The line of what the program calls between two operators, such as a wait for the device or the freeing of its cache.
+
+A located step need not hold the runtime's calls, and a measured step holds no lines. What they share are the operators
+(`profkit.derive.steps.matching`): the call lies behind one and before another, and so does the mark of its line.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.loops.located import in_located_step
+from profkit.trace.events import NONE, Category, Int32s, Int64s, Rows
+
+
+def sites_of_calls(facts: Facts, rows: Rows, pattern: re.Pattern[str]) -> Int32s:
+    """For each event the call site of the line that ran it; where only its place between two operators is known, that
+    of the one line there whose source has the pattern. `NONE` if there is none, or several."""
+    sites, events = facts.lines.site[rows].copy(), facts.trace.events
+    marks = marks_with(facts, pattern)
+    if not marks.size:
+        return sites
+    unknown = np.flatnonzero(sites == NONE)
+    after_ns, before_ns = _between_operators(facts, rows[unknown])
+    first = np.searchsorted(events.start_ns[marks], after_ns)
+    last = np.searchsorted(events.start_ns[marks], before_ns) - 1
+    at_first, at_last = (events.site[marks[at.clip(0, len(marks) - 1)]] for at in (first, last))
+    sites[unknown] = np.where((first <= last) & (at_first == at_last), at_first, NONE)
+    return sites
+
+
+def marks_with(facts: Facts, pattern: re.Pattern[str]) -> Rows:
+    """The marks in the first located step, in time order, of lines whose source has the pattern, and which ran no
+    operator."""
+    named = [i for i, site in enumerate(facts.callsites) if pattern.search(site.source)]
+    events = facts.trace.events
+    operators = facts.tree.holding(events.category == Category.OPERATOR)
+    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    marks = marks[np.isin(events.site[marks], named) & ~operators[marks]]
+    in_order: Rows = marks[np.argsort(events.start_ns[marks], kind="stable")]
+    return in_order
+
+
+def _between_operators(facts: Facts, rows: Rows) -> tuple[Int64s, Int64s]:
+    """When, in the located step, the operators ended and began that lie around each event in its own step: the edges of
+    the located step where there is none, and nothing at all where it repeats nothing."""
+    events, steps, origin = facts.trace.events, facts.steps, facts.repeats.row
+    called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == steps.main_lane)
+    called = np.flatnonzero(called & (origin >= 0))
+    called = called[np.argsort(events.start_ns[called], kind="stable")]
+    located = int(np.flatnonzero(steps.located)[0])
+    step = facts.step_of(rows)
+    after_ns = np.full(len(rows), steps.start_ns[located], dtype=np.int64)
+    before_ns = np.full(len(rows), steps.end_ns[located], dtype=np.int64)
+    if called.size:
+        place = np.searchsorted(events.start_ns[called], events.start_ns[rows])
+        previous, following = called[(place - 1).clip(min=0)], called[place.clip(max=len(called) - 1)]
+        known = (place > 0) & (facts.step_of(previous) == step)
+        after_ns = np.where(known, facts.tree.end_ns[origin[previous]], after_ns)
+        known = (place < len(called)) & (facts.step_of(following) == step)
+        before_ns = np.where(known, events.start_ns[origin[following]], before_ns)
+    return after_ns, np.where(step >= 0, before_ns, after_ns)

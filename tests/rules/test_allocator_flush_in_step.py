@@ -1,0 +1,179 @@
+"""Memory of the GPU that each step gives back to the driver, and memory that is only asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.findings import Severity
+from profkit.rules.allocator_flush_in_step import allocator_flush_in_step
+from profkit.rules.base import CannotLook, Suspicion
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import facts_of, kernel, mark, op, python, rows_named, runtime, step
+
+Json = dict[str, Any]
+EMPTY = CallSite("train.py", 9, "train", "torch.cuda.empty_cache()")
+MODEL = CallSite("train.py", 8, "train", "y = model(x)")
+
+
+def find(facts) -> list[Suspicion]:
+    return list(allocator_flush_in_step.check(facts))
+
+
+def launching(at: float, *within: Json) -> list[Json]:
+    """A product of 40 us on the host and 10 on the GPU, and what else happens in its operator."""
+    number = int(at) + 1
+    return [op("aten::mm", at, 40), *within, runtime("cudaLaunchKernel", at + 30, 5, correlation=number),
+            kernel("gemm", at + 41, 10, correlation=number)]  # fmt: skip
+
+
+def stepped(*parts: list[Json], first: int = 0) -> list[Json]:
+    """Steps of 1000 us: a product at 100, one at 800 and, counted from the step's start, what is given for each."""
+    events = []
+    for i, part in enumerate(parts, first):
+        moved = [{**event, "ts": event["ts"] + 1000 * i} for event in part]
+        events += [step(i, 1000 * i, 1000), *launching(1000 * i + 100), *moved, *launching(1000 * i + 800)]
+    return events
+
+
+def flush(free: str = "cudaFree", get: str = "cudaMalloc", free_us: float = 150) -> list[Json]:
+    """Two blocks freed behind the first product, and two got in the second."""
+    return [runtime(free, 300, free_us), runtime(free, 300 + free_us, free_us),
+            runtime(get, 801, 10), runtime(get, 812, 10)]  # fmt: skip
+
+
+def test_what_is_freed_in_each_step_costs_the_freeing_and_what_is_asked_for_again():
+    facts = facts_of(stepped(*[flush()] * 4))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, "cudaFree")
+    assert found.evidence == {"frees_per_step": 2.0, "time_ns_per_step": 320_000}
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
+    assert "back to the driver 2 times a step, and asks it for memory 2 times" in found.message
+
+
+@pytest.mark.parametrize(
+    ("free", "get"),
+    [("hipFree", "hipMalloc"), ("cuMemUnmap", "cuMemMap"), ("cuMemRelease", "cuMemCreate"),
+     ("cuMemAddressFree", "cuMemSetAccess"), ("cuMemFree_v2", "cuMemAlloc_v2")],
+)  # fmt: skip
+def test_other_drivers_and_expandable_segments_count_the_same(free, get):
+    facts = facts_of(stepped(*[flush(free, get)] * 4))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [[runtime("cudaMalloc", 300, 300)], [runtime("cudaFreeHost", 300, 300)], [runtime("cudaFreeAsync", 300, 300)],
+     [runtime("cudaFree", 300, 300, tid=2)]],
+    ids=["only asked for", "the host's memory", "the driver's own pool", "another thread"],
+)  # fmt: skip
+def test_memory_that_is_not_the_gpus_or_not_given_back_is_silent(calls):
+    assert find(facts_of(stepped(*[calls] * 4))) == []
+
+
+@pytest.mark.parametrize(("flushing", "reported"), [(1, 0), (2, 1)])
+def test_it_counts_from_half_of_the_steps_on(flushing, reported):
+    assert len(find(facts_of(stepped(*[flush()] * flushing, *[[]] * (4 - flushing))))) == reported
+
+
+@pytest.mark.parametrize(("free_us", "reported"), [(2.5, 1), (2.4, 0)])
+def test_half_a_percent_is_the_least(free_us, reported):
+    """Two of 2.5 us are 5 of 1,000."""
+    freed = [runtime("cudaFree", 300, free_us), runtime("cudaFree", 310, free_us)]
+    assert len(find(facts_of(stepped(*[freed] * 4)))) == reported
+
+
+def test_a_step_that_captures_a_graph_empties_the_cache_for_it():
+    capture = [runtime("cudaStreamBeginCapture", 700, 5), runtime("cudaStreamEndCapture", 710, 5)]
+    assert find(facts_of(stepped(*[[*flush(), *capture]] * 4))) == []
+
+
+def test_what_is_freed_while_code_is_compiled_is_the_compilers():
+    compiling = op("_compile.compile_inner (dynamo_timed)", 299, 400)
+    assert find(facts_of(stepped(*[[compiling, *flush()[:2]]] * 4))) == []
+
+
+def test_a_free_before_the_first_kernel_sets_the_gpu_up():
+    begin = [step(0, 0, 1000), runtime("cudaFree", 10, 900)]
+    assert find(facts_of([*begin, *launching(950)])) == []
+
+
+def test_the_only_step_tells_what_was_freed_in_it_and_what_was_got_after_that():
+    before = [runtime("cudaMalloc", 200, 50)]
+    facts = facts_of(stepped([*before, *flush()]))
+    (found,) = find(facts)
+    assert found.confidence == 0.6
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
+    assert "the only one that was recorded" in found.message
+
+
+def test_a_wait_before_the_freeing_goes_with_it():
+    waiting = runtime("cudaDeviceSynchronize", 250, 50)
+    facts = facts_of(stepped(*[[waiting, *flush()]] * 4))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.37)
+
+
+def test_a_wait_with_an_operator_in_between_stays():
+    waiting = [op("aten::item", 250, 20), runtime("cudaStreamSynchronize", 251, 18)]
+    facts = facts_of(stepped(*[[*waiting, *flush()]] * 4))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
+
+
+def test_a_python_frame_names_who_empties_the_cache_and_goes_too():
+    frame = python("torch/cuda/memory.py(212): empty_cache", 290, 320)
+    facts = facts_of(stepped(*[[frame, *flush()]] * 4))
+    (found,) = find(facts)
+    assert found.message.startswith("`empty_cache()` hands")
+    assert "Remove the call" in found.fix
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.34, abs=0.001)
+
+
+def test_the_line_is_the_one_that_ran_between_the_same_operators():
+    """The located step was recorded without the runtime's calls: the first product, `empty_cache()`, the second."""
+    located = [step(0, 0, 1000), mark(0, 90, 60), op("aten::mm", 100, 40), mark(1, 300, 30), mark(0, 790, 60),
+               op("aten::mm", 800, 40)]  # fmt: skip
+    facts = facts_of([*located, *stepped(*[flush()] * 4, first=1)], callsites=(MODEL, EMPTY))
+    (found,) = find(facts)
+    assert (found.location.file, found.location.line) == ("train.py", 9)
+    assert found.message.startswith("`empty_cache()` hands")
+
+
+def test_a_line_elsewhere_in_the_step_is_not_named():
+    located = [step(0, 0, 1000), mark(1, 20, 30), mark(0, 90, 60), op("aten::mm", 100, 40), mark(0, 790, 60),
+               op("aten::mm", 800, 40)]  # fmt: skip
+    facts = facts_of([*located, *stepped(*[flush()] * 4, first=1)], callsites=(MODEL, EMPTY))
+    (found,) = find(facts)
+    assert found.location is None
+    assert found.message.startswith("Something outside of PyTorch's operators")
+
+
+def test_operators_that_free_have_too_little_memory():
+    retry = [runtime("cudaMalloc", 801, 2), runtime("cudaFree", 804, 15), runtime("cudaMalloc", 820, 5)]
+    facts = facts_of(stepped(*[retry] * 4))
+    (found,) = find(facts)
+    assert "finds no room" in found.message
+    assert "smaller batch" in found.fix
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.022)
+
+
+def test_without_a_gpu_the_line_is_told_for_information():
+    located = [step(0, 0, 1000), mark(0, 90, 60), op("aten::mm", 100, 40), mark(1, 300, 30)]
+    others = [event for i in (1, 2) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i + 100, 40))]
+    (found,) = find(facts_of([*located, *others], callsites=(MODEL, EMPTY)))
+    assert (found.location.line, found.count, found.severity) == (9, 1, Severity.INFO)
+    assert find(facts_of([*located, *others], callsites=(MODEL, MODEL))) == []
+
+
+def test_without_a_gpu_and_without_lines_the_rule_cannot_look():
+    with pytest.raises(CannotLook, match="which lines ran was not recorded"):
+        find(facts_of([step(0, 0, 100), op("aten::mm", 10, 20)]))
+
+
+def test_without_the_calls_of_the_runtime_the_rule_cannot_look():
+    with pytest.raises(CannotLook, match="calls of the GPU's runtime"):
+        find(facts_of([step(0, 0, 100), op("aten::mm", 10, 20, external=5), kernel("gemm", 15, 20, external=5)]))
