@@ -312,7 +312,8 @@ def test_loading_the_plugin_imports_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     plugin = ["profkit.integrations", "profkit.integrations.pytest_plugin"]
-    assert result.stdout.split() == ["profkit", *plugin, "profkit.printing"]
+    registry = ["profkit.collect", "profkit.collect.recorder", "profkit.collect.recorder.diagnosis"]
+    assert result.stdout.split() == ["profkit", *registry, *plugin, "profkit.printing"]
 
 
 def test_the_package_names_the_plugin() -> None:
