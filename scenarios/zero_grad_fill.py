@@ -32,7 +32,7 @@ def setup(device: str) -> State:
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
-    optimizer = torch.optim.SGD(state.model.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(state.model.parameters(), lr=1e-3, momentum=0.9)
     for x, y in state.batches:
         optimizer.zero_grad(set_to_none=False)  # expect: zero-filled-gradients
         loss = nn.functional.cross_entropy(state.model(x), y)
@@ -42,7 +42,7 @@ def pitfall(state: State) -> Iterator[Tensor]:
 
 
 def fix(state: State) -> Iterator[Tensor]:
-    optimizer = torch.optim.SGD(state.model.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(state.model.parameters(), lr=1e-3, momentum=0.9)
     for x, y in state.batches:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(state.model(x), y)

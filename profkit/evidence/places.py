@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import ast
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,12 +11,14 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.evidence.frames import is_user_frame, parse_frame
 from profkit.run import CallSite
+from profkit.source.syntax import last_name, parse_piece
 from profkit.trace.events import Category, Rows
 
-_SYMBOLS = {
-    "__and__": "&", "__or__": "|", "add": "+", "bitwise_and": "&", "bitwise_not": "~", "bitwise_or": "|", "div": "/",
-    "eq": "==", "floor_divide": "//", "ge": ">=", "gt": ">", "index": "[", "index_put": "[", "le": "<=", "lt": "<",
-    "mul": "*", "ne": "!=", "neg": "-", "pow": "**", "remainder": "%", "rsub": "-", "sub": "-",
+_WRITTEN: Mapping[str, type[ast.AST]] = {
+    "__and__": ast.BitAnd, "__or__": ast.BitOr, "add": ast.Add, "bitwise_and": ast.BitAnd, "bitwise_not": ast.Invert,
+    "bitwise_or": ast.BitOr, "div": ast.Div, "eq": ast.Eq, "floor_divide": ast.FloorDiv, "ge": ast.GtE, "gt": ast.Gt,
+    "index": ast.Subscript, "index_put": ast.Subscript, "le": ast.LtE, "lt": ast.Lt, "mul": ast.Mult, "ne": ast.NotEq,
+    "neg": ast.USub, "pow": ast.Pow, "remainder": ast.Mod, "rsub": ast.Sub, "sub": ast.Sub,
 }  # fmt: skip
 """How Python writes operators that have no name in the source (language reference, Emulating numeric types)."""
 
@@ -28,22 +31,21 @@ def call_site(facts: Facts, site: int) -> CallSite | None:
 def runs_inside_a_call(facts: Facts, rows: Rows) -> bool:
     """Whether these operators run inside a function that their line calls: the line calls something, and contains
     neither the name nor the symbol of any of them. Lines are the innermost of the program's own, so the operators are
-    then in a library. False if no line is known."""
+    then in a library. False if no line is known, or one cannot be read."""
     sites = facts.lines.site[rows]
-    sources = {int(site): place.source for site in np.unique(sites) if (place := call_site(facts, int(site)))}
+    places = {int(site): call_site(facts, int(site)) for site in np.unique(sites)}
+    lines = {site: parse_piece(place.source) for site, place in places.items() if place is not None}
     names = {code: base_name(facts.trace.names[code]) for code in np.unique(facts.trace.events.name_code[rows])}
     pairs = np.unique(np.stack([sites, facts.trace.events.name_code[rows]]), axis=1).T.tolist()
-    return bool(sources) and not any(
-        site not in sources or "(" not in sources[site] or _writes_down(sources[site], names[code])
-        for site, code in pairs
-    )
+    return bool(lines) and all(_calls_for(lines.get(site), names[code]) for site, code in pairs)
 
 
-def _writes_down(source: str, operator: str) -> bool:
-    """``'y = x * torch.tanh(x)'`` has ``mul`` and ``tanh``."""
-    symbol = _SYMBOLS.get(operator)
-    named = re.search(rf"\b{re.escape(operator)}_?\b", source)
-    return named is not None or (symbol is not None and symbol in source)
+def _calls_for(line: ast.stmt | None, operator: str) -> bool:
+    """``y = act(x)`` calls something for ``tanh``; ``y = x * torch.tanh(x)`` writes it down, and ``mul`` too."""
+    nodes = list(ast.walk(line)) if line is not None else []
+    symbol, names = _WRITTEN.get(operator, ()), (operator, f"{operator}_")
+    is_written = any(isinstance(node, symbol) or last_name(node) in names for node in nodes)
+    return not is_written and any(isinstance(node, ast.Call) for node in nodes)
 
 
 def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:

@@ -73,6 +73,28 @@ def works_under(facts: Facts, host: Bools) -> Rows:
     return work
 
 
+def launches_anything(facts: Facts) -> Bools:
+    """Host events under which something is put on the device."""
+    launches = facts.launches
+    launching = np.concatenate([launches.call[launches.call >= 0], launches.operator[launches.operator >= 0]])
+    return facts.tree.holding(facts.trace.mask_of(launching))
+
+
+def calling_operator(facts: Facts, rows: Rows) -> Rows:
+    """For each of the host events the outermost operator around it, itself where there is none.
+
+    Operators have a name with a namespace; ranges of the program that old traces file under operators do not.
+    """
+    around = facts.once(_outermost_operators)[rows]
+    return np.where(around >= 0, around, rows)
+
+
+def _outermost_operators(facts: Facts) -> Rows:
+    operators = facts.trace.events.category == Category.OPERATOR
+    operators &= facts.trace.where_name(lambda name: "::" in name)
+    return facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True)
+
+
 def spent_ns(facts: Facts, rows: Rows) -> Int64s:
     """How long each of the host events took, without what the recording added."""
     return length_ns(facts, facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])

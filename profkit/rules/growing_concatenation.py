@@ -3,7 +3,9 @@
 What it detects
 `torch.cat` (or `hstack`, `vstack`, ...) on one line, where one input of each call is as large as the result of the call
 before, eight times or more in a step or on and on over the steps. A tensor that the loop works on between two calls
-(the sequence of a language model, the features of a DenseNet) needs to be whole each time and is not reported.
+needs to be whole each time. It is reported where products of batches take it, as attention takes a cache of keys and
+values, no gradient is computed through it and its copies are one per cent of the step or more: such a product reads
+part of a longer tensor as fast. Elsewhere (the sequence of a language model, the features of a DenseNet) it is not.
 
 Why is this bad?
 It looks like `list.append`, but a tensor cannot grow in place: each call allocates a longer one and copies the old one
@@ -22,29 +24,41 @@ Use instead
         pieces.append(position)
     path = torch.cat(pieces)
 
+A tensor that each round needs whole is allocated at its greatest length, written in place and read through a view:
+
+    keys = torch.empty(batch, heads, longest, width)
+    for n in range(longest):
+        keys[:, :, n : n + 1] = key
+        mixed = scaled_dot_product_attention(query, keys[:, :, : n + 1], values[:, :, : n + 1])
+
 How the saving is estimated
 Of each call the share is kept that the smaller inputs, its new pieces, have of all it copies: one concatenation at the
-end, or a tensor allocated beforehand, moves each piece once.
+end, or a tensor allocated beforehand, moves each piece once. To write one in place takes at least what the cheapest
+operator takes, or on a device the cheapest kernel. A view costs nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec import structs
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import VIEW, operators_of
+from profkit.derive.families import ELEMENTWISE, VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import program_operators
+from profkit.evidence.places import runs_inside_a_call
+from profkit.evidence.program import Floats, backward_of, program_operators
+from profkit.evidence.shapes import Shapes, by_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.pricing import scale_operators
-from profkit.trace.events import NONE, Bools, Int64s, Rows
-from profkit.trace.values import among, distinct, distinct_rows
+from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
+from profkit.savings.replay import replay
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.values import among, distinct, distinct_rows, quantile
 from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8
@@ -60,30 +74,95 @@ _PICKING = frozenset(("index", "index_select", "gather", "take", "take_along_dim
 _JOINING = frozenset(("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack", "row_stack"))
 
 
+_BROADCASTS = frozenset(("expand", "expand_as", "broadcast_to"))
+"""Views of a tensor that is then used whole: several heads of queries share keys and values."""
+_PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "einsum"))
+_ATTENTION = frozenset(("scaled_dot_product_attention",))
+_READING_BY_STRIDES = _PRODUCTS | _ATTENTION | _BROADCASTS | ELEMENTWISE | frozenset(("clone", "repeat_interleave"))
+"""What takes part of a longer tensor as it lies. Convolutions, recurrent and linear layers want it in one piece."""
+_BATCH_DIMENSIONS = 3
+"""A product with a matrix of fewer takes all rows of a batch as one matrix, for which part of a tensor is copied."""
+_MOST_HEADS = 64
+"""Of queries for one of keys and values."""
+_MIN_SHARE = 0.01
+"""Of the step: to allocate beforehand one has to know the greatest length, which less is not worth."""
+_CHEAPEST = 0.05
+"""The quantile of all kernels' times that is taken for what the smallest takes."""
+_TO_A_LIST = (
+    "Append the pieces to a Python list and concatenate once after the loop, or write them into a tensor "
+    "that was allocated beforehand (`out[i] = piece`)."
+)
+_IN_PLACE = (
+    "Preallocate it at its greatest length, write each piece in place (`cache[:, :, n : n + 1] = piece`) and hand on "
+    "a view of what is filled (`cache[:, :, : n + 1]`), which copies nothing."
+)
+_OF_A_LIBRARY = (
+    "The cache is grown inside what this line calls. Ask for a preallocated one there, where it has one "
+    '(`cache_implementation="static"` in transformers).'
+)
+
+
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
     """Follow the concatenations of each line from one call to the next."""
     called = program_operators(facts)
     inputs = _InputSizes(facts)
-    using = called[~operators_of(facts.trace, VIEW, _JOINING)[called]]
-    picking = operators_of(facts.trace, _PICKING)[using]
+    uses = _Uses(facts, inputs)
     for rows in by_line(facts, called[operators_of(facts.trace, _JOINING)[called]]):
-        runs = [run for run in _growing_runs(facts, rows, inputs) if not _is_used(run, using, picking, inputs)]
-        calls = np.concatenate([*runs, rows[:0]])
-        moved_bytes = int(np.maximum(facts.operators.input_bytes[calls], inputs.allocated[calls]).sum())
-        if moved_bytes < _MIN_BYTES or not in_most_steps(facts, calls):
-            continue
-        new = np.array([1 - max(inputs.of(row)) / max(sum(inputs.of(row)), 1) for row in calls])
-        per_step_bytes = moved_bytes // facts.steps.measured_count
-        yield Suspicion(
-            message=f"A tensor grows by {format_count(times_per_step(facts, calls), 'concatenation')} a step, "
-            f"each of which copies all that is there already: {format_bytes(per_step_bytes)} a step in all.",
-            fix="Append the pieces to a Python list and concatenate once after the loop, or write them into a tensor "
-            "that was allocated beforehand (`out[i] = piece`).",
-            rows=calls,
-            edit=scale_operators(facts, calls, new, _UNCERTAINTY),
-            evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},
-        )
+        runs = list(_growing_runs(facts, rows, inputs))
+        gathered = [run for run in runs if not uses.is_used(run)]
+        attended = [run for run in runs if uses.is_attended(run)]
+        yield from _report(facts, gathered, inputs, _gather_once)
+        yield from _report(facts, attended, inputs, _write_in_place)
+
+
+_Cure = Callable[[Facts, Suspicion, Floats], Suspicion | None]
+"""Completes a suspicion, given what each call has of new pieces."""
+
+
+def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, cure: _Cure) -> Iterator[Suspicion]:
+    """One line's runs, if they copy enough in most steps."""
+    if not runs:
+        return
+    calls = np.concatenate(runs)
+    moved_bytes = int(np.maximum(facts.operators.input_bytes[calls], inputs.allocated[calls]).sum())
+    if moved_bytes < _MIN_BYTES or not in_most_steps(facts, calls):
+        return
+    new = np.array([1 - max(inputs.of(row)) / max(sum(inputs.of(row)), 1) for row in calls])
+    per_step_bytes = moved_bytes // facts.steps.measured_count
+    suspicion = Suspicion(
+        message=f"A tensor grows by {format_count(times_per_step(facts, calls), 'concatenation')} a step, "
+        f"each of which copies all that is there already: {format_bytes(per_step_bytes)} a step in all.",
+        fix=_TO_A_LIST,
+        rows=calls,
+        evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},
+    )
+    if (cured := cure(facts, suspicion, new)) is not None:
+        yield cured
+
+
+def _gather_once(facts: Facts, suspicion: Suspicion, new: Floats) -> Suspicion:
+    return structs.replace(suspicion, edit=scale_operators(facts, suspicion.rows, new, _UNCERTAINTY))
+
+
+def _write_in_place(facts: Facts, suspicion: Suspicion, new: Floats) -> Suspicion | None:
+    """Each piece is written by an operator of its own. In a library that is another cache, with limits of its own."""
+    calls = suspicion.rows
+    least = _least_ns(facts) / computing_ns(facts, calls).clip(min=1)
+    edit = scale_operators(facts, calls, np.maximum(new, least).clip(max=1.0), _UNCERTAINTY)
+    if replay(facts, edit).fraction < _MIN_SHARE:
+        return None
+    if runs_inside_a_call(facts, calls):
+        return structs.replace(suspicion, edit=edit, fix=_OF_A_LIBRARY, kind=Kind.OPPORTUNITY)
+    return structs.replace(suspicion, edit=edit, fix=_IN_PLACE)
+
+
+def _least_ns(facts: Facts) -> float:
+    """What writing a piece takes, however small it is."""
+    if not facts.device.present:
+        return call_ns(facts)
+    kernels = facts.trace.events.category == Category.KERNEL
+    return quantile(facts.trace.events.duration_ns[kernels], _CHEAPEST) if kernels.any() else 0.0
 
 
 class _InputSizes:
@@ -107,6 +186,14 @@ class _InputSizes:
         if self._trace.events.dims_code[row] < 0 <= self._origin[row]:
             return self._grown(row, int(self._origin[row]))
         return self._recorded(row)
+
+    def located(self, row: int) -> tuple[int, ...]:
+        """What it takes in the located step, where its own shapes were not recorded."""
+        return self._recorded(int(self.shaped(np.array([row]))[0]))
+
+    def shaped(self, rows: Rows) -> Rows:
+        """For each operator the one whose shapes are recorded: itself, or what it repeats in the located step."""
+        return np.where((self._trace.events.dims_code[rows] < 0) & (self._origin[rows] >= 0), self._origin[rows], rows)
 
     def _grown(self, row: int, origin: int) -> tuple[int, ...]:
         sizes, was = sorted(self._recorded(origin)), int(self.allocated[origin])
@@ -148,20 +235,68 @@ def _picks_a_part(sizes: tuple[int, ...], gathered: int) -> bool:
     return max(sizes) == gathered and 2 * (sum(sizes) - gathered) <= gathered
 
 
-def _is_used(run: Rows, using: Rows, picking: Bools, inputs: _InputSizes) -> bool:
-    """Whether, between most calls, an operator takes a tensor of the size gathered so far, other than a view of it and
-    what picks a part. There are many operators and few kinds of them, and few tensors of those sizes."""
-    between = slice(*np.searchsorted(using, [run[0], run[-1]]))
-    rows, picks = using[between], picking[between]
-    first, kind = distinct_rows(picks, *inputs.kinds(rows))
-    sizes, size_of_call = np.unique([sum(inputs.of(row)) for row in run.tolist()], return_inverse=True)
-    number_of = {size: number for number, size in enumerate(sizes.tolist())}
-    taking = [
-        number * len(sizes) + number_of[size]
-        for number, (row, is_pick) in enumerate(zip(rows[first].tolist(), picks[first].tolist(), strict=True))
-        for size in set(inputs.of(row))
-        if size in number_of and not (is_pick and _picks_a_part(inputs.of(row), size))
-    ]
-    call = np.searchsorted(run, rows) - 1
-    using_it = among(kind * len(sizes) + size_of_call[call], np.array(taking, dtype=np.int64))
-    return len(distinct(call[using_it])) >= 0.5 * (len(run) - 1)
+class _Uses:
+    """What the program does with a tensor that grows, between one concatenation and the next.
+
+    A tensor is known by its size. There are many operators and few kinds of them, and few tensors of those sizes.
+    """
+
+    def __init__(self, facts: Facts, inputs: _InputSizes) -> None:
+        self._facts, self._inputs = facts, inputs
+        called = program_operators(facts)
+        self._rows = called[~operators_of(facts.trace, VIEW - _BROADCASTS, _JOINING)[called]]
+        self._picking = operators_of(facts.trace, _PICKING)[self._rows]
+        products = operators_of(facts.trace, _PRODUCTS)[self._rows]
+        self._attending = operators_of(facts.trace, _ATTENTION)[self._rows] | products & self._in_batches()
+        self._by_strides = operators_of(facts.trace, _READING_BY_STRIDES)[self._rows] & ~products | self._attending
+
+    def _in_batches(self) -> Bools:
+        """Whether all that an operator takes are batches of matrices."""
+        return by_shapes(self._facts, self._inputs.shaped(self._rows), _are_batches)
+
+    def is_used(self, run: Rows) -> bool:
+        """Whether, between most calls, an operator takes a tensor of the size gathered so far, other than a view of it
+        and what picks a part."""
+        return self._is_taken(run, np.ones(len(self._rows), dtype=bool))
+
+    def is_attended(self, run: Rows) -> bool:
+        """Whether products of batches take it between most calls, nothing there needs it in one piece, and no backward
+        pass needs it as it was, which it is no more when it is written in place."""
+        return (
+            self._is_taken(run, self._attending)
+            and not self._is_taken(run, ~self._by_strides)
+            and not backward_of(self._facts, run).size
+        )
+
+    def _is_taken(self, run: Rows, chosen: Bools) -> bool:
+        """Whether one of the chosen operators takes it between most calls."""
+        between = slice(*np.searchsorted(self._rows, [run[0], run[-1]]))
+        at = np.flatnonzero(chosen[between]) + between.start
+        rows, picks, attends = self._rows[at], self._picking[at], self._attending[at]
+        first, kind = distinct_rows(picks, attends, *self._inputs.kinds(rows))
+        call = np.searchsorted(run, rows) - 1
+        using_it = np.zeros(len(rows), dtype=bool)
+        for of in (self._inputs.of, self._inputs.located):
+            sizes, size_of_call = np.unique([sum(of(row)) for row in run.tolist()], return_inverse=True)
+            taking = [
+                number * len(sizes) + int(size)
+                for number, one in enumerate(first.tolist())
+                for size in _which_taken(of(int(rows[one])), sizes, bool(picks[one]), bool(attends[one]))
+            ]
+            using_it |= among(kind * len(sizes) + size_of_call[call], np.array(taking, dtype=np.int64))
+        return len(distinct(call[using_it])) >= 0.5 * (len(run) - 1)
+
+
+def _which_taken(taken: tuple[int, ...], gathered: Int64s, picks: bool, attends: bool) -> Rows:
+    """Which of these sizes of what is gathered an operator takes. Attention takes half of it where keys and values are
+    one tensor, and takes it several times where heads share it."""
+    sizes = np.unique(taken)
+    if picks:
+        sizes = sizes[[not _picks_a_part(taken, int(size)) for size in sizes]]
+    halves, left = np.divmod(2 * sizes[:, None], gathered.clip(min=1))
+    fits = (left == 0) & (halves >= 1) & (halves <= 2 * _MOST_HEADS) if attends else sizes[:, None] == gathered
+    return np.flatnonzero(fits.any(axis=0))
+
+
+def _are_batches(shapes: Shapes) -> bool:
+    return min((len(shape) for shape in shapes if shape), default=0) >= _BATCH_DIMENSIONS

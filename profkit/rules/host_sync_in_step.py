@@ -51,7 +51,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.calls_between import sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.reading_loops import reading_loops
-from profkit.evidence.program import named_operators, program_operators, spent_ns, works_under
+from profkit.evidence.program import calling_operator, named_operators, program_operators, spent_ns, works_under
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
@@ -274,12 +274,7 @@ def _lines(facts: Facts, rows: Rows) -> Iterator[_Line]:
 
 def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
     """For each row the outermost operator around it, itself where there is none, and the line. A wait outside of every
-    operator has the line that ran between the same two and says that it waits.
-
-    Operators have a name with a namespace; ranges of the program that old traces file under operators do not.
-    """
-    events = facts.trace.events
-    operators = (events.category == Category.OPERATOR) & facts.trace.where_name(lambda name: "::" in name)
-    around = facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True, of=rows)
-    place = np.where(around >= 0, around, rows)
-    return place, np.where(around >= 0, facts.lines.site[place], sites_of_calls(facts, place, _WAITS))
+    operator has the line that ran between the same two and says that it waits."""
+    place = calling_operator(facts, rows)
+    inside = facts.trace.events.category[place] == Category.OPERATOR
+    return place, np.where(inside, facts.lines.site[place], sites_of_calls(facts, place, _WAITS))

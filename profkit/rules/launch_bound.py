@@ -21,10 +21,12 @@ Use instead
     for x in larger_batches:
         y = compiled(x)
 
+A graph cannot be recorded across a line at which the host reads a value of the device: the fix names those lines.
+
 How the saving is estimated
 The recorded steps are replayed with the host's time between launches taken out, as one CUDA graph would launch them:
-kernels run back to back, each still with its recorded launch delay. Waits for the device and for data stay. A larger
-batch gains less per step, but does more work in it.
+kernels run back to back, with the gaps of a graph between them, which are shorter than those between launches. Waits
+for the device and for data stay. A larger batch gains less per step, but does more work in it.
 """
 
 from __future__ import annotations
@@ -42,10 +44,11 @@ from profkit.evidence.frequency import per_step
 from profkit.evidence.idling import busy_otherwise
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import name_lines
-from profkit.savings.edits import shrink_spans
+from profkit.ruling.places import locations_of, name_lines
+from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
+from profkit.savings.streams import GAP_NS
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_count, format_share, format_time
@@ -56,6 +59,9 @@ _OTHER_WORK_NS = 1_000_000
 """An operator takes the host 5 to 50 us, with autograd, hooks and a profiler some 200; a millisecond without a launch
 is not spent on launching."""
 _MODEL_UNCERTAINTY = 0.3
+_GAP_IN_GRAPH_NS = 300
+"""Between two kernels of one graph: 0.2 us on an H100 (a graph of 144 kernels of 577 us took 607)."""
+_MOST_LINES = 3
 _MIN_LAUNCHES = 20
 """Per step. With fewer, medians say nothing, and there is little that a graph could gather."""
 
@@ -84,7 +90,8 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
     idle_share = _idle_while_launching(facts, launching)
     if idle_share < _IDLE_SHARE:
         return
-    edit = shrink_spans(launching.start_ns, launching.end_ns, 0, 0.3)
+    together = shrink_spans(launching.start_ns, launching.end_ns, 0, _MODEL_UNCERTAINTY)
+    edit = combine([together, _closer(facts, kernels)])
     saved = replay(facts, edit).fraction
     count = round(per_step(facts, kernels.calls))
     yield Suspicion(
@@ -92,7 +99,8 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
         f"{format_count(count, 'kernel')} a step, one every {format_time(interval_ns)}, half of which take less than "
         f"{format_time(kernel_ns)}.",
         fix="Give each launch more to do (a larger batch), fuse small operators (torch.compile), or launch the step as "
-        'one CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.make_graphed_callables).',
+        'one CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.make_graphed_callables).'
+        + _forbidding(facts),
         places=name_lines(facts, order_sites(facts.lines.forward_site[_launching_operators(facts, kernels)])[:1]),
         rows=kernels.calls,
         edit=replace(edit, uncertainty=_uncertainty(facts, saved)),
@@ -151,6 +159,26 @@ def _idle_while_launching(facts: Facts, launching: Intervals) -> float:
     if time.least_ns is None or time.device_ns is None or not idle.total_ns:
         return 0.0
     return (1 - time.device_ns / max(time.least_ns, 1)) * launched.total_ns / idle.total_ns
+
+
+def _closer(facts: Facts, kernels: _Kernels) -> Edit:
+    """Kernels that a graph launches follow each other sooner, which counts here as that much less of their time; as
+    nothing in a trace tells a longer gap from a longer kernel, none is taken to be shorter than half."""
+    duration = facts.trace.events.duration_ns[kernels.work]
+    kept = np.maximum(duration - (GAP_NS - _GAP_IN_GRAPH_NS), duration // 2)
+    return shrink_work(kernels.work, kept, _MODEL_UNCERTAINTY)
+
+
+def _forbidding(facts: Facts) -> str:
+    """The sentence about the lines at which the host waits for the device, as no graph goes on behind them."""
+    waits = facts.waits
+    held = ~waits.own & facts.measured[waits.rows] & ~among(waits.rows, facts.launches.call)
+    called = np.where(waits.operator >= 0, waits.operator, waits.rows)[held]
+    lines = locations_of(facts, order_sites(facts.lines.site[called])[:_MOST_LINES])
+    if not lines:
+        return ""
+    named = ", ".join(line.short for line in lines)
+    return f" A graph ends where the host waits for the device: first move that out of the step ({named})."
 
 
 def _uncertainty(facts: Facts, saved: float) -> float:

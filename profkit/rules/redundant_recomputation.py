@@ -41,11 +41,10 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
 from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.loops.located import in_located_step, marks_around
+from profkit.evidence.loops.located import call_marks, marks_around
 from profkit.evidence.places import call_site, runs_inside_a_call
 from profkit.evidence.program import named_operators, program_operators, spent_ns
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind, Location
-from profkit.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import leave_out
@@ -177,7 +176,7 @@ def _find_calls(facts: Facts) -> _Calls:
     told = facts.run.recomputation
     if told is None:
         raise CannotLook("what PyTorch's functions are given was not recorded (run a program with steps under profkit)")
-    mark_of = _marks_by_number(facts)
+    mark_of = call_marks(facts)
     again = np.array([*told.again, (NONE, NONE)], dtype=np.int64)
     again = again[((again >= 0) & (again < len(mark_of))).all(axis=1)]
     each = np.array([number for number in told.each_step if 0 <= number < len(mark_of)], dtype=np.int64)
@@ -191,20 +190,6 @@ def _find_calls(facts: Facts) -> _Calls:
     named = line >= 0
     lines = line[named], first_line[named]
     return _Calls(rows[named], first[named], is_each[named], *lines, *_part(facts, *lines))
-
-
-def _marks_by_number(facts: Facts) -> Rows:
-    """The located step's event of each call, `NONE` where there is none."""
-    numbers = [name.removeprefix(CALL_MARK) if name.startswith(CALL_MARK) else "" for name in facts.trace.names]
-    by_name = np.array(
-        [int(n) if n.isascii() and n.isdigit() and len(n) < 8 else NONE for n in numbers], dtype=np.int64
-    )
-    marks = facts.trace.where_name(lambda name: name.startswith(CALL_MARK))
-    rows = in_located_step(facts, np.flatnonzero(marks & (facts.trace.events.category == Category.HOST_MARK)))
-    number = by_name[facts.trace.events.name_code[rows]]
-    found = np.full(int(number.max(initial=NONE)) + 1, NONE, dtype=np.int64)
-    found[number[number >= 0]] = rows[number >= 0]
-    return found
 
 
 def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:

@@ -30,7 +30,6 @@ end of its step. A longer run often gains more: its garbage grows older, and old
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -46,11 +45,11 @@ from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.run import CallSite
 from profkit.source.remark_kinds import CYCLE_CLOSED
+from profkit.source.syntax import identifiers, parse_piece
 from profkit.trace.events import Bools, Category, Int64s
 from profkit.trace.values import distinct, median
 from profkit.units import format_bytes
 
-_NAME = re.compile(r"\w+")
 _MIN_STEPS = 3
 """Fewer steps' garbage may be a start, an exception's traceback or an epoch's iterator."""
 _ALSO = 3
@@ -99,7 +98,8 @@ def _closing(facts: Facts) -> tuple[Location, ...]:
     change, while the tensors may be made anywhere."""
     ran = [facts.callsites[code] for code in _located_sites(facts)]
     functions = {(site.file, _around(site)) for site in ran}
-    named = {name for site in ran for name in _NAME.findall(site.source)}
+    lines = [line for site in ran if (line := parse_piece(site.source)) is not None]
+    named = set[str]().union(*map(identifiers, lines))
     return tuple(
         place for place in remarked(facts, CYCLE_CLOSED)
         if (place.file, _around(place)) in functions or _around(place).rpartition(".")[2] in named

@@ -34,7 +34,6 @@ nodes are left, which no allocator counts: 500 bytes for each is the least. Time
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
@@ -44,6 +43,7 @@ from profkit.evidence.retention.growing_graphs import (
     carried_graph,
     growing_graphs,
     growth_bytes,
+    uses_itself,
 )
 from profkit.evidence.retention.holding import outliving_sites
 from profkit.findings import Kind, Location
@@ -83,7 +83,7 @@ def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
     """
     keeps = [graph for graph in graphs if graph.more_tensors > 0 or adds_to_itself(graph)]
     others = (graph for graph in graphs if graph not in keeps)
-    carries = min(others, key=lambda graph: (not _uses_itself(graph), graph.nodes), default=None)
+    carries = min(others, key=lambda graph: (not uses_itself(graph), graph.nodes), default=None)
     yield from keeps
     if carries is not None and all(carries.nodes < graph.nodes for graph in keeps):
         yield carries
@@ -110,12 +110,6 @@ def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
         count=max(1, graph.more_tensors),
         evidence={"nodes_per_step": graph.more_nodes, "nodes": graph.nodes, "tensors_per_step": graph.more_tensors},
     )
-
-
-def _uses_itself(graph: GrowingGraph) -> bool:
-    """Whether the line that binds the name reads it too: ``out, state = rnn(x, state)``."""
-    name = re.escape(graph.path.rpartition(".")[2])
-    return graph.site is not None and len(re.findall(rf"\b{name}\b", graph.site.source)) > 1
 
 
 def _advise(graph: GrowingGraph) -> str:

@@ -38,11 +38,18 @@ from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.program import ACCUMULATES, clearing_ranges, named_operators, program_operators, spent_ns
+from profkit.evidence.program import (
+    ACCUMULATES,
+    clearing_ranges,
+    launches_anything,
+    named_operators,
+    program_operators,
+    spent_ns,
+)
 from profkit.evidence.releases import INDUCTOR, has_release
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.pricing import call_ns, drop_operators, launches_anything, scale_operators
+from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct_rows

@@ -14,7 +14,7 @@ from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_spans, shrink_work
 from profkit.savings.replay import replay
 from profkit.savings.trial import Trial
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.values import quantile
 
 _CHEAPEST = 0.05
@@ -92,11 +92,12 @@ def drop_operators(facts: Facts, rows: Rows, uncertainty: float) -> Edit:
 
 
 def scale_operators(
-    facts: Facts, rows: Rows, kept: Floats | float, uncertainty: float, launch_kept: float = 1.0
+    facts: Facts, rows: Rows, kept: Floats | float, uncertainty: float, launch_kept: Floats | float = 1.0
 ) -> Edit:
     """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each or the same.
 
-    An operator that computes on the device keeps ``launch_kept`` of its time on the host, and its work the share.
+    An operator that computes on the device keeps ``launch_kept`` of its time on the host, given likewise, and its work
+    the share.
     """
     share = np.ones(len(facts.trace.events))
     share[rows] = kept
@@ -150,10 +151,3 @@ def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
     known = np.flatnonzero(launches.owner >= 0)
     carrier = facts.tree.nearest_ancestor(mine, include_self=True, of=launches.owner[known])
     return launches.work[known[carrier >= 0]], carrier[carrier >= 0]
-
-
-def launches_anything(facts: Facts) -> Bools:
-    """Host events under which something is put on the device."""
-    launches = facts.launches
-    launching = np.concatenate([launches.call[launches.call >= 0], launches.operator[launches.operator >= 0]])
-    return facts.tree.holding(facts.trace.mask_of(launching))

@@ -23,6 +23,8 @@ from profkit.run import Rates
 
 ITEM_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _MATMULS = frozenset(("matmul", "mm", "bmm", "linear", "addmm", "baddbmm", "inner"))
+_WITH_SUMMAND = ("addmm", "baddbmm")
+"""They take what is added to the product before its factors."""
 _CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"))
 _ATTENTION = frozenset(("scaled_dot_product_attention",))
 
@@ -71,7 +73,36 @@ def work_of(name: str, dims: str, concrete: str = "") -> Work | None:
 
 def _matmul(name: str, shapes: Sequence[Sequence[int]]) -> Work | None:
     """2 m n k for each product of an m x k and a k x n matrix (Golub and Van Loan, Matrix Computations, 1.1)."""
-    factors = shapes[-2:] if name in ("addmm", "baddbmm") else shapes[:2]
+    sizes = _sizes_of(name, shapes)
+    if sizes is None:
+        return None
+    batch, rows, inner, columns = sizes
+    read = shapes[: 3 if name in _WITH_SUMMAND or name == "linear" else 2]  # what follows is `out`
+    moved = sum(math.prod(shape) for shape in read) + batch * rows * columns
+    return Work(2.0 * batch * rows * columns * inner, float(moved), True)
+
+
+class Product(Struct, frozen=True):
+    """The sizes of a product of matrices of ``rows`` x ``inner`` and ``inner`` x ``columns``, ``batch`` times."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+
+
+@lru_cache(TEXTS)
+def product_of(name: str, dims: str) -> Product | None:
+    """The sizes of the matrices that an operator multiplies; None if it is no product, or they are not known."""
+    plain = base_name(name)
+    shapes = [shape for shape in parse_dims(dims) if shape]
+    sizes = _sizes_of(plain, shapes) if plain in _MATMULS else None
+    return None if sizes is None or min(sizes) < 1 else Product(*sizes)
+
+
+def _sizes_of(name: str, shapes: Sequence[Sequence[int]]) -> tuple[int, int, int, int] | None:
+    """How many products, and the rows, the inner dimension and the columns of each."""
+    factors = (shapes[1:3] if len(shapes) > 2 else shapes) if name in _WITH_SUMMAND else shapes[:2]
     if len(factors) != 2 or (name == "linear" and len(factors[1]) != 2):
         return None
     left, right = factors
@@ -85,8 +116,7 @@ def _matmul(name: str, shapes: Sequence[Sequence[int]]) -> Work | None:
         batch = math.prod(np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2])))
     except ValueError:
         return None
-    moved = sum(math.prod(shape) for shape in shapes) + batch * rows * columns
-    return Work(2.0 * batch * rows * columns * inner, float(moved), True)
+    return batch, rows, inner, columns
 
 
 def _convolution(name: str, shapes: Sequence[Sequence[int]], values: Sequence[str]) -> Work | None:

@@ -28,7 +28,7 @@ from profkit.trace.values import distinct, median
 _LATENCY_NS = 10_000
 """The time from a launch to the start on an idle device if no launch of the trace shows it: 6.5 us on an H100, 11.6 on
 an A100, 16 on a 2080 Ti, 18 on an MI300X."""
-_GAP_NS = 1_500
+GAP_NS = 1_500
 """The gap between two queued kernels if the trace shows none: 1 to 2 us on all of these."""
 _QUEUED_NS = 50_000
 """Work launched this long before its stream was free was queued; far more than any latency."""
@@ -70,7 +70,7 @@ class Queue(Struct, frozen=True):
         lateness, after = start_ns - launched_ns, start_ns - free
         idle, queued = free <= launched_ns, launched_ns + _QUEUED_NS <= free
         typical_latency = int(median(lateness[idle])) if idle.any() else _LATENCY_NS
-        typical_gap = max(int(median(after[queued])), 0) if queued.any() else _GAP_NS
+        typical_gap = max(int(median(after[queued])), 0) if queued.any() else GAP_NS
         latency = np.minimum(lateness, typical_latency)
         gap = np.minimum(after, typical_gap)
         expected = np.maximum(launched_ns + latency, free + gap)

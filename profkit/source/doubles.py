@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from profkit.source.syntax import name_called
+from profkit.source.syntax import identifiers, name_called
 
 _TAKES_A_TYPE = frozenset(("from_numpy", "from_dlpack", "as_tensor", "tensor", "asarray"))
 _ONLY_TORCHS = frozenset(("from_numpy", "as_tensor"))
@@ -40,7 +40,7 @@ def double_makers(tree: ast.AST) -> DoubleMakers:
     """All that the tree shows, in the order of the source."""
     by_default, asked_for, taken = set[int](), set[int](), set[int]()
     for call, is_converted in _calls(tree):
-        name, types = name_called(call), _identifiers(call)
+        name, types = name_called(call), identifiers(call)
         if name == "set_default_dtype" and types & _DOUBLES:
             by_default.add(call.lineno)
         elif name == "double" or (name in ("to", "type") and types & _DOUBLES):
@@ -72,12 +72,7 @@ def _converts(node: ast.AST) -> bool:
         return False
     given = (*node.args, *(word.value for word in node.keywords))
     named = {word.arg for word in node.keywords}
-    return "dtype" in named or any(_identifiers(value) & _TYPES for value in given)
-
-
-def _identifiers(node: ast.AST) -> set[str]:
-    """All names and attributes in an expression."""
-    return {str(getattr(part, "attr", getattr(part, "id", ""))) for part in ast.walk(node)}
+    return "dtype" in named or any(identifiers(value) & _TYPES for value in given)
 
 
 def _first_part(node: ast.Call | ast.Attribute | ast.Subscript) -> ast.expr:

@@ -19,9 +19,8 @@ from types import CodeType
 from profkit.run import CallSite
 from profkit.source.code import source_line
 from profkit.source.index import SourceFile, parsed_file
-from profkit.source.syntax import name_called
+from profkit.source.syntax import ANY_ITEM, Parts, name_called, parts_of
 
-Parts = tuple[str, ...]
 _GROWERS = frozenset(
     ("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update")
 )  # fmt: skip
@@ -31,8 +30,6 @@ _PUSHERS = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 _POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
 """Functions of `heapq` and `bisect`, that are given the list."""
 _TAKERS = _JOINERS | _POPPERS
-ANY_ITEM = "[*]"
-"""An item of a container whose keys have no names."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -190,15 +187,15 @@ def _walk(node: ast.AST, file: SourceFile, scope: tuple[ast.AST, ...], in_loop: 
 def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
     """The names that a node binds or extends, and whether it extends them."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWERS:
-        yield _parts_of(node.func.value), True
+        yield parts_of(node.func.value), True
     elif isinstance(node, ast.Call) and name_called(node) in _PUSHERS and node.args:
-        yield _parts_of(node.args[0]), True
+        yield parts_of(node.args[0]), True
     elif isinstance(node, ast.AugAssign):
-        yield _parts_of(node.target), True
+        yield parts_of(node.target), True
     elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
         for target in _flatten(node.targets if isinstance(node, ast.Assign) else [node.target]):
-            parts = _parts_of(target)
-            own = any(_parts_of(part) == parts for part in ast.walk(node.value))
+            parts = parts_of(target)
+            own = any(parts_of(part) == parts for part in ast.walk(node.value))
             yield parts, own or isinstance(target, ast.Subscript)
 
 
@@ -207,14 +204,14 @@ def _limited_by(node: ast.AST) -> Iterator[Parts]:
     if isinstance(node, ast.Call):
         called = name_called(node)
         if called in _EMPTIERS and isinstance(node.func, ast.Attribute):
-            yield _parts_of(node.func.value)
+            yield parts_of(node.func.value)
         elif called in _TAKERS and node.args:
-            yield _parts_of(node.args[0])
+            yield parts_of(node.args[0])
     elif isinstance(node, ast.Delete):
-        yield from (_parts_of(getattr(target, "value", target)) for target in node.targets)
+        yield from (parts_of(getattr(target, "value", target)) for target in node.targets)
     elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
-        rest = _parts_of(node.value.value) if isinstance(node.value.slice, ast.Slice) else ()
-        yield from (rest for target in node.targets if _parts_of(target) == rest)
+        rest = parts_of(node.value.value) if isinstance(node.value.slice, ast.Slice) else ()
+        yield from (rest for target in node.targets if parts_of(target) == rest)
 
 
 def _limited_by_condition(node: ast.AST, function: ast.AST, file: SourceFile) -> Iterator[Parts]:
@@ -248,7 +245,7 @@ def _measured_by(test: ast.expr) -> Iterator[tuple[Parts, bool]]:
     elif isinstance(test, ast.Compare) and len(test.ops) == 1:
         (operator,), left, (right,) = test.ops, test.left, test.comparators
         if isinstance(operator, (ast.In, ast.NotIn)):
-            yield _parts_of(right), isinstance(operator, ast.NotIn)
+            yield parts_of(right), isinstance(operator, ast.NotIn)
         elif isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
             upwards = isinstance(operator, (ast.Lt, ast.LtE))
             yield from ((parts, is_left == upwards) for is_left, side in ((True, left), (False, right))
@@ -258,7 +255,7 @@ def _measured_by(test: ast.expr) -> Iterator[tuple[Parts, bool]]:
 def _measured(side: ast.expr) -> Parts:
     """``X`` of ``len(X)``."""
     is_length = isinstance(side, ast.Call) and getattr(side.func, "id", "") == "len" and len(side.args) == 1
-    return _parts_of(side.args[0]) if is_length else ()  # type: ignore[attr-defined]  # a call
+    return parts_of(side.args[0]) if is_length else ()  # type: ignore[attr-defined]  # a call
 
 
 def _extends(nodes: Iterable[ast.AST], parts: Parts) -> bool:
@@ -271,14 +268,14 @@ def _may_shorten(node: ast.AST, parts: Parts, file: SourceFile) -> bool:
     """Whether a statement does nothing but call a function on the name, and the function shortens what it is given, or
     stands in another file. Python's own functions do not."""
     call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or parts not in map(_parts_of, call.args):
+    if not isinstance(call, ast.Call) or parts not in map(parts_of, call.args):
         return False
     name = name_called(call)
     function = file.function_named(name)
     if function is None:
         return not hasattr(builtins, name)
     arguments = function.args.args[1 if isinstance(call.func, ast.Attribute) else 0 :]
-    taken = [argument.arg for argument, given in zip(arguments, call.args, strict=False) if _parts_of(given) == parts]
+    taken = [argument.arg for argument, given in zip(arguments, call.args, strict=False) if parts_of(given) == parts]
     return any(limited[:1] == (taken[0],) for part in ast.walk(function) for limited in _limited_by(part) if taken)
 
 
@@ -288,21 +285,3 @@ def _flatten(targets: list[ast.expr]) -> Iterator[ast.expr]:
             yield from _flatten(target.elts)
         else:
             yield target.value if isinstance(target, ast.Starred) else target
-
-
-def _parts_of(node: ast.AST) -> Parts:
-    """``stats['loss']`` → ``("stats", "['loss']")``; empty for what is not a name, its attributes and its items."""
-    if isinstance(node, ast.Name):
-        return (node.id,)
-    if isinstance(node, ast.Attribute):
-        inner = _parts_of(node.value)
-        return (*inner, f".{node.attr}") if inner else ()
-    if isinstance(node, ast.Subscript):
-        inner = _parts_of(node.value)
-        key = node.slice
-        known = isinstance(key, ast.Constant) and isinstance(key.value, str)
-        return (*inner, f"[{key.value!r}]" if known else ANY_ITEM) if inner else ()  # type: ignore[attr-defined]  # known
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
-        inner = _parts_of(node.func.value)
-        return (*inner, ANY_ITEM) if inner else ()
-    return ()

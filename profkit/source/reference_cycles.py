@@ -1,27 +1,48 @@
 """Where objects come to refer to each other, read off the syntax tree of one function.
 
-An object holds what is assigned to its attributes or put into them, and what its constructor was given; a lambda or an
-inner function holds the names that it uses, and a bound method its object. The statement that closes a circle of such
-references is the one to change. What a call returns, and what it does with its arguments, is not known, unless it looks
-like the constructor of a class; a weak reference holds nothing.
+An object holds what is assigned to its attributes or put into them; a lambda or an inner function holds the names that
+it uses, and a bound method its object. The statement that closes a circle of such references is the one to change. A
+call holds nothing of its arguments, unless it makes an object of a class of the program whose constructor keeps them.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from profkit.source.index import Function, SourceFile
-from profkit.source.syntax import name_called
+from profkit.source.syntax import identifiers, last_name, name_called
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_WEAK = frozenset(("ref", "proxy", "WeakMethod", "WeakSet", "WeakValueDictionary", "WeakKeyDictionary"))
 _ADDS = frozenset(("append", "appendleft", "add", "insert", "extend", "setdefault", "update"))
+_FROM_FIELDS = frozenset(("dataclass", "NamedTuple"))
+"""What gives a class a constructor that keeps all fields."""
 _CONTAINERS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred, ast.IfExp, ast.BoolOp, ast.NamedExpr)
 
 
-def cycle_closers(file: SourceFile) -> Iterator[int]:
+@dataclass(frozen=True, slots=True)
+class _Constructor:
+    """The names of a class's arguments, in their order, and those that its objects keep."""
+
+    arguments: tuple[str, ...]
+    kept: frozenset[str]
+
+    def kept_by(self, call: ast.Call) -> list[ast.expr]:
+        named = [*zip(self.arguments, call.args, strict=False), *((word.arg, word.value) for word in call.keywords)]
+        return [value for name, value in named if name in self.kept]
+
+
+def cycle_closers(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, int]]:
     """The lines at which objects of a function come to refer to each other; what a module holds is no garbage."""
+    own = [dict(_constructors(file)) for file in files]
+    names = [name for constructors in own for name in constructors]
+    known = {name: one for constructors in own for name, one in constructors.items() if names.count(name) == 1}
+    for file, constructors in zip(files, own, strict=True):
+        yield from ((file, line) for line in _closers_in(file, known | constructors))
+
+
+def _closers_in(file: SourceFile, constructors: Mapping[str, _Constructor]) -> Iterator[int]:
     methods: dict[ast.AST, dict[str, bool]] = {}
     for scope in file.scopes:
         if isinstance(scope.around, ast.ClassDef):
@@ -29,28 +50,48 @@ def cycle_closers(file: SourceFile) -> Iterator[int]:
             own[scope.node.name] = _returns_what_holds_its_object(scope.node)  # type: ignore[union-attr]  # no module
     for scope in file.scopes:
         if isinstance(scope.node, _FUNCTIONS):
-            yield from _closed_cycles(scope.node, methods.get(scope.around, {}) if scope.around else {})
+            around = methods.get(scope.around, {}) if scope.around else {}
+            owner = _first_argument(scope.node) if around else ""
+            yield from sorted(_follow(scope.node, owner, around, constructors).closed)
 
 
-def _closed_cycles(function: Function, methods: Mapping[str, bool]) -> list[int]:
-    """Those of one function. ``methods`` are those of the class that it is a method of, each with whether it returns
-    what holds its object; none for any other function."""
-    references = _References(_first_argument(function) if methods else "", methods)
+def _constructors(file: SourceFile) -> Iterator[tuple[str, _Constructor]]:
+    """The classes of a file whose constructor the text shows: an ``__init__`` of their own, or fields."""
+    for scope in file.scopes:
+        if isinstance(scope.node, ast.ClassDef) and (constructor := _constructor_of(scope.node)) is not None:
+            yield scope.node.name, constructor
+
+
+def _constructor_of(kind: ast.ClassDef) -> _Constructor | None:
+    made = next((node for node in kind.body if isinstance(node, _FUNCTIONS) and node.name == "__init__"), None)
+    if made is not None:
+        references, owner = _follow(made, _first_argument(made), {}, {}), _first_argument(made)
+        arguments = tuple(one.arg for one in (*made.args.args[1:], *made.args.kwonlyargs))
+        return _Constructor(arguments, frozenset(name for name in arguments if references.reaches(owner, name)))
+    if _FROM_FIELDS.isdisjoint(set[str]().union(*map(identifiers, (*kind.decorator_list, *kind.bases)))):
+        return None
+    fields = tuple(last_name(node.target) for node in kind.body if isinstance(node, ast.AnnAssign))
+    return _Constructor(fields, frozenset(fields))
+
+
+def _follow(
+    function: Function, owner: str, methods: Mapping[str, bool], constructors: Mapping[str, _Constructor]
+) -> _References:
+    """What the names of one function come to hold. ``methods`` are those of the class whose object it calls ``owner``,
+    each with whether it returns what holds that object."""
+    references = _References(owner, methods, constructors)
     for statement in _statements(function.body):
         references.follow(statement)
-    return sorted(references.closed)
+    return references
 
 
 def _returns_what_holds_its_object(method: ast.AST) -> bool:
     """Whether a method returns a function or a container that refers to the object whose method it is."""
     if not isinstance(method, _FUNCTIONS) or not (owner := _first_argument(method)):
         return False
-    references, returned = _References(owner, {}), set[str]()
-    for statement in _statements(method.body):
-        references.follow(statement)
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            returned |= references.held_by(statement.value)
-    return any(references.reaches(name, owner) for name in returned)
+    references = _follow(method, owner, {}, {})
+    returned = (one.value for one in _statements(method.body) if isinstance(one, ast.Return) and one.value is not None)
+    return any(references.reaches(name, owner) for value in returned for name in references.held_by(value))
 
 
 def _first_argument(function: Function) -> str:
@@ -69,9 +110,11 @@ class _References:
     """Which names hold which, and the lines that closed a circle. ``owner`` is what the class's methods call their
     object."""
 
-    def __init__(self, owner: str, methods: Mapping[str, bool]) -> None:
+    def __init__(
+        self, owner: str, methods: Mapping[str, bool], constructors: Mapping[str, _Constructor]
+    ) -> None:
         self.closed: set[int] = set()
-        self._owner, self._methods = owner, methods
+        self._owner, self._methods, self._constructors = owner, methods, constructors
         self._held: dict[str, set[str]] = {}
         self._errors: set[str] = set()
         """Names of exceptions: these hold the frames that they passed, with all their names."""
@@ -134,30 +177,27 @@ class _References:
             return {self._owner} if self._is_method(value) else set()
         if isinstance(value, ast.Call) and self._is_method(value.func) and self._methods[value.func.attr]:  # type: ignore[attr-defined]  # of an attribute
             return {self._owner}
-        return set[str]().union(*map(self.held_by, _kept_parts(value)))
+        return set[str]().union(*map(self.held_by, self._kept_parts(value)))
 
     def _is_method(self, value: ast.AST) -> bool:
         is_own = isinstance(value, ast.Attribute) and getattr(value.value, "id", "") == self._owner
         return is_own and value.attr in self._methods  # type: ignore[attr-defined]  # of an attribute
 
 
-def _kept_parts(value: ast.AST) -> Iterable[ast.AST]:
-    """The parts of an expression that its value keeps."""
-    if isinstance(value, _CONTAINERS):
-        return ast.iter_child_nodes(value)
-    if isinstance(value, ast.DictComp):
-        return value.key, value.value
-    if isinstance(value, (ast.ListComp, ast.SetComp)):
-        return (value.elt,)
-    if isinstance(value, ast.Call) and _makes_an_object(value):
-        return (*value.args, *(keyword.value for keyword in value.keywords))
-    return ()
-
-
-def _makes_an_object(call: ast.Call) -> bool:
-    """Whether it looks like the constructor of something that keeps what it is given."""
-    name = name_called(call)
-    return name not in _WEAK and (name[:1].isupper() or name == "partial")
+    def _kept_parts(self, value: ast.AST) -> Iterable[ast.AST]:
+        """The parts of an expression that its value keeps."""
+        if isinstance(value, _CONTAINERS):
+            return ast.iter_child_nodes(value)
+        if isinstance(value, ast.DictComp):
+            return value.key, value.value
+        if isinstance(value, (ast.ListComp, ast.SetComp)):
+            return (value.elt,)
+        if not isinstance(value, ast.Call):
+            return ()
+        if name_called(value) == "partial":
+            return (*value.args, *(keyword.value for keyword in value.keywords))
+        made = self._constructors.get(name_called(value))
+        return () if made is None else made.kept_by(value)
 
 
 def _root(node: ast.AST) -> str:

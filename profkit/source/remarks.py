@@ -49,10 +49,11 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
     with_grad = [Remark(EVALUATION_WITH_GRAD, _site(file, line)) for file, line in evaluations_with_grad(files)]
     rare = [Remark(RARELY_USED, _site(file, use.line), use.until, use.used_at, use.every)
             for file in files for use in rarely_used(file.tree)]  # fmt: skip
+    closing = [Remark(CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
-    return tuple(remark for found in (with_grad, *others, rare) for remark in found[:_MOST_REMARKS])
+    return tuple(remark for found in (with_grad, closing, *others, rare) for remark in found[:_MOST_REMARKS])
 
 
 def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:
@@ -64,7 +65,6 @@ def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:
 _FINDERS: Mapping[str, Callable[[SourceFile], Iterable[int]]] = {
     THREADS_SET: _calls_of("set_num_threads"),
     LOADER_MADE: _calls_of("DataLoader"),
-    CYCLE_CLOSED: cycle_closers,
     ANOMALY_MODE_SET: lambda file: anomaly_mode_setters(file.tree),
     DOUBLES_BY_DEFAULT: lambda file: double_makers(file.tree).by_default,
     DOUBLES_ASKED_FOR: lambda file: double_makers(file.tree).asked_for,

@@ -1,13 +1,47 @@
-"""What nodes of a syntax tree are called, and lines as statements."""
+"""What nodes of a syntax tree are called, and single lines as statements."""
 
 from __future__ import annotations
 
 import ast
 
+Parts = tuple[str, ...]
+"""A name, its attributes and its items: ``("self", ".history")``, ``("stats", "['loss']")``."""
+ANY_ITEM = "[*]"
+"""An item of a container whose keys have no names."""
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+
 
 def name_called(call: ast.Call) -> str:
     """``f`` of ``f(x)`` and of ``a.b.f(x)``; empty for what is called without a name."""
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+    return last_name(call.func)
+
+
+def last_name(node: ast.AST) -> str:
+    """``model`` of ``model`` and of ``self.model``; empty for anything else."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def identifiers(node: ast.AST) -> set[str]:
+    """All names and attributes in a part of the tree."""
+    return {last_name(part) for part in ast.walk(node)} - {""}
+
+
+def parts_of(node: ast.AST) -> Parts:
+    """``stats['loss']`` → ``("stats", "['loss']")``; empty for what is not a name, its attributes and its items."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute):
+        inner = parts_of(node.value)
+        return (*inner, f".{node.attr}") if inner else ()
+    if isinstance(node, ast.Subscript):
+        inner = parts_of(node.value)
+        key = node.slice
+        known = isinstance(key, ast.Constant) and isinstance(key.value, str)
+        return (*inner, f"[{key.value!r}]" if known else ANY_ITEM) if inner else ()  # type: ignore[attr-defined]  # known
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
+        inner = parts_of(node.func.value)
+        return (*inner, ANY_ITEM) if inner else ()
+    return ()
 
 
 def parse_line(line: str) -> ast.stmt | None:
@@ -21,3 +55,19 @@ def parse_line(line: str) -> ast.stmt | None:
         if parsed.body:
             return parsed.body[0]
     return None
+
+
+def parse_piece(line: str) -> ast.stmt | None:
+    """The same of a line that may end amid brackets, where the statement goes on in the next line."""
+    return parse_line(line.strip() + closing_brackets(line))
+
+
+def closing_brackets(text: str) -> str:
+    """What closes the brackets that are open at the end of a text."""
+    expected: list[str] = []
+    for character in text:
+        if character in _CLOSERS:
+            expected.append(_CLOSERS[character])
+        elif expected and character == expected[-1]:
+            expected.pop()
+    return "".join(reversed(expected))

@@ -10,7 +10,8 @@ from types import CodeType
 import pytest
 
 from profkit.run import CallSite
-from profkit.source.growth import GrowthLines, Origin, Parts
+from profkit.source.growth import GrowthLines, Origin
+from profkit.source.syntax import Parts
 
 Find = Callable[..., CallSite | None]
 

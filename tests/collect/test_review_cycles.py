@@ -29,6 +29,24 @@ class Report:
         def make(x):
             return x + i
         return make
+
+class Child:
+    def __init__(self, parent, index=0):
+        parts = [parent]
+        self.parts, self.index = parts, index
+
+@dataclass
+class Row:
+    report: Report
+    index: int
+
+class Probe:
+    def __init__(self, report, parent=None):
+        self.size = len(report.rows)
+        self.parent = weakref.ref(parent)
+
+class Inherited(Child):
+    pass
 """
 
 
@@ -49,7 +67,7 @@ def closing_lines(tmp_path: Path, source: str) -> list[tuple[str, int]]:
         "self.child = Child(self)",
         "self.writers = [self.writer(i) for i in range(3)]",
         "self.hooks.append(self.watcher())",
-        "self.children.append(Child(1, parent=self))",
+        "self.children.append(Child(index=1, parent=self))",
         "self.run = functools.partial(self.compute, 1)",
         "module.register_forward_hook(self.compute); self.module = module",
         "value.owner, self.value = self, value",
@@ -67,6 +85,11 @@ def test_an_object_that_comes_to_hold_itself_is_remarked(tmp_path: Path, stateme
         "self.loss = self.compute()",
         "self.makers = [self.maker(i) for i in range(3)]",
         "self.first = self.second",
+        "self.probe = Probe(self)",
+        "self.probe = Probe(value, self)",
+        "self.child = Child(value, self.index)",
+        "self.child = Inherited(self)",
+        "self.thread = Thread(target=self.compute)",
         "self.parent = weakref.ref(self)",
         "self.handler = weakref.WeakMethod(self.compute)",
         "self.table = [lambda self: self.loss]",
@@ -124,3 +147,12 @@ def test_an_error_that_is_kept_holds_the_frames_it_passed(tmp_path: Path) -> Non
 
 def test_names_of_a_module_are_no_garbage(tmp_path: Path) -> None:
     assert closing_lines(tmp_path, "a = []\na.append(a)\n") == []
+
+
+def test_a_class_of_another_file_of_the_program_is_known(tmp_path: Path) -> None:
+    nodes, tree = tmp_path / "nodes.py", tmp_path / "tree.py"
+    nodes.write_text("class Node:\n    def __init__(self, parent):\n        self.parent = parent\n")
+    tree.write_text("class Tree:\n    def __init__(self):\n        self.root = Node(self)\n")
+    both, alone = (review_sources(map(str, files)) for files in ([nodes, tree], [tree]))
+    assert [(remark.kind, remark.site.line) for remark in both] == [("cycle-closed", 3)]
+    assert alone == ()

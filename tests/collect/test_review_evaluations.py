@@ -10,7 +10,16 @@ from profkit.source.evaluations import RareUse, rarely_used
 
 PROGRAM = """\
 import torch
-from other import measure
+import torch.nn.functional as F
+from other import measure, softmax
+
+class Classifier(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.hidden = torch.nn.Linear(size, size)
+
+    def forward(self, x):
+        return F.dropout(F.relu(self.hidden(x)), 0.5, training=self.training)
 
 @torch.no_grad()
 def evaluate(model, data):
@@ -27,6 +36,8 @@ def main(model, data, epochs, every):
         accuracy = evaluate(model, data)
         if epoch % 20 == 0:
             print(epoch, accuracy)
+
+main(Classifier(8).to("cpu"), torch.load("data"), 100, 20)
 """
 
 
@@ -39,7 +50,7 @@ def found_in(*replacements: tuple[str, str]) -> list[RareUse]:
 
 
 def test_a_result_that_every_twentieth_step_prints_is_rarely_used():
-    assert found_in() == [RareUse(line=16, until=16, every=20, used_at=18)]
+    assert found_in() == [RareUse(line=25, until=25, every=20, used_at=27)]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +87,7 @@ def test_conditions_that_may_hold_at_most_steps(condition):
 
 def test_a_block_without_autograd_is_an_evaluation_too():
     block = "with torch.no_grad():\n            model.eval()\n            accuracy = model(data).mean()"
-    assert found_in(("accuracy = evaluate(model, data)", block)) == [RareUse(line=16, until=18, every=20, used_at=20)]
+    assert found_in(("accuracy = evaluate(model, data)", block)) == [RareUse(line=25, until=27, every=20, used_at=29)]
 
 
 PRINTED = "            print(epoch, accuracy)\n"
@@ -100,6 +111,18 @@ CALLED = "        accuracy = evaluate(model, data)\n"
         pytest.param(("    return", "    measure(found)\n    return"), id="it calls what stands in another file"),
         pytest.param(("    return", "    model.best = found\n    return"), id="it writes to the model"),
         pytest.param(("    return", "    torch.save(model, 'a')\n    return"), id="it saves"),
+        pytest.param(("    return sum", "    visualise(found)\n    return sum"), id="it calls what nobody knows"),
+        pytest.param(("    return sum", "    found.publish()\n    return sum"), id="it calls an unknown method"),
+        pytest.param(("    return sum", "    softmax(found)\n    return sum"), id="its softmax stands in another file"),
+        pytest.param(("    return sum", "    model.half()\n    return sum"), id="it changes the type of the model"),
+        pytest.param(("model(x).argmax", "torch.rand_like(model(x)).argmax"), id="it draws random numbers"),
+        pytest.param(("main(Classifier(8)", "main(measure(8)"), id="the model is made in another file"),
+        pytest.param(("main(Classifier(8)", "main(torch.nn.Sequential(measure(8))"), id="a part of the model is"),
+        pytest.param(("\nmain(Classifier(8)", "\nrun(Classifier(8)"), id="nobody knows which model it is"),
+        pytest.param(("        return F", "        self.last = x\n        return F"), id="the model keeps its input"),
+        pytest.param(("training=self.training", "training=True"), id="the model draws random numbers"),
+        pytest.param(("= torch.nn.Linear(size, size)", "= measure(size)"), id="a layer stands in another file"),
+        pytest.param(("        super().__init__()", "        self.register_forward_hook(keep)"), id="a hook keeps it"),
         pytest.param(("    found = []", "    found = model.found"), id="it appends to a list that is not its own"),
         pytest.param(("    found = []", "    global found"), id="it writes to a global"),
         pytest.param(("    return", "    model.loss(x).backward()\n    return"), id="it differentiates"),
@@ -116,6 +139,19 @@ CALLED = "        accuracy = evaluate(model, data)\n"
 )
 def test_it_is_not_said_where(replacement):
     assert found_in(replacement) == []
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        pytest.param(("    return sum", "    model.train()\n    return sum"), id="it sets the mode back"),
+        pytest.param(("    return sum", "    loss = F.nll_loss(y, y).cpu()\n    return sum"), id="it computes a loss"),
+        pytest.param(("Classifier(8).to", "torch.nn.Linear(8, 8).to"), id="the model is the library's"),
+        pytest.param(("main(Classifier(8).to", "net = Classifier(8)\nmain(net.to"), id="the model has another name"),
+    ],
+)
+def test_it_is_said_where(replacement):
+    assert len(found_in(replacement)) == 1
 
 
 def test_a_training_step_is_no_evaluation():

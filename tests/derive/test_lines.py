@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.evidence.places import call_site, enclosing_function
+from profkit.evidence.places import call_site, enclosing_function, runs_inside_a_call
 from profkit.run import CallSite
 from profkit.trace.events import NONE
 from tests.traces import annotation, facts_of, mark, memory, op, python, rows_named, runtime, step
@@ -240,3 +240,38 @@ def test_what_the_autograd_thread_runs_is_of_the_function_that_called_the_forwar
     rows = {name: rows_named(facts.trace, name) for name in ("triton_red_fused_sum_0", "aten::add_")}
     assert enclosing_function(facts, rows["triton_red_fused_sum_0"]) == CallSite("model.py", 12, "forward")
     assert enclosing_function(facts, rows["aten::add_"]) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "inside"),
+    [
+        ("loss = criterion(x, y)", True),
+        ("y = torch.tanh(x)", False),
+        ("x.tanh_()", False),
+        ("y = layer(x, kind='tanh')  # tanh", True),
+        ("y = layer(", True),
+        ("y = layer(torch.tanh(x),", False),
+        ("y = (a + b)", False),
+        ("y = act[", False),
+    ],
+)
+def test_an_operator_runs_inside_a_call_that_does_not_write_it_down(source: str, inside: bool) -> None:
+    facts = facts_of([step(0, 0, 100), mark(0, 10, 50), op("aten::tanh", 20, 5)],
+                     callsites=(CallSite("net.py", 3, "forward", source),))  # fmt: skip
+    assert runs_inside_a_call(facts, rows_named(facts.trace, "aten::tanh")) == inside
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "inside"),
+    [
+        ("aten::mul", "y = scale(*parts)", True),
+        ("aten::mul", "y = scale(a * b)", False),
+        ("aten::index", "y = scale([a, b])", True),
+        ("aten::index", "y = scale(a[b])", False),
+        ("aten::sub", "total -= scale(a)", False),
+    ],
+)
+def test_a_symbol_counts_where_it_computes(name: str, source: str, inside: bool) -> None:
+    facts = facts_of([step(0, 0, 100), mark(0, 10, 50), op(name, 20, 5)],
+                     callsites=(CallSite("net.py", 3, "forward", source),))  # fmt: skip
+    assert runs_inside_a_call(facts, rows_named(facts.trace, name)) == inside

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.growing_concatenation import growing_concatenation
 from profkit.run import CallSite
@@ -214,3 +215,123 @@ def test_on_a_device_the_copying_kernels_shrink():
 def test_without_shapes_it_cannot_look():
     facts = facts_of(steps_of(lambda at: [op("aten::cat", at, 20)]))
     assert Need.SHAPES in missing_needs(facts, growing_concatenation.needs)
+
+
+ROW = [2, 4, 1, 64]
+"""A token's keys: two texts, four heads."""
+
+
+def cached(
+    at: float, use: str = "aten::scaled_dot_product_attention", heads: int = 4, texts: int = 2,
+    with_weight: bool = False, sequence: int | None = None,
+) -> list[Json]:  # fmt: skip
+    """Eight tokens after a text of 128: `cache = torch.cat([cache, row], 2)` for 8 us, and its use for 1 us. The
+    cheapest operator, a view, takes half a microsecond."""
+    events = []
+    for i in range(8):
+        whole, begin = [2, 4, 129 + i, 64], at + 10 * i
+        other = [64, 64] if with_weight else [texts, heads, 1, 64]
+        shared = [texts, heads, 129 + i, 64]
+        joined = [[2, 4, 128 + i, 64], ROW]
+        events += [
+            op("aten::cat", begin, 8, dims=[joined, []], types=["TensorList", "Scalar"], sequence=sequence),
+            op("aten::expand", begin + 8, 0.5, dims=[whole, []], types=["float", ""])
+            if heads != 4
+            else op("aten::transpose", begin + 8, 0.5, dims=[whole], types=["float"]),
+            op(use, begin + 8.5, 1, dims=[other, shared], types=["float", "float"]),
+        ]
+    return events
+
+
+@pytest.mark.parametrize("heads", [4, 32], ids=["each with its own", "eight share one"])
+def test_a_cache_that_attention_takes_whole_is_to_be_written_in_place(heads: int):
+    facts = facts_of(steps_of(lambda at: cached(at, heads=heads)))
+    (found,) = find(facts)
+    assert found.fix.startswith("Preallocate it at its greatest length")
+    assert found.kind is None
+    assert found.evidence["longest_run"] == 8
+    row = 2 * 4 * 64
+    assert found.evidence["copied_bytes_per_step"] == 4 * row * sum(range(129, 137))
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(8 * (8 - 0.5) / 100, abs=1e-3)
+
+
+def test_keys_and_values_may_be_one_tensor():
+    (found,) = find(facts_of(steps_of(lambda at: cached(at, texts=1))))
+    assert found.fix.startswith("Preallocate it at its greatest length")
+
+
+@pytest.mark.parametrize("use", ["aten::conv2d", "aten::lstm", "aten::layer_norm"])
+def test_a_tensor_that_is_wanted_in_one_piece_is_silent(use: str):
+    assert find(facts_of(steps_of(lambda at: cached(at, use)))) == []
+
+
+@pytest.mark.parametrize(("with_weight", "reported"), [(False, 1), (True, 0)])
+def test_a_product_with_a_matrix_would_copy_part_of_a_tensor(with_weight: bool, reported: int):
+    """`sequence @ weight` takes all rows of the batch as one matrix; `query @ keys` is a product for each text."""
+    facts = facts_of(steps_of(lambda at: cached(at, "aten::matmul", with_weight=with_weight)))
+    assert len(find(facts)) == reported
+
+
+def test_what_the_backward_pass_needs_as_it_was_is_silent():
+    """Writing in place would change what autograd keeps."""
+
+    def part(at: float) -> list[Json]:
+        back = op("autograd::engine::evaluate_function: CatBackward0", at + 85, 5, sequence=7)
+        return [*cached(at, sequence=7), back]
+
+    assert find(facts_of(steps_of(part))) == []
+
+
+@pytest.mark.parametrize(("length", "reported"), [(5_900, 1), (6_100, 0)])
+def test_copies_of_a_cache_are_reported_from_one_per_cent_of_the_step(length: float, reported: int):
+    """Eight calls give back 7.5 us each."""
+    assert len(find(facts_of(steps_of(cached, length)))) == reported
+
+
+def test_in_a_library_another_cache_is_asked_for():
+    sites = (CallSite("chat.py", 8, "answer", "text = model.generate(prompt)"),)
+    first = [step(9, 0, 100), mark(0, 0, 99), *cached(0)]
+    later = steps_of(lambda at: cached(at))
+    facts = facts_of([*first, *({**event, "ts": event["ts"] + 100} for event in later)], callsites=sites)
+    (found,) = find(facts)
+    assert found.kind is Kind.OPPORTUNITY
+    assert "cache_implementation" in found.fix
+
+
+def test_writing_a_piece_on_a_device_takes_what_its_smallest_kernel_takes():
+    def part(at: float) -> list[Json]:
+        work = []
+        for i in range(8):
+            number = int(at) + 2 * i + 1
+            work += [
+                runtime("cudaLaunchKernel", at + 10 * i + 1, 2, correlation=number),
+                kernel("CatArrayBatchedCopy", at + 10 + 40 * i, 30, correlation=number),
+                runtime("cudaLaunchKernel", at + 10 * i + 8.7, 0.5, correlation=number + 1),
+                kernel("flash_fwd", at + 40 + 40 * i, 10, correlation=number + 1),
+            ]
+        return [*cached(at), *work, runtime("cudaStreamSynchronize", at + 90, 241)]
+
+    facts = facts_of(steps_of(part, 332))
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(8 * 20 / 332, abs=0.02)
+
+
+def test_without_shapes_the_located_step_tells_who_takes_what_grows():
+    """A token a step: the sizes of later steps are known of the concatenation alone."""
+    one, rows = [2, 4, 128, 64], 2 * 4 * 64
+    located = [
+        step(0, 0, 100), mark(0, 5, 60),
+        op("aten::cat", 10, 20, dims=[[one, ROW], []], types=["TensorList", "Scalar"]), memory(11, 4 * rows * 129, 1),
+        op("aten::scaled_dot_product_attention", 40, 10, dims=[ROW, [2, 4, 129, 64]], types=["float", "float"]),
+    ]  # fmt: skip
+    later = [
+        event
+        for i in range(4)
+        for at in (1000 + 100 * i,)
+        for event in (
+            step(i + 2, at, 100), op("aten::cat", at + 10, 20), memory(at + 11, 4 * rows * (130 + i), 10 + i),
+            op("aten::scaled_dot_product_attention", at + 40, 10),
+        )
+    ]  # fmt: skip
+    (found,) = find(facts_of([*located, *later], callsites=(CallSite("talk.py", 3, "add", "k = torch.cat([k, new])"),)))
+    assert found.fix.startswith("Preallocate it at its greatest length")

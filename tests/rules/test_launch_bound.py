@@ -178,3 +178,28 @@ def test_launch_bound_recordings_are_found(corpus, name, at_least):
 )
 def test_recordings_that_idle_for_other_reasons_stay_quiet(corpus, name):
     assert find(read_facts(corpus / "kineto" / name)) == []
+
+
+def test_in_a_graph_kernels_follow_each_other_sooner_but_none_is_taken_for_half_as_long():
+    facts = facts_of(stepped(lambda at, i: launches(40, 50, 2 + 8 * (i % 2), at + 1, number=i), 2000, steps=4))
+    (found,) = find(facts)
+    assert set(found.edit.work_kept_ns.tolist()) == {1_000, 10_000 - 1_200}
+
+
+def test_the_line_that_ends_a_graph_is_named():
+    """In each step the host reads a number after the 40 launches; its line is known from the located step."""
+    sites = tuple(CallSite("src/train.py", line, "main") for line in range(10))
+
+    def read(at: float) -> list[Json]:
+        return [op("aten::item", at + 1960, 20), runtime("cudaStreamSynchronize", at + 1965, 10)]
+
+    located = [step(0, 0, 2000), mark(3, 0, 1950), mark(7, 1955, 30), *launches(38, 50, 10, 1, number=9), *read(0)]
+
+    def part(at: float, number: int) -> list[Json]:
+        return [*launches(38, 50, 10, at + 1, number=number), *read(at)]
+
+    later = [{**event, "ts": event["ts"] + 2000} for event in stepped(part, 2000)]
+    without = [event for event in (*located, *later) if "Synchronize" not in event["name"]]
+    (found,), (alike,) = (find(facts_of(events, callsites=sites)) for events in ([*located, *later], without))
+    assert found.fix == f"{alike.fix} A graph ends where the host waits for the device: first move that out of the " \
+                        "step (train.py:7)."  # fmt: skip

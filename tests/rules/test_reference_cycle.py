@@ -109,7 +109,9 @@ def test_without_memory_events_the_rule_does_not_look():
         ("grow", "", 40),
         ("grow.<locals>.inner", "", 40),
         ("Node.__init__", "value = Node(torch.tanh(node.value @ weight), node)", 40),
+        ("Node.__init__", "value = Node(", 40),
         ("Node.__init__", "", 12),
+        ("Node.__init__", "print('Node')  # Node", 12),
         ("other", "", 12),
     ],
 )

@@ -91,6 +91,16 @@ def test_a_sum_may_be_spelt_out(source):
     assert f"`{path} += x.detach()`" in found.fix
 
 
+@pytest.mark.parametrize(
+    "source", ["subtotal += total", "mean = total + loss", "total = step(total + loss)", "total *= 2"]
+)
+def test_what_is_computed_anew_is_no_sum(source):
+    """It carries its own graph on, or another name's."""
+    site = CallSite("train.py", 12, "main", source)
+    (found,) = find(living(held("total", site, [(8 * n, 1) for n in range(1, 6)]), events=training()))
+    assert "`total = total.detach()` before the next step" in found.fix
+
+
 def test_of_a_hidden_state_and_what_is_computed_from_it_the_state_is_named():
     state = held("state", STATE, [(10 * n, 1) for n in range(1, 6)])
     loss = held("loss", None, [(10 * n + 6, 1) for n in range(1, 6)])
@@ -113,6 +123,24 @@ def test_of_two_results_of_one_line_the_one_that_it_reads_again_is_named():
     state = held("state", STATE, [(5 * n + 2, 2) for n in range(1, 6)])
     (found,) = find(living(out, state))
     assert "`state`" in found.message
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("out, state = rnn(x, state)", "state"),
+        ("out, state = rnn(x, self.state)", "state"),
+        ("out, state = rnn(x, 'state')", "out"),
+        ("out, state = rnn(x, last_state)", "out"),
+        ("out, state = rnn(x)  # state", "out"),
+    ],
+)
+def test_a_state_is_read_where_the_tree_of_its_line_holds_it_twice(source, named):
+    site = CallSite("train.py", 7, "main", source)
+    out = held("out", site, [(5 * n, 1) for n in range(1, 6)])
+    state = held("state", site, [(5 * n + 2, 2) for n in range(1, 6)])
+    (found,) = find(living(out, state))
+    assert f"`{named}`" in found.message
 
 
 def test_what_is_computed_from_a_growing_list_is_not_named_beside_it():

@@ -145,6 +145,28 @@ def test_on_a_device_the_loop_is_a_fault():
     assert [found.kind for found in find(facts_of(steps_of(on_device)))] == [Kind.FAULT]
 
 
+def test_on_a_device_what_is_left_is_gathering_twice_and_one_parameters_launches():
+    """5 us before the first operator; from there to the end of the last, at 58 us, six parameters; 12 us behind."""
+
+    def gathered_first(at: float) -> list[Json]:
+        events = on_device(at + 5)
+        events[0] = annotation("Optimizer.step#SGD.step", at, 75)
+        return events
+
+    facts = facts_of(steps_of(gathered_first))
+    (found,) = find(facts)
+    kept = dict(zip(found.edit.rows.tolist(), found.edit.kept_ns.tolist(), strict=True))
+    (row, *_) = rows_named(facts.trace, "Optimizer.step#SGD.step")
+    assert kept[row] == pytest.approx(2 * 5_000 + 12_000 + 58_000 / 6, abs=1)
+
+
+def test_on_a_device_the_kernels_of_an_update_become_one():
+    facts = facts_of(steps_of(on_device))
+    (found,) = find(facts)
+    assert len(found.edit.work) == 4 * 18
+    assert found.edit.work_kept_ns[found.edit.work_kept_ns > 0].tolist() == [1_500] * 4
+
+
 def test_a_device_that_has_other_work_meanwhile_gives_nothing_back():
     def part(at: float) -> list[Json]:
         call = runtime("cudaLaunchKernel", at + 75, 2, correlation=int(at) + 900)

@@ -21,7 +21,8 @@ from profkit.collect.census.reachable import Reach, Reached, may_hold, named_val
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.run import LiveHolder, LiveSample
 from profkit.source.code import function_name, source_file
-from profkit.source.growth import GrowthLines, Origin, Parts
+from profkit.source.growth import GrowthLines, Origin
+from profkit.source.syntax import Parts
 
 _MAX_DEPTH = 4
 _MAX_OBJECTS = 20_000

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from profkit.source.code import source_file
-from profkit.source.growth import ANY_ITEM, Origin, Parts
+from profkit.source.growth import Origin
+from profkit.source.syntax import ANY_ITEM, Parts
 
 _MAX_NAMED_KEYS = 64
 _SAMPLE = 100

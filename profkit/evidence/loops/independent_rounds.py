@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profkit.evidence.loops.loop_source import COLLECTING, OF_TENSORS, names_in
 from profkit.run import CallSite
-from profkit.source.syntax import parse_line
+from profkit.source.syntax import closing_brackets, parse_line
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
 """Common names of modules whose functions change nothing, unless a name ends in `_`."""
@@ -25,7 +25,6 @@ _OF_MODELS = frozenset(
 """Loops over these belong to an optimizer, to clipping or to an average of weights. Stacking what a model holds would
 copy it; `torch._foreach_…` is their cure."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
-_CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 
 class _Effect(Struct, frozen=True):
@@ -114,22 +113,11 @@ def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
     text, last = "", CallSite("", 0, "")
     for site in sorted({(site.file, site.line): site for site in sites}.values(), key=lambda one: (one.file, one.line)):
         follows = site.file == last.file and site.line == last.line + 1
-        if text and not (_still_open(text) and follows):
-            found.append(parse_line(f"{text}\n{_still_open(text)}"))
+        if text and not (closing_brackets(text) and follows):
+            found.append(parse_line(f"{text}\n{closing_brackets(text)}"))
             text = ""
         text, last = f"{text}\n{site.source.strip()}".strip(), site
-    return [*found, parse_line(f"{text}\n{_still_open(text)}")] if text else found
-
-
-def _still_open(text: str) -> str:
-    """What closes the brackets that are open at the end of a text."""
-    expected: list[str] = []
-    for character in text:
-        if character in _CLOSERS:
-            expected.append(_CLOSERS[character])
-        elif expected and character == expected[-1]:
-            expected.pop()
-    return "".join(reversed(expected))
+    return [*found, parse_line(f"{text}\n{closing_brackets(text)}")] if text else found
 
 
 def _is_comprehension_of_its_own(statement: ast.stmt | None) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.places import call_site
+from profkit.marks import CALL_MARK
 from profkit.run import CallSite
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.values import distinct
@@ -54,6 +55,20 @@ def marks_around(facts: Facts) -> Rows:
 
 def _marks_around(facts: Facts) -> Rows:
     return facts.tree.nearest_ancestor(facts.trace.events.category == Category.LINE_MARK)
+
+
+def call_marks(facts: Facts) -> Rows:
+    """The located step's mark of each call of PyTorch's functions, by the call's number; `NONE` where there is none."""
+    numbers = [name.removeprefix(CALL_MARK) if name.startswith(CALL_MARK) else "" for name in facts.trace.names]
+    by_name = np.array(
+        [int(n) if n.isascii() and n.isdigit() and len(n) < 8 else NONE for n in numbers], dtype=np.int64
+    )
+    marks = facts.trace.where_name(lambda name: name.startswith(CALL_MARK))
+    rows = in_located_step(facts, np.flatnonzero(marks & (facts.trace.events.category == Category.HOST_MARK)))
+    number = by_name[facts.trace.events.name_code[rows]]
+    found = np.full(int(number.max(initial=NONE)) + 1, NONE, dtype=np.int64)
+    found[number[number >= 0]] = rows[number >= 0]
+    return found
 
 
 def model_call(facts: Facts, row: int) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import ast
+from collections.abc import Iterator
 from math import ceil
+from typing import TypeGuard
 
 import numpy as np
 from msgspec import Struct
@@ -11,6 +13,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.evidence.retention.holding import growth_per_step, held_by_name, is_steady, since_growing
 from profkit.run import CallSite
+from profkit.source.syntax import parse_piece, parts_of
 from profkit.trace.values import median
 
 LEAST_PASS = 10
@@ -68,10 +71,39 @@ def carried_graph(facts: Facts) -> GrowingGraph | None:
 
 
 def adds_to_itself(graph: GrowingGraph) -> bool:
-    """Whether the line is ``x += …`` or ``x = x + …``."""
-    source = graph.site.source if graph.site else ""
-    name = re.escape(graph.path.rpartition(".")[2])
-    return re.search(rf"{name}\s*(\+=|=\s*([\w.]+\.)?{name}\s*\+|=.*\+\s*([\w.]+\.)?{name}\b)", source) is not None
+    """Whether the line is ``x += …``, ``x = x + …`` or ``x = … + x``."""
+    line = _line_of(graph)
+    if isinstance(line, ast.AugAssign):
+        return isinstance(line.op, ast.Add) and _is_named(line.target, graph)
+    return _binds(line, graph) and any(_is_named(term, graph) for term in _terms(line.value))
+
+
+def uses_itself(graph: GrowingGraph) -> bool:
+    """Whether the line that binds the name reads it too: ``out, state = rnn(x, state)``."""
+    line = _line_of(graph)
+    return _binds(line, graph) and any(_is_named(part, graph) for part in ast.walk(line.value))
+
+
+def _line_of(graph: GrowingGraph) -> ast.stmt | None:
+    return parse_piece(graph.site.source) if graph.site else None
+
+
+def _binds(line: ast.stmt | None, graph: GrowingGraph) -> TypeGuard[ast.Assign]:
+    parts = (part for target in getattr(line, "targets", ()) for part in ast.walk(target))
+    return isinstance(line, ast.Assign) and any(_is_named(part, graph) for part in parts)
+
+
+def _is_named(node: ast.AST, graph: GrowingGraph) -> bool:
+    """By the last attribute: what one function knows as ``model.total``, a method calls ``self.total``."""
+    return "".join(parts_of(node)).rpartition(".")[2] == graph.path.rpartition(".")[2]
+
+
+def _terms(value: ast.expr) -> Iterator[ast.expr]:
+    """``a``, ``b`` and ``c`` of ``a + b + c``."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        yield from (*_terms(value.left), *_terms(value.right))
+    else:
+        yield value
 
 
 def growth_bytes(facts: Facts, graph: GrowingGraph) -> int:

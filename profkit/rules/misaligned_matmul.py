@@ -1,0 +1,242 @@
+"""Products of matrices whose rows do not begin at multiples of 16 bytes miss the fast kernels of the GPU.
+
+What it detects
+Products in 16 bits or TF32 whose kernels say by their names that they load fewer than 16 bytes at once (`align1`,
+`align2`), or that do without the units for tiles (`fp16_sgemm`), where the step would be 1 % shorter with the others.
+Mostly a dimension is no multiple of 8 (16 bits) or 4 (TF32): a vocabulary of 50,257. Where all of them are, a matrix is
+a slice that begins at an odd place. A shape alone says nothing: which dimension is the length of a row depends on the
+layout. Convolutions do not count, nor do 8-bit products, which PyTorch refuses on such shapes. It is an opportunity:
+a padded layer has more parameters.
+
+Why is this bad?
+A thread loads 16 bytes in one instruction if they begin at a multiple of 16. Where rows have an odd length they do not,
+and the library falls back to kernels that load single elements, often those of a GPU two generations older. The units
+that multiply wait for them; on an H100 such products take seven times as long. The backward products have the same
+dimensions.
+
+Example
+    head = nn.Linear(1024, 50257, bias=False)
+
+Use instead
+    head = nn.Linear(1024, 50304, bias=False)  # the next multiple of 64; no target names the 47 new columns
+
+How the saving is estimated
+Each such kernel takes what a product of the next multiple of 128 bytes takes by the roofline model (Williams, Waterman
+and Patterson, CACM 52(4), 2009), the padded work included, at the share of the peak that the other large products of
+the same type reach in this recording; where there is none, at three quarters of it. The rates are those of the GPU's
+data sheet. What it costs to cut the padded columns off again is not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, structs
+from numpy.typing import NDArray
+
+from profkit.derive.facts import Facts
+from profkit.evidence.attribution import order_sites
+from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.findings import Kind
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import name_lines
+from profkit.run import Rates
+from profkit.savings.alignment import ALIGNED_SHARE, LOADED_BYTES, aligned_elements, padded
+from profkit.savings.cases import dtype_of
+from profkit.savings.devices import rates_of
+from profkit.savings.edits import Edit, shrink_work
+from profkit.savings.replay import replay
+from profkit.savings.roofline import ITEM_BYTES, Product, product_of
+from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import distinct_rows
+from profkit.units import format_count, format_time, pick_form
+
+_OF_TILES = re.compile(r"tensorop|_tensor\d+x\d+x\d+")
+"""How CUTLASS, and cuBLAS in its own kernels, call the units that multiply tiles."""
+_ALIGNMENTS = re.compile(r"_align[ac]?(\d+)")
+"""The number of elements that such a kernel loads at once, or that of either factor's and the result's."""
+_WITHOUT_TILES = re.compile(r"_(?:fp|bf)16_sgemm_")
+"""What cuBLAS takes on a Volta for matrices of 16 bits that the units for tiles cannot load."""
+_RATES = {"float32": "tf32", "float16": "float16", "bfloat16": "bfloat16"}
+_LARGE_NS = 20_000
+"""By the roofline. The beginning and the end of a shorter product weigh as much as its middle."""
+_MIN_FRACTION = 0.01
+"""Less than one per cent of the step is one layer's detail."""
+_UNCERTAINTY = 0.2
+"""Of two products with 50,304 columns one reached 0.77 of the peak and one 0.98 (H100, bfloat16)."""
+_SHOWN = 3
+"""Dimensions in a message."""
+_MAIN = 0.5
+"""Of the time: a vocabulary has its part in three products, the number of words in a batch in the gradient alone."""
+_SLICE_FIX = (
+    "Let every matrix begin, and its rows follow each other, at multiples of 16 bytes: put what is sliced off a wider "
+    "tensor into one of its own (`.clone()`, `.contiguous()`), once and not in each step."
+)
+
+
+class _Operands(Struct, frozen=True):
+    """What one kind of call multiplies."""
+
+    product: Product
+    item_bytes: int
+    rate: str
+
+    @property
+    def odd_sizes(self) -> list[int]:
+        """Sizes that make rows which do not all begin at multiples of 16 bytes. The number of rows is the length of one
+        in a transposed factor alone, as in the gradient of a weight."""
+        unit, product = aligned_elements(self.item_bytes), self.product
+        lengths = [size for size in (product.inner, product.columns) if size % unit]
+        return lengths or [size for size in (product.rows,) if size % unit]
+
+    def least_ns(self, rates: Rates, is_padded: bool = False) -> float:
+        """By the roofline, as it is or with those sizes padded; 0 where the rate is not known."""
+        peak, batch = rates.products.get(self.rate), self.product.batch
+        sizes = (self.product.rows, self.product.inner, self.product.columns)
+        rows, inner, columns = (
+            padded(size, self.item_bytes) if is_padded and size in self.odd_sizes else size for size in sizes
+        )
+        moved = batch * (rows * inner + inner * columns + rows * columns) * self.item_bytes
+        return max(2.0 * batch * rows * inner * columns / peak, moved / rates.bandwidth) * 1e9 if peak else 0.0
+
+
+class _Kernels(Struct, frozen=True):
+    """Kernels of products: for each the operator that launched it, and which of the ``operands`` these are."""
+
+    work: Rows
+    operator: Rows
+    operands: tuple[_Operands, ...]
+    kind: Int64s
+
+    def take(self, chosen: Bools | Rows) -> _Kernels:
+        return structs.replace(self, work=self.work[chosen], operator=self.operator[chosen], kind=self.kind[chosen])
+
+    def tell(self, ask: Callable[[_Operands], Any]) -> NDArray[Any]:
+        """What ``ask`` says of each one's operands."""
+        return np.array([ask(one) for one in self.operands])[self.kind]
+
+
+@rule(Kind.OPPORTUNITY, Need.DEVICE, Need.OPERATORS, Need.SHAPES)
+def misaligned_matmul(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for all such products of the step, at the line that spends most in them, forward and backward."""
+    kernels = _kernels_of_products(facts)
+    if kernels is None:
+        return
+    load_little = _load_little(facts, kernels)
+    slow = kernels.take(load_little)
+    if not in_most_steps(facts, slow.operator):
+        return
+    rates = rates_of(facts)
+    if rates is None:
+        raise CannotLook("no data sheet is known that says how fast this GPU multiplies aligned matrices")
+    edit = _as_aligned(facts, slow, rates, _reached_share(facts, kernels.take(~load_little), rates))
+    if replay(facts, edit).fraction < _MIN_FRACTION:
+        return
+    yield _told(facts, slow, edit)
+
+
+def _told(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
+    took_ns = facts.trace.events.duration_ns[slow.work]
+    count, spent_ns = times_per_step(facts, slow.work), facts.steps.per_step_ns(took_ns.sum())
+    odd = Counter[tuple[int, int]]()
+    for one, ns in zip(slow.tell(lambda one: one), took_ns.tolist(), strict=True):
+        odd.update({(size, one.item_bytes): ns for size in one.odd_sizes})
+    shown = [size for size, ns in odd.most_common(_SHOWN) if ns >= _MAIN * max(odd.values())]
+    return Suspicion(
+        message=f"{format_count(count, 'product')} a step {pick_form(count, 'loads', 'load')} fewer than "
+        f"{LOADED_BYTES} bytes at once, {format_time(spent_ns)} in all: {_reason(shown)}.",
+        fix=_padding_fix(shown) if shown else _SLICE_FIX,
+        rows=slow.operator,
+        edit=edit,
+        confidence=0.9 if shown else 0.8,
+        count=count,
+        spent_ns=spent_ns,
+        places=name_lines(facts, order_sites(facts.lines.forward_site[slow.operator], took_ns)),
+        evidence={"products_per_step": count, **({"dimension": shown[0][0]} if shown else {})},
+    )
+
+
+def _reason(odd: list[tuple[int, int]]) -> str:
+    if not odd:
+        return "a matrix begins, or has rows that begin, at no multiple of that, as a slice of a wider tensor may"
+    units = sorted({aligned_elements(item_bytes) for _, item_bytes in odd})
+    sizes = " and ".join(f"{size:,}" for size in dict.fromkeys(size for size, _ in odd))
+    verb = "is" if len({size for size, _ in odd}) == 1 else "are"
+    return f"{sizes} {verb} no multiple of {' or '.join(map(str, units))}"
+
+
+def _padding_fix(odd: list[tuple[int, int]]) -> str:
+    size, item_bytes = odd[0]
+    return (
+        f"Pad that dimension to a multiple of {padded(1, item_bytes)}, {padded(size, item_bytes):,} instead of "
+        f"{size:,}: a vocabulary or a layer gets a few columns more that no target names and nothing reads, an input a "
+        "few zeros."
+    )
+
+
+def _kernels_of_products(facts: Facts) -> _Kernels | None:
+    """Those that the measured steps launch, as far as shape and type of the product are known."""
+    launches, events = facts.launches, facts.trace.events
+    owned = (launches.operator >= 0) & (events.category[launches.work] == Category.KERNEL)
+    work, operator = launches.work[owned], launches.operator[owned]
+    inside = facts.measured[operator]
+    work, operator = work[inside], operator[inside]
+    first, kind = distinct_rows(events.name_code[operator], events.dims_code[operator], events.types_code[operator])
+    found = {number: one for number, row in enumerate(operator[first].tolist()) if (one := _operands_of(facts, row))}
+    if not found:
+        return None
+    number = np.full(len(first), -1, dtype=np.int64)
+    number[list(found)] = np.arange(len(found))
+    known = number[kind] >= 0
+    return _Kernels(work[known], operator[known], tuple(found.values()), number[kind][known])
+
+
+def _operands_of(facts: Facts, row: int) -> _Operands | None:
+    dims, dtype = facts.trace.events.dims_code[row], dtype_of(facts, row)
+    product = product_of(facts.trace.name_of(row), facts.trace.text_of(dims)) if dims >= 0 else None
+    return _Operands(product, ITEM_BYTES[dtype], _RATES[dtype]) if product and dtype in _RATES else None
+
+
+def _load_little(facts: Facts, kernels: _Kernels) -> Bools:
+    """Which of them load less than 16 bytes at once, or do without the units for tiles because of it."""
+    names = facts.trace.where_name
+    fewer = np.zeros(len(kernels.work), dtype=bool)
+    for item_bytes in {one.item_bytes for one in kernels.operands}:
+        mine = kernels.tell(lambda one: one.item_bytes) == item_bytes
+        fewer |= mine & names(partial(_loads_fewer, aligned_elements(item_bytes)))[kernels.work]
+    without = names(lambda name: _WITHOUT_TILES.search(name) is not None)[kernels.work]
+    fewer |= without & kernels.tell(lambda one: bool(one.odd_sizes))
+    return fewer
+
+
+def _loads_fewer(elements: int, name: str) -> bool:
+    """Whether a kernel's name says that it multiplies tiles and loads fewer elements at once for them."""
+    return _OF_TILES.search(name) is not None and any(int(each) < elements for each in _ALIGNMENTS.findall(name))
+
+
+def _reached_share(facts: Facts, others: _Kernels, rates: Rates) -> dict[str, float]:
+    """Of the roofline, by rate, that the other large products reach, as far as the steps hold any."""
+    _, first, number = np.unique(others.operator, return_index=True, return_inverse=True)
+    took_ns = np.bincount(number, facts.trace.events.duration_ns[others.work], len(first))
+    calls = others.take(first)
+    least_ns = calls.tell(lambda one: one.least_ns(rates))
+    reached = {}
+    for rate in _RATES.values():
+        mine = (least_ns >= _LARGE_NS) & (calls.tell(lambda one: one.rate) == rate)
+        if mine.any():
+            reached[rate] = min(1.0, float(least_ns[mine].sum() / took_ns[mine].sum()))
+    return reached
+
+
+def _as_aligned(facts: Facts, slow: _Kernels, rates: Rates, reached: dict[str, float]) -> Edit:
+    """Each takes what aligned ones would; several of one operator share that."""
+    took_ns = facts.trace.events.duration_ns[slow.work]
+    _, number, count = np.unique(slow.operator, return_inverse=True, return_counts=True)
+    least_ns = slow.tell(lambda one: one.least_ns(rates, is_padded=True) / reached.get(one.rate, ALIGNED_SHARE))
+    kept_ns = np.where(least_ns > 0, least_ns / count[number], took_ns)
+    return shrink_work(slow.work, np.minimum(kept_ns, took_ns).astype(np.int64), _UNCERTAINTY)

@@ -1,0 +1,187 @@
+"""What code of a file leaves behind, besides its result: nothing, where the text proves it.
+
+All that the code does has to be known to be harmless. It writes to its own variables alone, and it calls functions of
+the file that do the same, functions and methods that are listed here, and models and losses that the file makes of its
+own classes, whose ``forward`` is read too, or of a library's. Whatever else is called may print, log, save or draw
+random numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from profkit.source.syntax import last_name, name_called
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_INNER = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Delete)
+_DEEPEST = 4
+_COLLECTS = frozenset(("append", "extend", "add", "update", "insert"))
+"""Harmless to what the code itself made."""
+_LISTED_BUILTINS = """
+    abs all any bool dict enumerate float frozenset int isinstance len list max min range reversed round set sorted str
+    sum tuple type zip"""
+_BUILTINS = frozenset(_LISTED_BUILTINS.split())
+_LISTED = """
+    abs adaptive_avg_pool2d all allclose amax amin any arange argmax argmin argsort array as_tensor asarray astype
+    autocast avg_pool2d bincount binary_cross_entropy binary_cross_entropy_with_logits bmm bool cat ceil chunk clamp
+    clip clone concat concatenate contiguous conv1d conv2d cos cosine_similarity count_nonzero cpu cross_entropy cuda
+    cumsum detach device diag dim div dot einsum elu eq exp expand expand_as eye flatten flip float floor full full_like
+    gather ge gelu gt half hstack index_select inference_mode int interpolate isclose isfinite isinf isnan item items
+    keys kl_div l1_loss le leaky_relu linear linspace log log10 log1p log2 log_softmax logical_and logical_not
+    logical_or logsumexp long lt masked_fill masked_select matmul max max_pool2d maximum mean median min minimum mm
+    mse_loss mul nanmean narrow ne nelement nll_loss no_grad nonzero norm normalize numel numpy one_hot ones ones_like
+    pad permute pow prod quantile ravel relu repeat reshape round rsqrt searchsorted select sigmoid sign silu sin size
+    smooth_l1_loss softmax softplus split spmm sqrt square squeeze stack std sub sum t tanh tensor to tolist topk
+    transpose tril triu type type_as unbind unflatten unique unsqueeze values var view vstack where zeros zeros_like"""
+_OF_TENSORS = frozenset(_LISTED.split())
+"""Functions and methods of tensors, arrays and containers, by the names that PyTorch and NumPy give them: they make
+something new, or a view. What writes to a tensor ends in an underscore. Some of them change a model (`half`, `to`)."""
+_SETS_MODE = frozenset(("eval", "train"))
+_COMPUTING = ("torch.", "numpy.")
+_PURE_MODULES = ("math.", "sklearn.metrics.")
+"""Modules of which each function only computes."""
+_CLOCKS = frozenset(("time.time", "time.perf_counter", "time.monotonic"))
+_LIBRARIES = frozenset(("torch", "numpy", "torchvision", "torch_geometric", "transformers", "timm"))
+"""Their models and losses leave nothing behind in evaluation mode."""
+_ACCUMULATE = frozenset(("torchmetrics", "ignite", "evaluate"))
+"""Their metrics keep what they are called with."""
+_CALLED_BY_MODULES = ("forward", "__call__")
+_HOOKS = "register_forward_"
+
+
+class SideEffects:
+    """Judges the code of one file, by what the file defines, imports and assigns."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        nodes = list(ast.walk(tree))
+        definitions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+        names = [node.name for node in definitions]
+        self._functions = {node.name: node for node in definitions if names.count(node.name) == 1}
+        self._several = set(names) - set(self._functions)
+        self._forwards = [node for node in definitions if node.name in _CALLED_BY_MODULES]
+        self._classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+        self._imported = dict(_imports(nodes))
+        methods = [node for node in nodes if isinstance(node, ast.Attribute)]
+        self._models = {last_name(node.value) for node in methods if node.attr in _SETS_MODE} - {""}
+        self._has_hooks = any(node.attr.startswith(_HOOKS) for node in methods)
+        self._values: dict[str, list[ast.expr]] = {}
+        for node in nodes:
+            for name, value in self._given(node):
+                self._values.setdefault(name, []).append(value)
+
+    def function_called(self, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The only function of the file that can be meant by ``f(…)`` or ``self.f(…)``."""
+        is_own = isinstance(call.func, ast.Name) or (
+            isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "self"
+        )
+        return self._functions.get(name_called(call)) if is_own else None
+
+    def models_may_keep_what_they_get(self) -> bool:
+        """Whether the call of a model of the file, or of a metric that it imports, may leave something behind."""
+        accumulates = any(name.partition(".")[0] in _ACCUMULATE for name in self._imported.values())
+        return accumulates or self._has_hooks or not all(self.leaves_nothing(one.body) for one in self._forwards)
+
+    def leaves_nothing(self, body: Iterable[ast.stmt], depth: int = 0) -> bool:
+        """Whether the text proves that these statements leave nothing behind."""
+        nodes = [node for statement in body for node in ast.walk(statement)]
+        own = {
+            last_name(target)
+            for node in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Dict | ast.Set | ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        return depth <= _DEEPEST and all(self._is_harmless(node, own, depth) for node in nodes)
+
+    def _is_harmless(self, node: ast.AST, own: set[str], depth: int) -> bool:
+        if isinstance(node, (*_INNER, *_SUSPENDS)):
+            return False
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            return isinstance(node.ctx, ast.Load)
+        if isinstance(node, ast.AugAssign):
+            return isinstance(node.target, ast.Name) and node.target.id in own
+        return not isinstance(node, ast.Call) or self._is_harmless_call(node, own, depth)
+
+    def _is_harmless_call(self, call: ast.Call, own: set[str], depth: int) -> bool:
+        name, full_name = name_called(call), self._full_name(call.func)
+        if any(keyword.arg == "out" for keyword in call.keywords) or name in self._several:
+            return False
+        if full_name:
+            return _is_harmless_import(full_name) or (name == "dropout" and _is_off_in_evaluation(call))
+        if name in self._functions:
+            return self.leaves_nothing(self._functions[name].body, depth + 1)
+        if isinstance(call.func, ast.Attribute):
+            return _is_harmless_method(call.func, own, self._models) or self._are_models(name)
+        return name in _BUILTINS or self._are_models(name)
+
+    def _full_name(self, called: ast.expr) -> str:
+        """``torch.nn.functional.relu`` of ``F.relu``; empty for what is not imported."""
+        parts: list[str] = []
+        while isinstance(called, ast.Attribute):
+            parts.append(called.attr)
+            called = called.value
+        source = self._imported.get(called.id, "") if isinstance(called, ast.Name) else ""
+        return ".".join((source, *reversed(parts))) if source else ""
+
+    def _given(self, node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+        """The names, attributes and arguments that a node gives values."""
+        if isinstance(node, ast.Assign):
+            yield from ((last_name(target), node.value) for target in node.targets)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield last_name(node.target), node.value
+        elif isinstance(node, ast.Call) and (function := self.function_called(node)) is not None:
+            arguments = function.args.args[isinstance(node.func, ast.Attribute) :]
+            yield from ((argument.arg, value) for argument, value in zip(arguments, node.args, strict=False))
+            yield from ((word.arg, word.value) for word in node.keywords if word.arg)
+
+    def _are_models(self, name: str, known: frozenset[str] = frozenset()) -> bool:
+        """Whether all that the file assigns to a name, or to an attribute or an argument of that name, is made by its
+        own classes and by libraries. ``known`` names stand for the same."""
+        known |= {name}
+        values = [value for value in self._values.get(name, ()) if last_name(value) not in known]
+        return bool(values) and all(self._is_model(value, known) for value in values)
+
+    def _is_model(self, value: ast.expr, known: frozenset[str]) -> bool:
+        if name := last_name(value):
+            return self._are_models(name, known)
+        if not isinstance(value, ast.Call):
+            return False
+        if isinstance(value.func, ast.Attribute) and value.func.attr in _OF_TENSORS | _SETS_MODE:
+            moved = value.func.value  # `model.to(device)`
+            return last_name(moved) in known or self._is_model(moved, known)
+        calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+        return all(name_called(call) in _BUILTINS | _OF_TENSORS or self._makes_models(call) for call in calls)
+
+    def _makes_models(self, call: ast.Call) -> bool:
+        library = self._full_name(call.func).partition(".")[0]
+        return library in _LIBRARIES or getattr(call.func, "id", "") in self._classes
+
+
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    """The names that imports bind, and what they stand for; what begins with a dot is a file of the program."""
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            module = "." if node.level else str(node.module)
+            yield from ((alias.asname or alias.name, f"{module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                root = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (root, root)
+
+
+def _is_harmless_import(full_name: str) -> bool:
+    computes = full_name.startswith(_COMPUTING) and full_name.rpartition(".")[2] in _OF_TENSORS
+    return computes or full_name in _CLOCKS or full_name.startswith(_PURE_MODULES)
+
+
+def _is_off_in_evaluation(dropout: ast.Call) -> bool:
+    """``dropout(x, training=self.training)``."""
+    return any(word.arg == "training" and getattr(word.value, "attr", "") == "training" for word in dropout.keywords)
+
+
+def _is_harmless_method(method: ast.Attribute, own: set[str], models: set[str]) -> bool:
+    if method.attr in _COLLECTS:
+        return getattr(method.value, "id", "") in own
+    return method.attr in _SETS_MODE if last_name(method.value) in models else method.attr in _OF_TENSORS
