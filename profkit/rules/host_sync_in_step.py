@@ -282,5 +282,5 @@ def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
     """For each row the outermost operator around it, itself where there is none, and the line. A wait outside of every
     operator has the line that ran between the same two and says that it waits."""
     place = calling_operator(facts, rows)
-    site = facts.lines.site[place]
-    return place, np.where(site == NONE, sites_of_calls(facts, place, _WAITS), site)
+    inside = facts.trace.events.category[place] == Category.OPERATOR
+    return place, np.where(inside, facts.lines.site[place], sites_of_calls(facts, place, _WAITS))
