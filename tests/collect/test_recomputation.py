@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -304,6 +305,28 @@ def test_a_mode_of_the_programs_own_is_left_alone_and_outlives_the_watch():
     with torch.device("meta"):
         watch.stop()
         assert torch.ones(1).is_meta
+    assert not torch.overrides._len_torch_function_stack()
+
+
+def overridable(x: Tensor, interrupt: Callable[[], None]) -> Tensor:
+    """As PyTorch's own functions in Python are written; the interrupt comes once the mode was seen."""
+    if torch.overrides.has_torch_function_unary(x):
+        interrupt()
+        return torch.overrides.handle_torch_function(overridable, (x,), x, interrupt=interrupt)
+    return x + 1
+
+
+@pytest.mark.parametrize("is_later", [False, True], ids=["at once", "with the next function"])
+def test_a_watch_that_ends_once_its_mode_was_seen_stays_until_it_was_asked(is_later):
+    """Else PyTorch would find no mode where it had just seen one."""
+    watch = CallWatch()
+    watch.begin()
+    try:
+        result = overridable(torch.ones(2), lambda: sys.settrace(watch._leave_later) if is_later else watch.stop())
+    finally:
+        watch.stop()
+    assert result.tolist() == [2, 2]
+    assert not watch.is_installed
     assert not torch.overrides._len_torch_function_stack()
 
 

@@ -57,6 +57,13 @@ _push: Callable[[Any], None] | None = getattr(overrides, "_push_mode", None)
 _pop: Callable[[], Any] | None = getattr(overrides, "_pop_mode", None)
 _count_modes: Callable[[], int] | None = getattr(overrides, "_len_torch_function_stack", None)
 """Private: without them nothing is watched."""
+_LOOKS_FOR_MODES = frozenset((
+    "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "handle_torch_function",
+    "_is_torch_function_mode_enabled",
+))  # fmt: skip
+"""What a function written in Python calls that a mode may take over: it fails where the mode goes in between."""
+_BETWEEN = ("profkit", "torch", "contextlib")
+"""Whose functions run between such a function and profkit's own code."""
 
 
 class _Untold(Exception):
@@ -164,9 +171,12 @@ class CallWatch(overrides.TorchFunctionMode):
             self.stop()
 
     def _leave(self) -> bool:
-        """Take the mode off the stack, wherever it is among the program's own."""
+        """Take the mode off the stack, wherever it is among the program's own. Not now where a function of PyTorch's
+        may have seen it there and be about to ask it."""
         if _push is None or _pop is None or _count_modes is None:
             return True
+        if _is_about_to_ask(sys._getframe()):
+            return False
         above = [_pop() for _ in range(_count_modes())]
         is_found = self in above
         for mode in reversed(above):
@@ -368,6 +378,17 @@ def _compiler_starts() -> list[Callable[[Any], None]]:
     handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
     calls = getattr(handler, "start_callbacks", None)
     return calls if isinstance(calls, list) else []
+
+
+def _is_about_to_ask(frame: FrameType | None) -> bool:
+    """Whether profkit's code interrupts a function that looks for modes, or what PyTorch calls for one."""
+    is_between = True
+    while frame is not None and is_between:
+        if not _LOOKS_FOR_MODES.isdisjoint(frame.f_code.co_names):
+            return True
+        is_between = str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN
+        frame = frame.f_back
+    return False
 
 
 def _is_unnoticed() -> bool:
