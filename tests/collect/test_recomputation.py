@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -308,23 +309,31 @@ def test_a_mode_of_the_programs_own_is_left_alone_and_outlives_the_watch():
     assert not torch.overrides._len_torch_function_stack()
 
 
-def overridable(x: Tensor, interrupt: Callable[[], None]) -> Tensor:
-    """As PyTorch's own functions in Python are written; the interrupt comes once the mode was seen."""
+def overridable(x: Tensor) -> Tensor:
+    """As PyTorch's own functions in Python are written."""
     if torch.overrides.has_torch_function_unary(x):
-        interrupt()
-        return torch.overrides.handle_torch_function(overridable, (x,), x, interrupt=interrupt)
+        return torch.overrides.handle_torch_function(overridable, (x,), x)
     return x + 1
 
 
-@pytest.mark.parametrize("is_later", [False, True], ids=["at once", "with the next function"])
-def test_a_watch_that_ends_once_its_mode_was_seen_stays_until_it_was_asked(is_later):
+@pytest.mark.parametrize("entered", ["handle_torch_function", "helper", "_pop_mode_temporarily"])
+def test_a_watch_that_ends_once_its_mode_was_seen_stays_until_it_was_asked(entered):
     """Else PyTorch would find no mode where it had just seen one."""
-    watch = CallWatch()
+    watch, seen = CallWatch(), []
+
+    def leave(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_name == entered and not seen:
+            seen.append(entered)
+            watch._leave_later(frame, event, argument)
+
     watch.begin()
+    sys.settrace(leave)
     try:
-        result = overridable(torch.ones(2), lambda: sys.settrace(watch._leave_later) if is_later else watch.stop())
+        result = overridable(torch.ones(2))
     finally:
+        sys.settrace(None)
         watch.stop()
+    assert seen
     assert result.tolist() == [2, 2]
     assert not watch.is_installed
     assert not torch.overrides._len_torch_function_stack()

@@ -162,7 +162,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self.is_on = False
         self._forget()
         is_mine = self.is_installed and threading.get_ident() == self._thread
-        if is_mine and not self._leave() and sys.gettrace() is None:
+        if is_mine and not self._leave(sys._getframe()) and sys.gettrace() is None:
             sys.settrace(self._leave_later)  # during a call the mode is put aside, and comes back after it
 
     def _make_way(self, _compiled: Any) -> None:
@@ -170,12 +170,12 @@ class CallWatch(overrides.TorchFunctionMode):
         with suppress(Exception):
             self.stop()
 
-    def _leave(self) -> bool:
+    def _leave(self, frame: FrameType) -> bool:
         """Take the mode off the stack, wherever it is among the program's own. Not now where a function of PyTorch's
         may have seen it there and be about to ask it."""
         if _push is None or _pop is None or _count_modes is None:
             return True
-        if _is_about_to_ask(sys._getframe()):
+        if _is_about_to_ask(frame):
             return False
         above = [_pop() for _ in range(_count_modes())]
         is_found = self in above
@@ -188,10 +188,10 @@ class CallWatch(overrides.TorchFunctionMode):
                 _compiler_starts().remove(self._make_way)
         return is_found
 
-    def _leave_later(self, _frame: FrameType, _event: str, _argument: Any) -> None:
+    def _leave_later(self, frame: FrameType, _event: str, _argument: Any) -> None:
         """Called for the next function call outside of the mode's own."""
         with suppress(Exception):
-            if self._leave():
+            if self._leave(frame):
                 sys.settrace(None)
 
     @uncompiled
