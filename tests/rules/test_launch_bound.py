@@ -201,5 +201,6 @@ def test_the_line_that_ends_a_graph_is_named():
     later = [{**event, "ts": event["ts"] + 2000} for event in stepped(part, 2000)]
     without = [event for event in (*located, *later) if "Synchronize" not in event["name"]]
     (found,), (alike,) = (find(facts_of(events, callsites=sites)) for events in ([*located, *later], without))
-    assert found.fix == f"{alike.fix} A graph ends where the host waits for the device: first move that out of the " \
-                        "step (train.py:7)."  # fmt: skip
+    assert found.fix == (
+        f"{alike.fix} A graph ends where the host waits for the device: first move that out of the step (train.py:7)."
+    )
