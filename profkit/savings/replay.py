@@ -65,15 +65,16 @@ def host_at_work_ns(facts: Facts) -> int:
     return max(0, facts.once(_unedited).working_ns)
 
 
-def device_alone_ns(facts: Facts) -> int:
-    """What the device needs for the measured steps if everything is launched at once: its work one after another, as
-    its streams wait for each other."""
+def device_alone_ns(facts: Facts, edit: Edit | None = None) -> int:
+    """What the device needs for the measured steps, with an edit applied or none, if everything is launched at once:
+    its work one after another, as its streams wait for each other."""
     window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
     queue = window.queue
-    gone = (queue.launched_ns >= start_ns) & ~facts.steps.in_measured(queue.launched_ns)
     whole = union(np.array([start_ns]), np.array([end_ns]))
+    applied = _applied(facts, edit or Edit(), window, Removed(whole, UNTOUCHED))
+    gone = applied.gone | (queue.launched_ns >= start_ns) & ~facts.steps.in_measured(queue.launched_ns)
     waited_for = np.zeros(len(window.waits.rows), dtype=bool)
-    edited = Edited(Removed(whole, UNTOUCHED), np.where(gone, 0, queue.duration_ns), gone, waited_for)
+    edited = Edited(applied.removed, np.where(gone, 0, applied.duration_ns), gone, waited_for)
     outcome = replay_streams(queue, window.waits, edited, end_ns, window.free_ns)
     return max(0, outcome.device_end_ns - _device_begun_ns(facts))
 

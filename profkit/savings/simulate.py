@@ -7,8 +7,8 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.findings import Saving
 from profkit.savings.edits import Edit
-from profkit.savings.replay import replay
-from profkit.savings.step_time import step_time
+from profkit.savings.replay import Replay, device_alone_ns, replay
+from profkit.savings.step_time import DEVICE, SLOWED, step_time
 from profkit.trace.values import median
 
 
@@ -17,8 +17,18 @@ def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
 
     The time is on the scale of the unprofiled steps if those were measured.
     """
-    fraction = replay(facts, edit).fraction
-    return _saving_of(facts, (fraction, fraction, fraction), edit.uncertainty, size_bytes)
+    replayed = replay(facts, edit)
+    high = max(replayed.fraction, _with_a_faster_host(facts, edit, replayed) if replayed.fraction else 0.0)
+    return _saving_of(facts, (replayed.fraction, replayed.fraction, high), edit.uncertainty, size_bytes)
+
+
+def _with_a_faster_host(facts: Facts, edit: Edit, replayed: Replay) -> float:
+    """The most that the edit may give back of steps that the device bounds. How fast the host is without the recording
+    does not show behind a busy device, and it is what bounds the steps once the device has less to do."""
+    if step_time(facts).bound_by != DEVICE:
+        return 0.0
+    least_ns = max(device_alone_ns(facts, edit), replayed.edited_ns / SLOWED)
+    return max(0.0, 1 - least_ns / max(replayed.recorded_ns, 1))
 
 
 def predict_part(facts: Facts, joint: Edit, part: float) -> Saving:

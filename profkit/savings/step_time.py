@@ -16,7 +16,9 @@ from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
 from profkit.trace.events import Category
 from profkit.trace.values import median
 
-_SLOWED = 4.0
+DEVICE, HOST = "device", "host"
+"""What bounds a step."""
+SLOWED = 4.0
 """None of the programs in `profkit.derive.steps.distortion` whose step takes a millisecond was slowed by more."""
 _ATTACHED = 1.4
 """How many times shorter the host's part may really be if it was timed while the profiler stood by, or estimated
@@ -76,8 +78,8 @@ def _tell(facts: Facts) -> StepTime:
         source=source,
         device_ns=device_ns,
         host_ns=steps.per_step_ns(host_at_work_ns(facts)),
-        bound_by="device" if device_ns >= _BOUND * step_ns else "host",
-        least_ns=min(step_ns, max(device_ns, int(step_ns / factor), int(recorded_ns / _SLOWED))),
+        bound_by=DEVICE if device_ns >= _BOUND * step_ns else HOST,
+        least_ns=min(step_ns, max(device_ns, int(step_ns / factor), int(recorded_ns / SLOWED))),
     )
 
 

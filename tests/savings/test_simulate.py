@@ -1,0 +1,42 @@
+"""The range of what an edit gives back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.savings.edits import remove, shrink_work
+from profkit.savings.simulate import predict_saving
+from tests.savings.replaying import LAUNCH, _rows
+from tests.traces import facts_of, kernel, op, runtime, step
+
+
+def recorded(kernel_us: float) -> Facts:
+    """Four steps of 100 us for the host, half of it in one operator, and of one kernel for the device."""
+    length, events = max(100, kernel_us), []
+    for n in range(4):
+        at = 100 * n
+        events += [step(n, at, 100), runtime(LAUNCH, at + 10, 2, correlation=n + 1), op("aten::mm", at + 15, 50),
+                   kernel("mm", 20 + length * n, kernel_us, correlation=n + 1)]  # fmt: skip
+    return facts_of(events)
+
+
+def test_behind_a_busy_device_the_host_may_be_four_times_as_fast_as_it_was_recorded():
+    """Kernels of 10 us in place of 1,000: what is left is the host's 100 us, which may be 25 without the recording."""
+    facts = recorded(1_000)
+    work = facts.launches.work
+    saving = predict_saving(facts, shrink_work(work, np.full(len(work), 10_000), uncertainty=0.0))
+    assert (saving.fraction, saving.high) == (pytest.approx(0.9, abs=0.01), pytest.approx(0.975, abs=0.01))
+    assert saving.low == saving.fraction
+
+
+def test_of_a_host_that_bounds_the_steps_the_recording_shows_how_fast_it_is():
+    facts = recorded(30)
+    saving = predict_saving(facts, remove(_rows(facts, "aten::mm"), uncertainty=0.0))
+    assert saving.low == saving.fraction == saving.high == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_gives_nothing_back_gains_nothing_by_a_faster_host():
+    facts = recorded(1_000)
+    assert predict_saving(facts, remove(_rows(facts, "aten::mm"), uncertainty=0.0)).high == 0
