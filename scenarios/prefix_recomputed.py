@@ -25,13 +25,11 @@ class Block(nn.Module):
         self.project, self.join = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.widen, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, kept: list[Tensor]) -> Tensor:
-        heads = self.project(self.before(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        query, key, value = heads
-        if kept:
-            key, value = torch.cat([kept[0], key], dim=2), torch.cat([kept[1], value], dim=2)
-        mixed = scaled_dot_product_attention(query, key, value, is_causal=not kept)
-        kept[:] = [key, value]
+    def forward(self, x: Tensor, kept: Tensor, start: int) -> Tensor:
+        query, key, value = self.project(self.before(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        end = start + x.shape[1]
+        kept[0, :, :, start:end], kept[1, :, :, start:end] = key, value
+        mixed = scaled_dot_product_attention(query, kept[0, :, :, :end], kept[1, :, :, :end], is_causal=start == 0)
         x = x + self.join(mixed.transpose(1, 2).flatten(2))
         return x + self.narrow(torch.relu(self.widen(self.between(x))))
 
@@ -43,11 +41,11 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
-    def forward(self, tokens: Tensor, caches: list[list[Tensor]], start: int) -> Tensor:
+    def forward(self, tokens: Tensor, caches: list[Tensor], start: int) -> Tensor:
         at = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         x = self.tokens(tokens) + self.positions(at)
         for block, kept in zip(self.blocks, caches, strict=True):
-            x = block(x, kept)
+            x = block(x, kept, start)
         return self.head(x[:, -1])
 
 
@@ -63,19 +61,23 @@ def setup(device: str) -> State:
     return State(Model().to(device).eval().requires_grad_(False), prompts)
 
 
+def caches_for(tokens: Tensor) -> list[Tensor]:
+    shape = (2, tokens.shape[0], HEADS, LENGTH, WIDTH // HEADS)
+    return [torch.empty(shape, device=tokens.device) for _ in range(LAYERS)]
+
+
 def pitfall(state: State) -> Iterator[Tensor]:
     for prompt in state.prompts:
         tokens = prompt
         while tokens.shape[1] < LENGTH:
-            empty: list[list[Tensor]] = [[] for _ in range(LAYERS)]
-            scores = state.model(tokens, empty, 0)  # expect: missing-kv-cache
+            scores = state.model(tokens, caches_for(tokens), 0)  # expect: missing-kv-cache
             tokens = torch.cat([tokens, scores.argmax(-1, keepdim=True)], dim=1)
         yield scores
 
 
 def fix(state: State) -> Iterator[Tensor]:
     for prompt in state.prompts:
-        caches: list[list[Tensor]] = [[] for _ in range(LAYERS)]
+        caches = caches_for(prompt)
         tokens, new, start = prompt, prompt, 0
         while tokens.shape[1] < LENGTH:
             scores = state.model(new, caches, start)
