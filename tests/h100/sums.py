@@ -41,7 +41,8 @@ class Pitfalls:
 class Sums:
     """``surprises`` are predictions that are off by more than three tenths of the step, without their interval saying
     so. ``false_alarms`` are clean recordings with a finding of medium or high severity; ``grave_fixes`` are fixes with
-    one, which may be right: only the pitfall is mended in them."""
+    one, which may be right: only the pitfall is mended in them. ``rank_correlation`` is that of what is predicted with
+    what was measured."""
 
     diagnosed: Part
     gpu_bound_plain_within: Part
@@ -52,6 +53,7 @@ class Sums:
     priced: Part
     median_error: float | None
     ninth_decile_error: float | None
+    rank_correlation: float | None
     surprises: tuple[str, ...]
     false_alarms: tuple[str, ...]
     clean: int
@@ -73,6 +75,7 @@ def sum_up(rows: Sequence[Row]) -> Sums:
         priced=_part(one.error is not None for one in sought if one.found),
         median_error=float(np.median(errors)) if errors else None,
         ninth_decile_error=float(np.quantile(errors, 0.9)) if errors else None,
+        rank_correlation=_rank_correlation(sought),
         surprises=tuple(row.recording.name for row in programs if row.sought is not None and is_surprise(row.sought)),
         false_alarms=tuple(row.recording.name for row in rows if row.clean and row.grave),
         clean=sum(row.clean for row in rows),
@@ -87,6 +90,16 @@ def is_step_right(row: Row) -> bool:
 
 def is_surprise(sought: Sought) -> bool:
     return sought.error is not None and sought.error > _FAR_OFF and not sought.is_covered
+
+
+def _rank_correlation(sought: Sequence[Sought]) -> float | None:
+    """Spearman's: how far the findings stand in the order of what their fixes gave back. Ties share their mean rank."""
+    pairs = np.array([(one.predicted, one.measured) for one in sought if one.error is not None], dtype=np.float64)
+    if len(pairs) < 3:
+        return None
+    less, same = (how(pairs[:, None], pairs[None]).sum(axis=1) for how in (np.greater, np.equal))
+    ranks = less + same / 2
+    return float(np.corrcoef(ranks.T)[0, 1])
 
 
 def _pitfalls(sought: Sequence[Sought]) -> Pitfalls:

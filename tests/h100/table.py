@@ -84,6 +84,8 @@ def _summary(sums: Sums) -> Iterator[str]:
     if sums.median_error is not None:
         yield (f"prediction, {sums.priced} found have one: off by {sums.median_error:.1%} in the median, "
                f"{sums.ninth_decile_error:.1%} at the 90th percentile")  # fmt: skip
+    if sums.rank_correlation is not None:
+        yield f"rank correlation of predicted and measured: {sums.rank_correlation:.2f}"
     yield f"off by more than 30 % of the step and outside the interval: {_listed(sums.surprises)}"
     yield f"false alarms on {sums.clean} clean recordings: {_listed(sums.false_alarms)}"
     yield f"fixes with a finding of medium or high severity: {sums.grave_fixes}"

@@ -165,6 +165,16 @@ def test_a_surprise_is_far_off_and_outside_its_interval(one, surprise):
     assert is_surprise(one) is surprise
 
 
+@pytest.mark.parametrize(("predicted", "measured", "correlation"), [
+    ((0.1, 0.2, 0.9), (0.3, 0.4, 0.5), 1.0), ((0.1, 0.2, 0.9), (0.5, 0.4, 0.3), -1.0), ((0.1, 0.9), (0.1, 0.9), None),
+    ((0.1, 0.1, 0.9), (0.2, 0.3, 0.4), 0.866),
+], ids=["in order", "in reverse", "two", "a tie"])  # fmt: skip
+def test_predictions_are_in_the_order_of_what_was_measured(predicted, measured, correlation):
+    found = [Sought("rule", True, true, predicted=said) for said, true in zip(predicted, measured, strict=True)]
+    told = sum_up([row(1.0, 1.0, str(n), sought=one) for n, one in enumerate(found)]).rank_correlation
+    assert told == (None if correlation is None else pytest.approx(correlation, abs=1e-3))
+
+
 def test_the_sums_tell_rules_that_exist_from_those_that_do_not():
     rows = [
         row(10.0, 9.5, "a", sought=sought(0.4, 0.3, 0.5)),
