@@ -86,6 +86,7 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
         edit=edit,
         places=places,
         count=times_per_step(facts, np.unique(transfers.place[large])),
+        spent_ns=waited,
         confidence=0.9 if len(facts.steps) > 1 else 0.7,
         evidence={
             "bytes_per_step": int(transfers.size_bytes.sum()) // facts.steps.measured_count,

@@ -92,13 +92,7 @@ class Recorder:
             lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake
         )
         self._recordings = recordings = Recordings(directory, partial(guard, self._yield_to_program), allowance)
-        self._tracer = tracer = LineTracer(
-            is_user,
-            plan.max_lines,
-            plan.limit_s,
-            on_end=partial(guard, self._on_lines_end),
-            on_backward=self._on_backward,
-        )
+        self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
         self._calls = CallWatch()
         gradients = GradientWatch(self._calls.aside)
@@ -115,6 +109,15 @@ class Recorder:
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         watches = self._calls, gradients
         self._phases = PhaseRecordings(plan, allowance, bounds, watches, parts, self._archive, self._file, self._notes)
+
+    def _make_tracer(self, is_user: UserFiles) -> LineTracer:
+        return LineTracer(
+            is_user,
+            self._plan.max_lines,
+            self._plan.limit_s,
+            on_end=partial(self._guard, self._on_lines_end),
+            on_backward=self._on_backward,
+        )
 
     def _make_signals(self, directory: Path, gradients: GradientWatch, is_user: UserFiles) -> StepSignals:
         recordings, guard = self._recordings, self._guard
