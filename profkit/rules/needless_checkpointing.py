@@ -39,6 +39,7 @@ from profkit.evidence.attribution import order_sites
 from profkit.evidence.callers import where_marked
 from profkit.evidence.frames import is_user_frame, parse_frame
 from profkit.evidence.frequency import in_most_steps, times_per_step
+from profkit.evidence.memory_use import memory_use
 from profkit.evidence.program import spent_ns
 from profkit.findings import Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -56,8 +57,6 @@ _MIN_OPERATORS = 4
 _GRAM = 3
 _SAME = 0.8
 """Of the groups of three operators in a row: at the seams, casts that autocast keeps and random states differ."""
-_FREE = 0.15
-"""Of the memory, which stays free for what varies from step to step and for what lies in pieces."""
 _MIN_SHARE = 0.01
 """Of the step: less is not worth memory."""
 _UNCERTAINTY = 0.15
@@ -76,17 +75,17 @@ def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
     edit = _keep(facts, rows, node)
     if replay(facts, edit).fraction < _MIN_SHARE:
         return
-    total_bytes, used_bytes = _memory(facts)
+    memory = memory_use(facts)
     kept_bytes = int(facts.allocated_bytes[rows].sum() / facts.steps.measured_count)
-    if not (total_bytes and used_bytes and kept_bytes):
+    if not (memory.is_known and kept_bytes):
         raise CannotLook("parts of the forward pass run again, but how much memory is free was not recorded")
-    if used_bytes + kept_bytes > (1 - _FREE) * total_bytes:
+    if not memory.has_room_for(kept_bytes):
         return
     count = times_per_step(facts, np.unique(node))
     yield Suspicion(
         message=f"{format_count(count, 'part')} of the forward pass {pick_form(count, 'runs', 'run')} again in the "
-        f"backward pass, to save at most {format_bytes(kept_bytes)}, while no more than {format_bytes(used_bytes)} of "
-        f"{format_bytes(total_bytes)} are in use.",
+        f"backward pass, to save at most {format_bytes(kept_bytes)}, while no more than "
+        f"{format_bytes(memory.used_bytes)} of {format_bytes(memory.total_bytes)} are in use.",
         fix="Call the blocks without `torch.utils.checkpoint` (in transformers: leave out "
         "`gradient_checkpointing_enable()`), and keep it for a few of them where memory gets short.",
         rows=rows,
@@ -94,7 +93,7 @@ def needless_checkpointing(facts: Facts) -> Iterator[Suspicion]:
         confidence=0.8,
         count=count,
         places=_places(facts, np.unique(node)),
-        evidence={"kept_bytes": kept_bytes, "used_bytes": used_bytes, "memory_bytes": total_bytes},
+        evidence={"kept_bytes": kept_bytes, "used_bytes": memory.used_bytes, "memory_bytes": memory.total_bytes},
     )
 
 
@@ -152,17 +151,6 @@ def _keep(facts: Facts, rows: Rows, node: Rows) -> Edit:
         shrink_spans(start, end, np.zeros(len(first), dtype=np.int64), _UNCERTAINTY),
         scale_operators(facts, rows, 0.0, _UNCERTAINTY, launch_kept=0.0),
     ])  # fmt: skip
-
-
-def _memory(facts: Facts) -> tuple[int, int]:
-    """How much there is, and the most that was seen in use; 0 where that is not known. Of several devices the smallest
-    counts."""
-    if not facts.device.present:
-        total_bytes = facts.run.host.memory_bytes if facts.run.host else 0
-        return total_bytes, max((one.rss_bytes for one in facts.samples), default=0)
-    recording = facts.trace.recording
-    seen = [one.gpu_memory_bytes or 0 for one in facts.samples]
-    return min(recording.memory_bytes, default=0), max([recording.reserved_bytes, *seen])
 
 
 def _places(facts: Facts, nodes: Rows) -> Places:

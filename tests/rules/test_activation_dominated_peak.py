@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from profkit.derive.facts import Facts
-from profkit.findings import Kind
+from profkit.findings import Kind, Severity
 from profkit.rules.activation_dominated_peak import activation_dominated_peak
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.run import CallSite
-from tests.traces import facts_of, mark, memory, op, step
+from tests.traces import facts_of, kernel, mark, memory, op, runtime, step
 
 Json = dict[str, Any]
 LOOP = CallSite("train.py", 9, "main", "x = block(x)")
@@ -110,3 +110,26 @@ def test_without_line_marks_the_rule_cannot_look():
 
 def test_without_memory_events_the_rule_does_not_look():
     assert missing_needs(facts_of([op("aten::mm", 1, 9)]), activation_dominated_peak.needs) == [Need.MEMORY]
+
+
+def on_device(total_bytes: int) -> Facts:
+    """The same on a GPU of so many bytes, of which the allocator holds 2 GiB."""
+    events: list[Json] = []
+    for number, event in enumerate(one_step(), 1):
+        if event["name"] == "[memory]":
+            event["args"].update({"Device Type": 1, "Device Id": 0, "Total Reserved": 2048 * MIB})
+        if event["name"] == "aten::add":
+            events += [runtime("cudaLaunchKernel", event["ts"] + 0.1, 0.1, correlation=number),
+                       kernel("add", event["ts"] + 0.3, 0.5, correlation=number)]  # fmt: skip
+        events.append(event)
+    devices = [{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": total_bytes}]
+    return facts_of(events, callsites=(LOOP, INNER, OUTER), deviceProperties=devices)
+
+
+@pytest.mark.parametrize(("total_mib", "severity"), [(2410, Severity.INFO), (2409, None)])
+def test_a_gpu_with_room_makes_it_an_information(total_mib: int, severity: Severity | None):
+    """2 GiB are 85 % of 2,409.4 MiB."""
+    (found,) = activation_dominated_peak.check(on_device(total_mib * MIB))
+    assert found.severity is severity
+    room = "There is room: no more than 2.15 GB of 2.53 GB of the device are in use."
+    assert found.message.endswith(room) is (severity is Severity.INFO)
