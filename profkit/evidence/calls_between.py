@@ -6,19 +6,18 @@ A located step need not hold the runtime's calls, and a measured step holds no l
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from profkit.derive.facts import Facts
+from profkit.source.syntax import calls
 from profkit.trace.events import NONE, Category, Int32s, Int64s, Rows
 
 
-def sites_of_calls(facts: Facts, rows: Rows, pattern: re.Pattern[str]) -> Int32s:
+def sites_of_calls(facts: Facts, rows: Rows, function: str) -> Int32s:
     """For each event the call site of the line that ran it; where only its place between two operators is known, that
-    of the one line there whose source has the pattern. `NONE` if there is none, or several."""
+    of the one line there that calls the function. `NONE` if there is none, or several."""
     sites, events = facts.lines.site[rows].copy(), facts.trace.events
-    marks = marks_with(facts, pattern)
+    marks = marks_calling(facts, function)
     if not marks.size:
         return sites
     unknown = np.flatnonzero(sites == NONE)
@@ -30,11 +29,11 @@ def sites_of_calls(facts: Facts, rows: Rows, pattern: re.Pattern[str]) -> Int32s
     return sites
 
 
-def marks_with(facts: Facts, pattern: re.Pattern[str]) -> Rows:
-    """The marks in the first located step, in time order, of lines whose source has the pattern, and which ran no
+def marks_calling(facts: Facts, function: str) -> Rows:
+    """The marks in the first located step, in time order, of lines that call a function of this name, and which ran no
     operator."""
     located = np.flatnonzero(facts.steps.located)
-    named = [i for i, site in enumerate(facts.callsites) if pattern.search(site.source)]
+    named = [i for i, site in enumerate(facts.callsites) if calls(site.source, function)]
     events = facts.trace.events
     operators = facts.tree.holding(events.category == Category.OPERATOR)
     marks = facts.trace.rows(Category.LINE_MARK)

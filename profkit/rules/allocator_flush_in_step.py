@@ -40,7 +40,7 @@ from profkit.derive.device.driver_memory import freeing, getting
 from profkit.derive.device.launches import launch_calls
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
-from profkit.evidence.calls_between import marks_with, sites_of_calls
+from profkit.evidence.calls_between import marks_calling, sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step, times_per_step
 from profkit.evidence.program import spent_ns
 from profkit.findings import LOW_FROM, Kind, Severity
@@ -52,7 +52,7 @@ from profkit.trace.events import NONE, Bools, Category, Int32s, Rows
 from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_share, format_time
 
-_CALL = re.compile(r"\bempty_cache\s*\(")
+_CALL = "empty_cache"
 _FRAME = re.compile(r"torch/.*\.py\(\d+\): empty_cache$")
 _UNCERTAINTY = 0.15
 """CUPTI's part in calls that it records."""
@@ -189,7 +189,7 @@ def _waits_with(facts: Facts, frees: Rows) -> Rows:
 
 
 def _called_without_gpu(facts: Facts) -> Iterator[Suspicion]:
-    marks = marks_with(facts, _CALL)
+    marks = marks_calling(facts, _CALL)
     if not facts.steps.located.any():
         raise CannotLook("no GPU was used, and which lines ran was not recorded (run the program under profkit)")
     if marks.size:

@@ -70,7 +70,7 @@ _ELEMENT_LOOP = 64
 reports: it is Python's loop that costs, not the reading."""
 _SYNCHRONISES = re.compile(r"torch/.*\.py\(\d+\): synchronize$")
 """``torch.cuda.synchronize``, and that of streams and events, as Python frames are named."""
-_WAITS = re.compile(r"\bsynchronize\s*\(")
+_WAITS = "synchronize"
 """The same in the source: of CUDA, of any accelerator, of a stream, of an event."""
 _MOST_LINES = 24
 """Lines that are taken out one by one to tell each one's part: two replays each."""

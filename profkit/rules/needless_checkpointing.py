@@ -48,6 +48,7 @@ from profkit.ruling.pricing import scale_operators
 from profkit.run import CallSite
 from profkit.savings.edits import Edit, combine, shrink_spans
 from profkit.savings.replay import replay
+from profkit.source.syntax import calls
 from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import among
 from profkit.units import format_bytes, format_count, pick_form
@@ -62,8 +63,8 @@ _MIN_SHARE = 0.01
 _UNCERTAINTY = 0.15
 """The forward pass stores the same either way, but what it keeps leaves the caches."""
 _LIBRARY = "torch/utils/checkpoint.py"
-_CALL = "checkpoint"
-"""What stands on the line that asks for it."""
+_CALLS = ("checkpoint", "checkpoint_sequential")
+"""The functions of ``torch.utils.checkpoint`` that ask for it."""
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.WHOLE_STEP)
@@ -157,7 +158,7 @@ def _places(facts: Facts, nodes: Rows) -> Places:
     """The line that asks for it; where that is in a library, the program's own line that leads there."""
     forward = where_marked(facts, nodes)
     marks = facts.trace.events.category == Category.LINE_MARK
-    asks = np.array([*(_CALL in site.source for site in facts.callsites), False])
+    asks = np.array([*(any(calls(site.source, one) for one in _CALLS) for site in facts.callsites), False])
     site = np.where(facts.trace.events.site < len(facts.callsites), facts.trace.events.site, -1)
     mark = facts.tree.nearest_ancestor(marks & asks[site], of=forward)
     own = facts.lines.forward_site[nodes]

@@ -79,6 +79,13 @@ def parse_piece(line: str) -> ast.stmt | None:
     return parse_line(line.strip() + closing_brackets(line))
 
 
+def calls(line: str, function: str) -> bool:
+    """Whether a line, or the part of a statement on it, calls a function of this name, with or without a module's."""
+    statement = parse_piece(line) if function in line else None
+    nodes = () if statement is None else ast.walk(statement)
+    return any(isinstance(node, ast.Call) and name_called(node) == function for node in nodes)
+
+
 def closing_brackets(text: str) -> str:
     """What closes the brackets that are open at the end of a text."""
     expected: list[str] = []

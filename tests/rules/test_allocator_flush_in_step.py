@@ -169,6 +169,19 @@ def test_without_a_gpu_the_line_is_told_for_information():
     assert find(facts_of([*located, *others], callsites=(MODEL, MODEL))) == []
 
 
+@pytest.mark.parametrize(("source", "is_told"), [
+    ("memory.empty_cache(), report(", True),
+    ("count += 1  # no torch.cuda.empty_cache() here", False),
+    ("log('torch.cuda.empty_cache() is slow')", False),
+    ("clean = torch.cuda.empty_cache", False),
+])  # fmt: skip
+def test_only_a_line_that_calls_it_is_told(source: str, is_told: bool):
+    located = [step(0, 0, 1000), mark(0, 90, 60), op("aten::mm", 100, 40), mark(1, 300, 30)]
+    others = [event for i in (1, 2) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i + 100, 40))]
+    there = CallSite("train.py", 9, "train", source)
+    assert bool(find(facts_of([*located, *others], callsites=(MODEL, there)))) is is_told
+
+
 def test_without_a_gpu_and_without_lines_the_rule_cannot_look():
     with pytest.raises(CannotLook, match="which lines ran was not recorded"):
         find(facts_of([step(0, 0, 100), op("aten::mm", 10, 20)]))

@@ -133,10 +133,11 @@ SITES = (
     CallSite("net.py", 7, "Block.forward", "return x + self.layers(x)"),
     CallSite("net.py", 20, "Net.forward", "x = checkpoint(block, x, use_reentrant=False)"),
     CallSite("train.py", 30, "train", "loss = net(x).mean()"),
+    CallSite("net.py", 14, "Net.forward", "x = self.checkpoint_free(x)  # no checkpoint(block, x) here"),
 )
 
 
-@pytest.mark.parametrize(("around", "line"), [([2, 1, 0], 20), ([2], 30)])
+@pytest.mark.parametrize(("around", "line"), [([2, 1, 0], 20), ([2], 30), ([2, 1, 3, 0], 20)])
 def test_the_line_is_the_one_that_asks_for_it_or_in_a_library_the_last_of_the_program(around: list[int], line: int):
     """`gradient_checkpointing_enable()` of transformers calls it far below the program's line."""
     marks = [mark(site, 5 + i, 30 - 2 * i) for i, site in enumerate(around)]
