@@ -28,11 +28,6 @@ def is_user_frame(name: str) -> bool:
     return frame is not None and not is_library(frame[0])
 
 
-def is_called_by_modules(function: str) -> bool:
-    """Whether PyTorch calls it when the program calls a module."""
-    return function.rpartition(".")[2] in ("forward", "__call__")
-
-
 def is_library(file: str) -> bool:
     """Whether a file is not the user's code, by its path."""
     return _LIBRARY.search(file) is not None

@@ -39,8 +39,9 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims, parse_types
+from profkit.evidence.callers import model_call_sites
 from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.loops.located import in_located_step, marks_before, model_call
+from profkit.evidence.loops.located import in_located_step, marks_before
 from profkit.evidence.loops.loop_source import assigned_names, names_in
 from profkit.evidence.places import call_site
 from profkit.evidence.program import Floats, named_operators, program_operators
@@ -219,7 +220,7 @@ def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location
         first = int(located[np.argmin(facts.trace.events.start_ns[located])])
         sites = (int(facts.trace.events.site[mark]) for mark in marks_before(facts, first))
         makers = (site for site in sites if (place := call_site(facts, site)) and _may_make_doubles(place.source))
-        making, calling = next(makers, NONE), model_call(facts, first)
+        making, calling = next(makers, NONE), int(model_call_sites(facts, np.array([first]))[0])
     within = locations_of(facts, [making, calling, *facts.lines.site[np.sort(rows)].tolist()])
     if making != NONE or made.size:
         return within

@@ -43,8 +43,8 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
 from profkit.derive.operators.operators import parse_types
+from profkit.evidence.callers import model_call_sites
 from profkit.evidence.frequency import times_per_step
-from profkit.evidence.loops.located import model_call
 from profkit.evidence.program import backward_of, named_operators
 from profkit.evidence.shapes import Shapes, shapes_of, with_shapes
 from profkit.findings import Kind
@@ -88,7 +88,7 @@ def missing_kv_cache(facts: Facts) -> Iterator[Suspicion]:
         lookups = np.array([each.rows[0] for each in passes])
         if backward_of(facts, rows).size or not _draws_from_causal_attention(facts, passes):
             continue
-        site = model_call(facts, int(passes[0].known[0]))
+        site = int(model_call_sites(facts, passes[0].known[:1])[0])
         if site in told:
             continue
         told.add(site)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.frames import is_called_by_modules
 from profkit.evidence.places import call_site
 from profkit.marks import CALL_MARK
 from profkit.run import CallSite
@@ -68,22 +67,3 @@ def call_marks(facts: Facts) -> Rows:
     found = np.full(int(number.max(initial=NONE)) + 1, NONE, dtype=np.int64)
     found[number[number >= 0]] = rows[number >= 0]
     return found
-
-
-def model_call(facts: Facts, row: int) -> int:
-    """The call site at which the program called the model that an event runs in: the line just outside the outermost
-    `forward`. Without a `forward` around it the event's own line, `NONE` if no line is known."""
-    events, tree = facts.trace.events, facts.tree
-    own = chosen = NONE
-    above = int(tree.parent[row])
-    inside_forward = False
-    while above >= 0:
-        if events.category[above] == Category.LINE_MARK:
-            site = int(events.site[above])
-            own = site if own < 0 else own
-            if inside_forward:
-                chosen = site
-            place = call_site(facts, site)
-            inside_forward = place is not None and is_called_by_modules(place.function)
-        above = int(tree.parent[above])
-    return chosen if chosen >= 0 else own
