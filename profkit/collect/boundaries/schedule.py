@@ -89,11 +89,10 @@ class Schedule:
     @property
     def has_enough(self) -> bool:
         """Whether enough was measured for an earlier recording to go. Growth takes all cycles to show. A recording of
-        calls or batches goes even for one located step, if no other can be afforded."""
+        calls or batches goes even for one located step, if no other follows."""
         wanted = 1 if self._plan.every == 1 else min(self._plan.active, self._most - self._located)
         is_better = self._plan.is_second and not self._plan.anew
-        is_all = is_better and self._located > 0 and self.phase in (Phase.AFTER, Phase.DONE)
-        return is_all or self._active >= max(1, wanted)
+        return (is_better and self._located > 0) or self._active >= max(1, wanted)
 
     @property
     def is_settling(self) -> bool:

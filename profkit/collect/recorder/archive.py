@@ -118,8 +118,8 @@ class Archive:
         forget_source_files()
 
     def write(self) -> None:
-        """Write the files beside the trace as of now."""
-        if self._stands_back:
+        """Write the files beside the trace as of now, unless that is still an earlier recording's."""
+        if self._stands_back or (self.is_second and self._file.run.trace is None):
             return
         parts = self._parts
         self._file.set(
