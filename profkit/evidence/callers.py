@@ -11,7 +11,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
-from profkit.evidence.frames import is_user_frame, parse_frame
+from profkit.evidence.frames import commonest_function, parse_frame, user_frames
 from profkit.run import CallSite
 from profkit.trace.events import NONE, Bools, Category, Int32s, Int64s, Rows
 from profkit.trace.values import distinct
@@ -40,17 +40,10 @@ def model_call_sites(facts: Facts, rows: Rows) -> Int32s:
 
 
 def model_caller(facts: Facts, rows: Rows) -> CallSite | None:
-    """The function that calls the outermost module around most of these operators, from recorded Python frames; its
-    line is that of the ``def``."""
-    frames = facts.trace.events.category == Category.PYTHON
-    if not frames.any():
-        return None
-    frames &= facts.trace.where_name(is_user_frame)
-    forward = facts.lines.forward[rows]
-    called = _outside(facts, np.where(forward >= 0, forward, rows), frames, facts.trace.where_name(_is_forward))
-    names = facts.trace.events.name_code[called[called >= 0]]
-    frame = parse_frame(facts.trace.names[int(np.bincount(names).argmax())]) if names.size else None
-    return CallSite(*frame) if frame else None
+    """The function that calls the outermost module around most of these operators, from recorded Python frames."""
+    frames, forward = user_frames(facts), facts.lines.forward[rows]
+    rows = np.where(forward >= 0, forward, rows)
+    return commonest_function(facts, _outside(facts, rows, frames, facts.trace.where_name(_is_forward)))
 
 
 def calling_sites(facts: Facts, rows: Rows) -> Int32s:

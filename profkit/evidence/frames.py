@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profkit.run import CallSite
+from profkit.trace.events import Bools, Category, Rows
+
+if TYPE_CHECKING:
+    from profkit.derive.facts import Facts
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.+)$", re.DOTALL)
 _LIBRARY = re.compile(
@@ -26,6 +35,24 @@ def is_user_frame(name: str) -> bool:
     """Whether it is a function of the user's code."""
     frame = parse_frame(name)
     return frame is not None and not is_library(frame[0])
+
+
+def user_frames(facts: Facts) -> Bools:
+    """The recorded frames of the user's code; derived once."""
+    return facts.once(_user_frames)
+
+
+def _user_frames(facts: Facts) -> Bools:
+    frames: Bools = facts.trace.events.category == Category.PYTHON
+    return frames & facts.trace.where_name(is_user_frame) if frames.any() else frames
+
+
+def commonest_function(facts: Facts, frames: Rows) -> CallSite | None:
+    """The function that most of these frames are of, `NONE` among them left out. Its line is that of the ``def``, which
+    is all that a recording made elsewhere can give."""
+    names = facts.trace.events.name_code[frames[frames >= 0]]
+    frame = parse_frame(facts.trace.names[int(np.bincount(names).argmax())]) if names.size else None
+    return CallSite(*frame) if frame else None
 
 
 def is_library(file: str) -> bool:

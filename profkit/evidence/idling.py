@@ -16,7 +16,7 @@ from msgspec import Struct
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.steps.steps import compiling
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.evidence.frames import is_user_frame, parse_frame
+from profkit.evidence.frames import parse_frame, user_frames
 from profkit.marks import STEP_MARK
 from profkit.trace.events import Bools, Category, Rows
 
@@ -119,7 +119,7 @@ def place_around(facts: Facts, spent: Intervals) -> Around | None:
 def _named_places(facts: Facts) -> Rows:
     """The functions, ranges and marked lines of the user's on the main thread."""
     events = facts.trace.events
-    named = (events.category == Category.LINE_MARK) | _user_frames(facts) | _user_ranges(facts)
+    named = (events.category == Category.LINE_MARK) | user_frames(facts) | _user_ranges(facts)
     return np.flatnonzero(named & (events.lane == facts.steps.main_lane))
 
 
@@ -137,11 +137,6 @@ def _label(facts: Facts, code: int, rows: Rows) -> str:
 def _file(path: str) -> str:
     """The file without its folders, which may be those of another system."""
     return re.split(r"[\\/]", path)[-1]
-
-
-def _user_frames(facts: Facts) -> Bools:
-    frames: Bools = facts.trace.events.category == Category.PYTHON
-    return frames & facts.trace.where_name(is_user_frame) if frames.any() else frames
 
 
 def _user_ranges(facts: Facts) -> Bools:

@@ -9,10 +9,10 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
-from profkit.evidence.frames import is_user_frame, parse_frame
+from profkit.evidence.frames import commonest_function, user_frames
 from profkit.run import CallSite
 from profkit.source.syntax import last_name, parse_piece
-from profkit.trace.events import Category, Rows
+from profkit.trace.events import Rows
 
 _WRITTEN: Mapping[str, type[ast.AST]] = {
     "__and__": ast.BitAnd, "__or__": ast.BitOr, "add": ast.Add, "bitwise_and": ast.BitAnd, "bitwise_not": ast.Invert,
@@ -49,25 +49,12 @@ def _calls_for(line: ast.stmt | None, operator: str) -> bool:
 
 
 def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
-    """The function of the user's code that most of the rows run in, from recorded Python frames.
-
-    Its line is that of the ``def``, which is all that a recording made elsewhere can give.
-    """
-    events, names = facts.trace.events, facts.trace.names
-    around = facts.once(_user_frames)[rows]
-    around = around[around >= 0]
-    if not around.size:
-        return None
-    codes, counts = np.unique(events.name_code[around], return_counts=True)
-    frame = parse_frame(names[codes[counts.argmax()]])
-    return CallSite(*frame) if frame else None
+    """The function of the user's code that most of the rows run in, from recorded Python frames."""
+    return commonest_function(facts, facts.once(_frames_around)[rows])
 
 
-def _user_frames(facts: Facts) -> Rows:
+def _frames_around(facts: Facts) -> Rows:
     """For each event the innermost frame of the user's code around it. The autograd engine's own thread has none: there
     it is that of the forward operator."""
-    frames = facts.trace.events.category == Category.PYTHON
-    if frames.any():
-        frames &= facts.trace.where_name(is_user_frame)
-    around, forward = facts.tree.nearest_ancestor(frames), facts.lines.forward
+    around, forward = facts.tree.nearest_ancestor(user_frames(facts)), facts.lines.forward
     return np.where((around < 0) & (forward >= 0), around[forward], around)

@@ -32,7 +32,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import operators_of
+from profkit.derive.families import base_name, operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
@@ -136,7 +136,7 @@ def _position_of(facts: Facts, row: int, result: tuple[int, ...]) -> str:
     trace, events = facts.trace, facts.trace.events
     shapes = shapes_of(facts, row)
     given = parse_types(trace.text_of(int(events.concrete_code[row])))
-    if not operators_of(trace, _PICKS)[row] or tuple(shapes[0]) != result or len(given) < 3:
+    if base_name(trace.name_of(row)) not in _PICKS or tuple(shapes[0]) != result or len(given) < 3:
         return ""
     along = len(result) - 2
     if given[1] not in (str(along), str(along - len(result))):

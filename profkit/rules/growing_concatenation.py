@@ -72,8 +72,6 @@ _UNCERTAINTY = 0.15
 _PICKING = frozenset(("index", "index_select", "gather", "take", "take_along_dim"))
 """A store from which samples are drawn is read in part, and need not be one tensor that grows."""
 _JOINING = frozenset(("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack", "row_stack"))
-
-
 _BROADCASTS = frozenset(("expand", "expand_as", "broadcast_to"))
 """Views of a tensor that is then used whole: several heads of queries share keys and values."""
 _PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "einsum"))

@@ -37,7 +37,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.callers import where_marked
-from profkit.evidence.frames import is_user_frame, parse_frame
+from profkit.evidence.frames import commonest_function, user_frames
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.memory_use import memory_use
 from profkit.evidence.program import spent_ns
@@ -172,11 +172,5 @@ def _places(facts: Facts, nodes: Rows) -> Places:
 def _asking_function(facts: Facts, forward: Rows) -> CallSite | None:
     """From Python frames, the program's function that calls `torch.utils.checkpoint`."""
     frames = facts.trace.events.category == Category.PYTHON
-    if not frames.any():
-        return None
     library = facts.tree.nearest_ancestor(frames & facts.trace.where_name(lambda name: _LIBRARY in name), of=forward)
-    own = frames & facts.trace.where_name(is_user_frame)
-    around = facts.tree.nearest_ancestor(own, of=library[library >= 0])
-    names = facts.trace.events.name_code[around[around >= 0]]
-    frame = parse_frame(facts.trace.names[int(np.bincount(names).argmax())]) if names.size else None
-    return CallSite(*frame) if frame else None
+    return commonest_function(facts, facts.tree.nearest_ancestor(user_frames(facts), of=library[library >= 0]))

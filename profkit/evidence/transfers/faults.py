@@ -116,7 +116,7 @@ def _is_pageable_data(facts: Facts, transfers: Transfers) -> Bools:
 
 def _stretch(facts: Facts, transfers: Transfers) -> Int64s:
     """Equal for transfers of one step between whose calls no kernel is launched."""
-    launched = np.searchsorted(_kernels_launched_ns(facts), facts.trace.events.start_ns[transfers.call])
+    launched = np.searchsorted(facts.once(_kernels_launched_ns), facts.trace.events.start_ns[transfers.call])
     steps = len(facts.steps)
     return launched * (steps + 1) + facts.step_of(transfers.call)
 
@@ -144,7 +144,7 @@ def _is_held_up_by(facts: Facts, transfers: Transfers) -> Bools:
 
 def _is_amid_step(facts: Facts, place: Rows) -> Bools:
     """Whether kernels are launched in the same step both before the operator and after it."""
-    kernels, step = _kernels_launched_ns(facts), facts.step_of(place)
+    kernels, step = facts.once(_kernels_launched_ns), facts.step_of(place)
     first, last = (np.searchsorted(kernels, bound[step]) for bound in (facts.steps.start_ns, facts.steps.end_ns))
     before = np.searchsorted(kernels, facts.trace.events.start_ns[place])
     after = np.searchsorted(kernels, facts.tree.end_ns[place])
