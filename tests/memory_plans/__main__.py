@@ -1,7 +1,7 @@
 """``python -m tests.memory_plans [MODEL…]``: the planned peak beside the measured one, as a Markdown table.
 
-On this machine's CPU each model trains two real steps in a process of its own (`tests.memory_plans.measured`). Models whose
-library is not installed are left out. What an H100 measured stands below; it is not measured again.
+On this machine's CPU each model trains two real steps in a process of its own (`tests.memory_plans.measured`). Models
+whose library is not installed are left out. What an H100 measured stands below; it is not measured again.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ def _show(case: Case) -> float:
     planned, measured = answer.plan.usage.peak_bytes, case.measured or _measure(case)
     off = planned / measured - 1
     where = "H100" if case.device == "hopper" else "CPU"
-    print(f"| {case.model} | {case.batch:,} | {case.optimizer} | {case.precision} | {where} | {planned:,} | {measured:,} "
-          f"| {off:+.1%} | {answer.plan.usage.when} | {answer.plan.seconds:.1f} s |", flush=True)  # fmt: skip
+    print(f"| {case.model} | {case.batch:,} | {case.optimizer} | {case.precision} | {where} | {planned:,} "
+          f"| {measured:,} | {off:+.1%} | {answer.plan.usage.when} "
+          f"| {answer.plan.seconds:.1f} s |", flush=True)  # fmt: skip
     return off
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from profkit.collect.planning.accounting import Timeline
 from profkit.collect.planning.checkpointing import checkpoint_blocks
+from profkit.collect.planning.failures import first_line
 from profkit.collect.planning.optimizers import optimizer_classes
 from profkit.collect.planning.training import Trained, Variant
 from profkit.memory_plan import (
@@ -94,5 +95,4 @@ def change_of(planned: Planned, train: Callable[[Variant], Trained]) -> Change:
     try:
         return Change(planned.name, train(planned.variant).timeline.usage(), numerics=planned.numerics)
     except Exception as error:
-        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return Change(planned.name, None, cause[:160], numerics=planned.numerics)
+        return Change(planned.name, None, first_line(error), numerics=planned.numerics)

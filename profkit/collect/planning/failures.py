@@ -17,6 +17,7 @@ from profkit.source.code import PROFKIT
 from profkit.source.user_code import UserFiles
 
 _NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException)
+_LONGEST = 160
 _LIBRARIES = (os.path.dirname(str(torch.__file__)) + os.sep, PROFKIT)
 
 
@@ -39,6 +40,11 @@ def _place(trace: TracebackType | None) -> str:
     others = [one for one in frames if not one.filename.startswith(_LIBRARIES)]
     place = (own or others or list(frames))[-1]
     return f"{os.path.relpath(place.filename) if own else place.filename}:{place.lineno} in {place.name}"
+
+
+def first_line(error: BaseException) -> str:
+    """What it says, cut to a line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST]
 
 
 def traceback_of(error: BaseException) -> str:

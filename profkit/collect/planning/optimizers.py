@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,11 +41,12 @@ def optimizer_classes() -> dict[str, type[torch.optim.Optimizer]]:
             and kind is not torch.optim.Optimizer and name.lower() not in _NOT_PLANNED}  # fmt: skip
 
 
-def state_tensors(optimizer: torch.optim.Optimizer, device: str) -> Iterator[Tensor]:
-    """What the optimizer keeps on the device. The count of steps stays on the host unless a fused kernel reads it."""
-    on_device = any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
-    on_host = device != "cpu" and not on_device
+def state_tensors(optimizer: torch.optim.Optimizer, device: str) -> tuple[list[Tensor], list[Tensor]]:
+    """What the optimizer keeps on the device, and what on the host: the counts of steps, unless a kernel reads them."""
+    read = any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
+    kept: tuple[list[Tensor], list[Tensor]] = ([], [])
     for state in optimizer.state.values():
         for name, value in state.items():
-            if isinstance(value, Tensor) and not (on_host and name == "step"):
-                yield value
+            if isinstance(value, Tensor):
+                kept[device != "cpu" and name == "step" and not read].append(value)
+    return kept

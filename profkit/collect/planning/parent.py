@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import msgspec
 
 from profkit.memory_plan import PlanAnswer, PlanRequest
 
-_CHILD = "profkit.collect.planning.process"
+COMMAND = (sys.executable, "-m", "profkit.collect.planning.process")
 _MOST_BYTES = 4 << 20
 """An answer takes some kilobytes. A program that gets hold of its pipe could send without end."""
 _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TORCHDYNAMO_DISABLE": "1"}
@@ -21,7 +22,7 @@ planned."""
 def make_plan(request: PlanRequest) -> PlanAnswer:
     """Ask the process. What the user's code prints, and what it says on stderr, goes to stderr."""
     process = subprocess.Popen(  # noqa: S603  # profkit itself
-        [sys.executable, "-m", _CHILD],
+        COMMAND,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **_ENVIRONMENT},
@@ -30,8 +31,9 @@ def make_plan(request: PlanRequest) -> PlanAnswer:
     assert process.stdout is not None
     with process:
         try:
-            process.stdin.write(msgspec.json.encode(request))
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it has ended already, and its status says how
+                process.stdin.write(msgspec.json.encode(request))
+                process.stdin.close()
             answered = process.stdout.read(_MOST_BYTES)
         except BaseException:
             process.kill()

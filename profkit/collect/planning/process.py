@@ -13,7 +13,7 @@ import msgspec
 
 from profkit.collect.planning.changes import change_of, computed_changes, planned_changes
 from profkit.collect.planning.factory import Refused, find_factory
-from profkit.collect.planning.failures import describe_missing_data, traceback_of
+from profkit.collect.planning.failures import describe_missing_data, first_line, traceback_of
 from profkit.collect.planning.like_cuda import choose_kernels_as_on_cuda
 from profkit.collect.planning.search import find_largest
 from profkit.collect.planning.training import Trained, Variant, train
@@ -28,7 +28,12 @@ def plan(request: PlanRequest) -> MemoryPlan:
     trained = run(Variant(request.batch, request.precision, request.optimizer))
     usage = trained.timeline.usage()
     fits = not request.fits_bytes or usage.needed_bytes() <= request.fits_bytes
-    largest_batch, largest = _largest(request, run, usage)
+    notes = list(trained.notes)
+    try:
+        largest_batch, largest = _largest(request, run, usage)
+    except Exception as error:  # a model may be made for one batch alone
+        largest_batch, largest = None, None
+        notes.append(f"at another batch the model fails, so the largest was not found: {first_line(error)}")
     changes = tuple(_changes(request, run, trained, fits)) if request.changes and not request.inference else ()
     return MemoryPlan(
         target=request.target,
@@ -39,7 +44,7 @@ def plan(request: PlanRequest) -> MemoryPlan:
         largest_batch=largest_batch,
         largest=largest,
         changes=changes,
-        notes=trained.notes,
+        notes=tuple(notes),
         seconds=time.perf_counter() - began,
     )
 

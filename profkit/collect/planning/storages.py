@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profkit.collect.planning.reductions import PROCESSORS, scratch_of
+
 _PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "_addmm_activation"))
 """Operators that make cuBLAS set itself up on a GPU."""
 
@@ -54,9 +56,10 @@ class StorageLog:
 class StorageWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not type it
     """Logs the storages of all tensors that operators return while it is entered."""
 
-    def __init__(self, log: StorageLog) -> None:
+    def __init__(self, log: StorageLog, device: str = "cpu") -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not type it
         self.log = log
+        self._processors = PROCESSORS.get(device)
         self._known: dict[int, tuple[int, Any]] = {}
 
     def __torch_dispatch__(
@@ -67,6 +70,9 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             self.log.products[phase] = len(self.log.events)
         result = func(*args, **(kwargs or {}))
         self._look_at(result)
+        if self._processors is not None:
+            for number in [self.log.add(size) for size in scratch_of(func, args, self._processors)]:
+                self.log.events.append(-number - 1)
         return result
 
     def _look_at(self, value: Any) -> None:

@@ -65,7 +65,7 @@ def train(factory: Callable[..., Any], request: PlanRequest, variant: Variant) -
     """Two training steps of the model that ``factory`` makes; one forward pass if inference was asked for."""
     gc.collect()
     log = StorageLog()
-    watch = StorageWatch(log)
+    watch = StorageWatch(log, request.device)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, OneDevice(), plain_conversions():
         with constructing():
             subject = make_subject(factory, request.target, variant.batch, request.inputs)
@@ -99,7 +99,7 @@ def _notes(subject: Subject, request: PlanRequest) -> Iterator[str]:
         yield "the loss is the model's own if it returns one, else the mean of what it returns: another may need more"
     if request.device == "cpu":
         return
-    yield "what kernels take for themselves is not known (reductions, cuDNN, the backward pass of attention)"
+    yield "what kernels take for themselves is not known (cuDNN's workspaces, the backward pass of attention)"
     if any(isinstance(module, nn.RNNBase) for module in subject.model.modules()):
         yield "recurrent layers are planned as on a CPU: cuDNN keeps a reserve of its own"
 
@@ -142,7 +142,10 @@ def _train(
             gradients.update(watch.numbers_of(one.grad for one in parameters if one.grad is not None))
         log.begin(OPTIMIZER_STEP)
         optimizer.step()
-    return gradients, {watch.number_of(one): one.numel() for one in state_tensors(optimizer, device)}
+    state, on_host = state_tensors(optimizer, device)
+    for number in watch.numbers_of(on_host):
+        log.sizes[number] = 0
+    return gradients, {watch.number_of(one): one.numel() for one in state}
 
 
 def _forward_and_backward(log: StorageLog, subject: Subject, inputs: Any, variant: Variant) -> None:
