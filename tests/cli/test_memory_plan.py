@@ -42,7 +42,7 @@ def prints():
     return linear()
 
 def dropout():
-    return nn.Sequential(nn.Linear(1000, 1000), nn.Dropout(0.5)), torch.zeros(1, 1000)
+    return nn.Sequential(nn.Linear(1000, 1000, bias=False), nn.Dropout(0.5)), torch.zeros(1, 1000)
 
 ready = nn.Linear(2, 2)
 number = 3
