@@ -36,12 +36,13 @@ from profkit.findings import (
     WorkerTimes,
     is_worth_mending,
     no_gain_note,
-    rank,
+    rank_order,
 )
 from profkit.forks import share_out
 from profkit.health import check_recording, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
 from profkit.judging import Judged, gather, judging_tasks, price_together, weigh
+from profkit.pictures.from_facts import draw
 from profkit.plan import COUNTED_AS
 from profkit.run import Run
 from profkit.savings.edits import combine
@@ -113,15 +114,19 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     skipped = {**{one.rule: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
     judged = [one for one in judged if not _awaits_price(one) and not _is_worthless(one.finding)]
     judged, no_sharing = attempt("what the findings give back together", partial(price_together, facts, judged), judged)
+    judged = [judged[at] for at in rank_order([one.finding for one in judged])]
+    rows = [one.suspicion.rows for one in judged]
+    pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
     diagnosis = Diagnosis(
         run=run,
         timing=timing,
-        findings=rank([one.finding for one in judged]),
+        findings=tuple(one.finding for one in judged),
         skipped=skipped,
-        health=(*health, *notes, *no_total, *no_sharing, *no_workers, *no_device),
+        health=(*health, *notes, *no_total, *no_sharing, *no_workers, *no_device, *not_drawn),
         total=total,
         workers=workers,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
+        pictures=pictures,
     )
     if not _is_telling(diagnosis):
         hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
