@@ -86,7 +86,7 @@ def hostile_page(drawn_diagnosis: Diagnosis, hostile_finding: Finding) -> Page:
 def test_every_part_of_the_diagnosis_is_on_the_page(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis))
     assert page.text["title"] == page.text["h1"]
-    assert page.text["h1"] == "1 fault costs 43 % of the step: retained-graph at train.py:31"
+    assert page.text["h1"] == "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
     assert page.text["h2"] == (
         "Where the step's time wentWhat to change, the largest gain firstFor your informationThe recordingNot looked at"
     )
