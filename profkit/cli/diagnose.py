@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from profkit.cli._recording import (
     refuse_wishes,
     run_program,
 )
-from profkit.cli._targets import TargetKind, choose_device, classify, find_recording
+from profkit.cli._targets import TargetKind, choose_device, classify, find_recording, latest_run
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ FAULTS_FOUND = 1
               help="Price findings by experiments on this machine where possible; takes seconds.")  # fmt: skip
 @click.option("--fail-on", type=click.Choice(["low", "medium", "high"]), metavar="low|medium|high",
               help="Exit with status 1 when a fault of this severity or above is found.")  # fmt: skip
+@click.option("--fail-on-opportunity", type=click.Choice(["low", "medium", "high"]), metavar="low|medium|high",
+              help="The same for opportunities, whose remedy changes numerics or structure.")  # fmt: skip
 def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     target: str | None,
     arguments: tuple[str, ...],
@@ -54,6 +58,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     device: str,
     measure: bool,
     fail_on: str | None,
+    fail_on_opportunity: str | None,
     **wishes: Any,
 ) -> None:
     """Say what to change in TARGET, on which line, and what it gives back.
@@ -68,20 +73,24 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     profkit diagnose -m package.train
     profkit diagnose trace.json.gz
     """
+    limits = Limits(fail_on, fail_on_opportunity)
     if module is not None:
         given = (target, *arguments) if target is not None else arguments
-        return _finish_program(run_program(module, given, output, True, **wishes), measure, format_name, fail_on)
+        return _finish_program(run_program(module, given, output, True, **wishes), measure, format_name, limits)
     if target is None:
         raise UsageError("name a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
     kind = classify(target)
     if kind is TargetKind.SCRIPT:
-        return _finish_program(run_program(target, arguments, output, False, **wishes), measure, format_name, fail_on)
+        return _finish_program(run_program(target, arguments, output, False, **wishes), measure, format_name, limits)
     if arguments:
         raise UsageError(f"{arguments[0]}: only a script or a module takes arguments")
     refuse_wishes(f"a {kind.value}", **{name: wishes.pop(name) for name in PROGRAMS_ONLY})
     if kind is TargetKind.SCENARIO:
-        return _finish(*_run_scenario(target, variant, device, output, wishes, measure), format_name, fail_on)
-    return _finish(*_read(Path(target), output, measure), format_name, fail_on)
+        return _finish(*_run_scenario(target, variant, device, output, wishes, measure), format_name, limits)
+    path = latest_run(Path(target))
+    if path != Path(target):
+        click.echo(f"profkit: {target}: the latest run in it, {path}", err=True)
+    return _finish(*_read(path, output, measure), format_name, limits)
 
 
 def _diagnose(path: Path, measure: bool) -> Diagnosis:
@@ -140,19 +149,18 @@ def _run_scenario(
     return _diagnose(directory, measure), directory
 
 
-def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, fail_on: str | None) -> None:
+def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, limits: Limits) -> None:
     """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
     first, *windows = recorded.directories
     diagnoses = [_diagnose(first, measure), *(_write(_diagnose(window, measure), window) for window in windows)]
-    worst = min((found.worst.rank for found in diagnoses if found.worst is not None), default=None)
     _report(diagnoses[0], first, format_name)
-    _exit(recorded.status, worst, fail_on)
+    _exit(recorded.status, diagnoses, limits)
 
 
-def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, fail_on: str | None) -> None:
+def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, limits: Limits) -> None:
     """Write the two files, print the report, and exit with the status of the outcome."""
     _report(diagnosis, directory, format_name)
-    _exit(0, diagnosis.worst.rank if diagnosis.worst is not None else None, fail_on)
+    _exit(0, [diagnosis], limits)
 
 
 def _report(diagnosis: Diagnosis, directory: Path, format_name: str) -> None:
@@ -176,13 +184,26 @@ def _say_where(directory: Path) -> None:
     click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
 
 
-def _exit(program_status: int, worst_rank: int | None, fail_on: str | None) -> None:
-    from profkit.findings import Severity
-
+def _exit(program_status: int, diagnoses: Sequence[Diagnosis], limits: Limits) -> None:
     if program_status != 0:
         fail_as(program_status)
-    if fail_on and worst_rank is not None and worst_rank <= Severity(fail_on).rank:
+    if any(limits.are_reached_by(diagnosis) for diagnosis in diagnoses):
         sys.exit(FAULTS_FOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The severity from which on a fault, and an opportunity, fails the command; None for those that never do."""
+
+    fault: str | None
+    opportunity: str | None
+
+    def are_reached_by(self, diagnosis: Diagnosis) -> bool:
+        from profkit.findings import Kind, Severity
+
+        limit = {Kind.FAULT: self.fault, Kind.OPPORTUNITY: self.opportunity}
+        chosen = ((one.severity, limit[one.kind]) for one in diagnosis.findings)
+        return any(least is not None and severity.rank <= Severity(least).rank for severity, least in chosen)
 
 
 command.name = "diagnose"
