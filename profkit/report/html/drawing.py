@@ -18,10 +18,10 @@ from profkit.units import format_bytes, format_count, format_share, format_time
 LANE_HEIGHT = len(LEVELS) - 1
 MARK_WIDTH = 2000
 _HUES = (
-    ("operators on the host", "other"), ("computing", "compute"), ("kernels", "compute"), ("forward", "compute"),
-    ("operators", "compute"), ("communicat", "talk"), ("cop", "copy"), ("waiting for data", "data"),
-    ("backward", "backward"), ("optimizer", "update"), ("waits for the device", "wait"), ("API", "launch"),
-    ("launching", "launch"),
+    ("operators on the host", "other"), ("Python", "other"), ("computing", "compute"), ("kernels", "compute"),
+    ("forward", "compute"), ("operators", "compute"), ("communicat", "talk"), ("cop", "copy"),
+    ("waiting for data", "data"), ("backward", "backward"), ("optimizer", "update"), ("waits for the device", "wait"),
+    ("API", "launch"), ("launching", "launch"),
 )  # fmt: skip
 """A word of a label, and the colour of what it names: the same thing has one colour in all pictures."""
 _MOST_BARS = 4
