@@ -42,6 +42,7 @@ FORMATS: dict[str, Format] = {
     "markdown": Format("markdown", "render_markdown"),
     "html": Format("html.page", "render_html", ("pages",)),
     "sarif": Format("sarif", "render_sarif", ("pages",)),
+    "github": Format("github", "render_github"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from profkit.concluding import conclude, step_figure
 from profkit.findings import (
@@ -107,6 +108,14 @@ def place(location: Location) -> str:
     if location.precision == "def":
         return f"{file}{function} (defined at line {location.line}; the calling line was not recorded)"
     return f"{file}:{location.line}{function}"
+
+
+def source_path(file: str) -> str:
+    """The file relative to the working directory where it lies below it, as checks of a repository name files."""
+    try:
+        return Path(file).relative_to(Path.cwd()).as_posix()
+    except (ValueError, OSError):
+        return file
 
 
 def short_place(location: Location) -> str:
