@@ -207,7 +207,8 @@ class Diagnosis:
     DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
     step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
     says where most of the time goes if nothing important was found: first lines, then operators. ``pictures`` are what
-    reports draw. Old diagnoses have neither a ``verdict`` nor pictures."""
+    reports draw. ``ignored`` counts by rule the findings that comments on their lines leave out. Old diagnoses have
+    neither a ``verdict`` nor pictures."""
 
     run: RunSummary
     timing: Timing
@@ -220,6 +221,7 @@ class Diagnosis:
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
     pictures: Pictures | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
     schema: str = SCHEMA
 
     @property

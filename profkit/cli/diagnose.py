@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,14 @@ from profkit.cli._recording import (
     refuse_wishes,
     run_program,
 )
+from profkit.cli._settings import settings_options
 from profkit.cli._targets import TargetKind, choose_device, classify, find_recording, latest_run
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
     from profkit.diagnosing import Measure
     from profkit.findings import Diagnosis
+    from profkit.settings import Settings
 
 FORMATS = ("text", "json", "markdown", "html", "sarif", "github")
 FAULTS_FOUND = 1
@@ -44,10 +45,7 @@ FAULTS_FOUND = 1
 @recording_options
 @click.option("--measure", is_flag=True,
               help="Price findings by experiments on this machine where possible; takes seconds.")  # fmt: skip
-@click.option("--fail-on", type=click.Choice(["low", "medium", "high"]), metavar="low|medium|high",
-              help="Exit with status 1 when a fault of this severity or above is found.")  # fmt: skip
-@click.option("--fail-on-opportunity", type=click.Choice(["low", "medium", "high"]), metavar="low|medium|high",
-              help="The same for opportunities, whose remedy changes numerics or structure.")  # fmt: skip
+@settings_options
 def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     target: str | None,
     arguments: tuple[str, ...],
@@ -57,8 +55,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     variant: str,
     device: str,
     measure: bool,
-    fail_on: str | None,
-    fail_on_opportunity: str | None,
+    settings: Settings,
     **wishes: Any,
 ) -> None:
     """Say what to change in TARGET, on which line, and what it gives back.
@@ -73,30 +70,30 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     profkit diagnose -m package.train
     profkit diagnose trace.json.gz
     """
-    limits = Limits(fail_on, fail_on_opportunity)
     if module is not None:
         given = (target, *arguments) if target is not None else arguments
-        return _finish_program(run_program(module, given, output, True, **wishes), measure, format_name, limits)
+        return _finish_program(run_program(module, given, output, True, **wishes), measure, format_name, settings)
     if target is None:
         raise UsageError("name a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
     kind = classify(target)
     if kind is TargetKind.SCRIPT:
-        return _finish_program(run_program(target, arguments, output, False, **wishes), measure, format_name, limits)
+        return _finish_program(run_program(target, arguments, output, False, **wishes), measure, format_name, settings)
     if arguments:
         raise UsageError(f"{arguments[0]}: only a script or a module takes arguments")
     refuse_wishes(f"a {kind.value}", **{name: wishes.pop(name) for name in PROGRAMS_ONLY})
     if kind is TargetKind.SCENARIO:
-        return _finish(*_run_scenario(target, variant, device, output, wishes, measure), format_name, limits)
+        found = _run_scenario(target, variant, device, output, wishes, measure, settings)
+        return _finish(*found, format_name, settings)
     path = latest_run(Path(target))
     if path != Path(target):
         click.echo(f"profkit: {target}: the latest run in it, {path}", err=True)
-    return _finish(*_read(path, output, measure), format_name, limits)
+    return _finish(*_read(path, output, measure, settings), format_name, settings)
 
 
-def _diagnose(path: Path, measure: bool) -> Diagnosis:
+def _diagnose(path: Path, measure: bool, settings: Settings) -> Diagnosis:
     from profkit.diagnosing import diagnose_path
 
-    return diagnose_path(path, _measure() if measure else None)
+    return diagnose_path(path, _measure() if measure else None, settings)
 
 
 def _measure() -> Measure:
@@ -105,7 +102,7 @@ def _measure() -> Measure:
     return measuring.measure
 
 
-def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
+def _read(path: Path, output: Path | None, measure: bool, settings: Settings) -> tuple[Diagnosis, Path]:
     """Diagnose before a directory is made, so that an unreadable file leaves nothing behind; but check first that the
     result can be written, as reading may take minutes."""
     from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
@@ -121,14 +118,20 @@ def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Pa
     with ReadingBar(path) as bar:
         facts = read_facts(path, bar.show)
     reuse_memory_for_rules()
-    diagnosis = diagnose(facts, _measure() if measure else None)
+    diagnosis = diagnose(facts, _measure() if measure else None, settings)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
     return diagnosis, directory
 
 
 def _run_scenario(
-    name: str, variant: str, device: str, output: Path | None, plan: dict[str, int], measure: bool
+    name: str,
+    variant: str,
+    device: str,
+    output: Path | None,
+    plan: dict[str, int],
+    measure: bool,
+    settings: Settings,
 ) -> tuple[Diagnosis, Path]:
     from profkit.catalogue import find_scenario
     from profkit.run import create_directory, default_directory
@@ -139,28 +142,29 @@ def _run_scenario(
         recording = find_recording(name, variant)
         needing = f"{name} needs a GPU" if scenario.needs_gpu else name
         click.echo(f"profkit: {needing}: showing a recording made elsewhere ({recording})", err=True)
-        return _diagnose(recording, measure), create_directory(output or default_directory(name))
+        return _diagnose(recording, measure, settings), create_directory(output or default_directory(name))
     from profkit.cli._progress import Progress
     from profkit.collect.launch.scenario import run_scenario
 
     directory = create_directory(output or default_directory(name))
     with Progress() as progress:
         run_scenario(scenario.path, variant, chosen, directory, on_progress=progress.show, **plan)
-    return _diagnose(directory, measure), directory
+    return _diagnose(directory, measure, settings), directory
 
 
-def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, limits: Limits) -> None:
+def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, settings: Settings) -> None:
     """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
     first, *windows = recorded.directories
-    diagnoses = [_diagnose(first, measure), *(_write(_diagnose(window, measure), window) for window in windows)]
+    later = (_write(_diagnose(window, measure, settings), window) for window in windows)
+    diagnoses = [_diagnose(first, measure, settings), *later]
     _report(diagnoses[0], first, format_name)
-    _exit(recorded.status, diagnoses, limits)
+    _exit(recorded.status, diagnoses, settings)
 
 
-def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, limits: Limits) -> None:
+def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, settings: Settings) -> None:
     """Write the two files, print the report, and exit with the status of the outcome."""
     _report(diagnosis, directory, format_name)
-    _exit(0, [diagnosis], limits)
+    _exit(0, [diagnosis], settings)
 
 
 def _report(diagnosis: Diagnosis, directory: Path, format_name: str) -> None:
@@ -184,26 +188,20 @@ def _say_where(directory: Path) -> None:
     click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
 
 
-def _exit(program_status: int, diagnoses: Sequence[Diagnosis], limits: Limits) -> None:
+def _exit(program_status: int, diagnoses: Sequence[Diagnosis], settings: Settings) -> None:
     if program_status != 0:
         fail_as(program_status)
-    if any(limits.are_reached_by(diagnosis) for diagnosis in diagnoses):
+    if any(reaches(diagnosis, settings) for diagnosis in diagnoses):
         sys.exit(FAULTS_FOUND)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The severity from which on a fault, and an opportunity, fails the command; None for those that never do."""
+def reaches(diagnosis: Diagnosis, settings: Settings) -> bool:
+    """Whether a finding is as severe as the settings say for its kind."""
+    from profkit.findings import Kind, Severity
 
-    fault: str | None
-    opportunity: str | None
-
-    def are_reached_by(self, diagnosis: Diagnosis) -> bool:
-        from profkit.findings import Kind, Severity
-
-        limit = {Kind.FAULT: self.fault, Kind.OPPORTUNITY: self.opportunity}
-        chosen = ((one.severity, limit[one.kind]) for one in diagnosis.findings)
-        return any(least is not None and severity.rank <= Severity(least).rank for severity, least in chosen)
+    least = {Kind.FAULT: settings.fail_on, Kind.OPPORTUNITY: settings.fail_on_opportunity}
+    chosen = ((one.severity, least[one.kind]) for one in diagnosis.findings)
+    return any(level is not None and severity.rank <= Severity(level).rank for severity, level in chosen)
 
 
 command.name = "diagnose"

@@ -23,8 +23,8 @@ _NO_PICTURES = f"{_KEY}null"
 
 def render_json(diagnosis: Diagnosis) -> str:
     """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health``, ``total``,
-    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``pictures`` and ``schema``. The pictures, thousands of
-    numbers, stand on one line."""
+    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``pictures``, ``ignored`` and ``schema``. The pictures,
+    thousands of numbers, stand on one line."""
     pictures = msgspec.json.encode(_encodable(msgspec.to_builtins(diagnosis.pictures))).decode()
     return to_json(replace(diagnosis, pictures=None)).replace(_NO_PICTURES, f'{_KEY}{pictures}', 1)
 

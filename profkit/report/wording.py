@@ -187,6 +187,14 @@ def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]
     return [(reason, sorted(rules)) for reason, rules in groups.items()]
 
 
+def ignored_note(diagnosis: Diagnosis) -> str:
+    """How many findings comments leave out; empty if none."""
+    if not diagnosis.ignored:
+        return ""
+    named = ", ".join(f"{printable(rule)} ({count})" for rule, count in sorted(diagnosis.ignored.items()))
+    return f"left out, as a comment on the line asks (profkit: ignore): {named}"
+
+
 _MOST_NAMED = 4
 """Rules named for one reason; if there are more, the first two stand for them. diagnosis.json names all."""
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from profkit.cli._targets import latest_run
-from profkit.cli.diagnose import Limits
+from profkit.cli.diagnose import reaches
 from profkit.findings import Diagnosis, Finding, Kind, RunSummary, Severity, Timing
 from profkit.run import RUN_FILE, Run, save
+from profkit.settings import Settings
 
 
 def _run(directory: Path, started: str) -> Path:
@@ -60,4 +61,4 @@ def test_a_finding_fails_the_command_from_its_kind_s_limit_on(
 ) -> None:
     finding = Finding("a", kind, Severity.MEDIUM, "", 1, 1.0, "")
     diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(1, 1, ""), (finding,), {}, ())
-    assert Limits(fault, opportunity).are_reached_by(diagnosis) is fails
+    assert reaches(diagnosis, Settings(fail_on=fault, fail_on_opportunity=opportunity)) is fails

@@ -28,6 +28,7 @@ from profkit.report.wording import (
     group_by_reason,
     hot_lines,
     hot_operators,
+    ignored_note,
     major_findings,
     minor_findings,
     opportunities_note,
@@ -81,7 +82,7 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         ],
         "workers": worker_lines(diagnosis),
         "facts": run_facts(diagnosis),
-        "health": diagnosis.health,
+        "health": [note for note in (*diagnosis.health, ignored_note(diagnosis)) if note],
         "skipped": [(reason, "" if few == ", ".join(rules) else few, rules) for reason, few, rules in reasons],
     }
 
