@@ -38,7 +38,7 @@ function showRuns(runs, list, shown) {
       shown.replaceChildren();
       const frame = make("iframe", shown, { title: `The report of ${run.name}`, src: at("report", { run: run.name }) });
       frame.setAttribute("sandbox", "allow-scripts");
-      frame.scrollIntoView();
+      frame.scrollIntoView({ block: "nearest" });
     });
     make("td", row, { textContent: run.started });
     make("td", row, { textContent: time(run.step_ns), className: "number" });
