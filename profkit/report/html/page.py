@@ -128,6 +128,7 @@ def _template() -> Template:
     environment.filters.update(
         shown=printable,
         lines=printable_lines,
+        line=lambda text: "".join(printable_lines(text)),
         place=place,
         cost=cost,
         share=format_share,
