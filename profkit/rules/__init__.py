@@ -15,7 +15,6 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
 from profkit.errors import UsageError
-from profkit.failures import describe_failure
 from profkit.rules.base import Rule
 
 GROUP = "profkit.rules"
@@ -42,7 +41,7 @@ def _load(entry: EntryPoint) -> Rule | None:
     try:
         rule = entry.load()
     except Exception as error:
-        _pass_over(entry, describe_failure(error))
+        _pass_over(entry, f"{type(error).__name__}: {' '.join(ascii(str(error))[1:-1].split())}")
         return None
     if isinstance(rule, Rule):
         return rule

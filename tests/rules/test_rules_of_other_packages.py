@@ -66,5 +66,5 @@ def test_a_rule_of_another_package_is_listed_explained_and_looks(tmp_path: Path)
     assert ended.stdout == "A step calls the operator of this house. house::slow is called. False\n"
     lines = ended.stderr.splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith("profkit: the rule broken (house_rules.broken:broken) is left out: ")
+    assert lines[0].startswith("profkit: the rule broken (house_rules.broken:broken) is left out: ModuleNotFoundError")
     assert lines[1].endswith("is left out: is no rule made with profkit.rules.base.rule")
