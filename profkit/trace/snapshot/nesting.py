@@ -79,15 +79,20 @@ def put_together(tokens: Tokens, memo: Memo, containers: int) -> Nested:
 
 
 def close_all(waiting: Tokens) -> Tokens:
-    """Tokens that end every open container of a file that was cut off; a key without a value is left out."""
-    marks = np.flatnonzero(waiting.kind == Token.MARK)
-    if len(marks) and marks[0] == 0:
-        raise Malformed("is cut off before it holds anything")
-    is_dict = waiting.kind[marks - 1] == Token.DICT
-    kinds = np.where(is_dict, Token.SETITEMS, Token.APPENDS)[::-1].astype(np.uint8)
-    if len(marks) and is_dict[-1] and (len(waiting) - 1 - marks[-1]) % 2:
-        waiting = waiting.at(slice(0, -1))
-    return join([waiting, Tokens(kinds, np.zeros(len(kinds), np.int64))])
+    """With tokens that end every open container of a file that was cut off. A key without a value is left out; what
+    has no key follows a list that it is the only item of."""
+    marks = np.flatnonzero(waiting.kind == Token.MARK).tolist()
+    ends = [*marks[1:], len(waiting)]
+    kinds: list[int] = []
+    for mark, end in reversed(list(zip(marks, ends, strict=False))):
+        is_dict = mark > 0 and waiting.kind[mark - 1] == Token.DICT
+        if is_dict and (end - mark - 1) % 2:
+            if end - mark > 2 and waiting.kind[end - 2] == Token.LIST:
+                kinds.append(Token.APPEND)
+            elif end == len(waiting):
+                waiting = waiting.at(slice(0, -1))
+        kinds.append(Token.SETITEMS if is_dict else Token.APPENDS)
+    return join([waiting, Tokens(np.array(kinds, np.uint8), np.zeros(len(kinds), np.int64))])
 
 
 def _find_ready(tokens: Tokens, operators: Int64s) -> tuple[Bools, Int64s]:
@@ -103,8 +108,8 @@ def _find_ready(tokens: Tokens, operators: Int64s) -> tuple[Bools, Int64s]:
     ends = ends[kind[np.maximum(ends - 1, 0)] == Token.MARK]
     if len(ends):
         is_tuple = kind[ends] == Token.TUPLE_FROM_MARK
-        goes_on = (room[ends - 1] == 0) & (np.diff(ends, prepend=-2) == 2) & ~is_tuple & ~np.roll(is_tuple, 1)
-        goes_on[0] = False
+        goes_on = np.zeros(len(ends), bool)
+        goes_on[1:] = (room[ends[1:] - 1] == 0) & (ends[1:] - ends[:-1] == 2) & ~is_tuple[1:] & ~is_tuple[:-1]
         firsts = ends[~goes_on]
         part_of = np.cumsum(~goes_on) - 1
         ready[ends] = ((room[firsts - 1] > 0) | is_tuple[~goes_on])[part_of]

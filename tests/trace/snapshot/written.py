@@ -164,7 +164,8 @@ def _push_new(value: Any, memo: dict[Any, int]) -> Iterator[bytes]:
         yield b"X" + struct.pack("<I", len(encoded)) + encoded
         return
     items = itertools.chain.from_iterable(value.items()) if isinstance(value, dict) else value
-    begin, end = {dict: (b"}(", b"u"), list: (b"](", b"e"), tuple: (b"", bytes([0x84 + len(value)]))}[type(value)]
+    end_of_tuple = b"\x85\x86\x87"[len(value) - 1 : len(value)]
+    begin, end = {dict: (b"}(", b"u"), list: (b"](", b"e"), tuple: (b"", end_of_tuple)}[type(value)]
     yield begin
     for item in items:
         yield from _push(item, memo)
