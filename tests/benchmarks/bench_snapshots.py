@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_snapshots.py SNAPSHOT [--megabytes 1000] [--runs 3] [--diagnose]
 
 The history of SNAPSHOT, which must be yours as it is unpickled, is repeated up to MEGABYTES (see `repeat_snapshot`),
-with its stacks and without: then an entry takes a tenth of the bytes, and a file holds the most of them. Printed are the
-medians of wall and CPU time and the greatest peak memory of `read_snapshot`, or of ``profkit diagnose``.
+with its stacks and without: then an entry takes half of the bytes, and a file holds the most of them. Printed are
+the medians of wall and CPU time and the greatest peak memory of `read_snapshot`, or of ``profkit diagnose``.
 """
 
 from __future__ import annotations

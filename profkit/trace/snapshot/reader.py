@@ -19,7 +19,17 @@ from profkit.trace.snapshot.nesting import close_all, put_together
 from profkit.trace.snapshot.opcodes import TRAILING_BYTES, Malformed, Token, find_opcodes
 from profkit.trace.snapshot.shapes import add_rows
 from profkit.trace.snapshot.tables import Tables
-from profkit.trace.snapshot.tokens import NO_REFERENCES, NO_TOKENS, Memo, References, Texts, Tokens, decode, join
+from profkit.trace.snapshot.tokens import (
+    NO_REFERENCES,
+    NO_TOKENS,
+    Memo,
+    References,
+    Texts,
+    Tokens,
+    decode,
+    join,
+    new_texts,
+)
 from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.snapshot.words import WORDS
 from profkit.units import format_bytes, format_count
@@ -55,15 +65,16 @@ def read_snapshot(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Snapsho
 
 def _read(content: Content, limit_bytes: int) -> Snapshot:
     room = max(0, limit_bytes - EMPTY_BYTES)
-    reading = _Reading(room, Texts(WORDS, room // 8))
+    reading = _Reading(room, new_texts(WORDS, room // 8))
     waiting, rest, ended = NO_TOKENS, b"", False
     for piece in _pieces(content):
-        if not ended:
-            if content.size_bytes == len(piece) and not is_snapshot(piece):
-                raise Malformed("is no pickle that PyTorch could have written")
-            rest += piece
-            waiting, used_bytes, ended = reading.add(rest, waiting)
-            rest = rest[used_bytes:]
+        if content.size_bytes == len(piece) and not is_snapshot(piece):
+            raise Malformed("is no pickle that PyTorch could have written")
+        rest += piece
+        waiting, used_bytes, ended = reading.add(rest, waiting)
+        rest = rest[used_bytes:]
+        if ended:
+            break
     notes = [f"the file {content.damage}"] if content.damage is not None else []
     if not ended:
         if not content.damage:
@@ -74,6 +85,8 @@ def _read(content: Content, limit_bytes: int) -> Snapshot:
         kept = f"the newest {format_count(len(reading.tables.entries), 'entry', 'entries')} of the history"
         cause = f"more need more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
         notes.append(f"only {kept} were kept: {cause}")
+    if reading.texts.is_full:
+        notes.append("names beyond the memory limit are shown as '…'")
     return assemble(waiting, reading.texts, reading.tables, notes)
 
 

@@ -219,6 +219,17 @@ def test_the_newest_of_a_history_are_kept_where_memory_is_short(tmp_path):
     assert snapshot.notes[0].startswith("only the newest 3,000 entries of the history were kept")
 
 
+def test_names_beyond_the_limit_are_left_out_and_that_is_said(tmp_path):
+    """Programs can set the text that goes with each entry, so there may be millions that nobody needs."""
+    entries = [{**_GOOD, "time_us": n, "user_metadata": f"{n}" * 20} for n in range(100_000)]
+    frames = [{"name": "late", "filename": "late.py", "line": 1}]
+    value = {"segments": [], "device_traces": [[*entries, {**_GOOD, "frames": frames}]]}
+    snapshot = read(pickle.dumps(value), tmp_path, limit_bytes=160_000_000)
+    assert len(snapshot.history) == 100_001
+    assert snapshot.stacks.functions == ("…",)
+    assert snapshot.notes == ("names beyond the memory limit are shown as '…'",)
+
+
 def test_what_compresses_well_is_bounded_by_the_limit(tmp_path):
     with pytest.raises(UnreadableInput, match="memory limit"):
         read(zlib.compress(b"\x80\x02](" + b"}" * 40_000_000, wbits=31), tmp_path, limit_bytes=15_000_000)
