@@ -40,10 +40,6 @@ class Groups:
     def __len__(self) -> int:
         return len(self.container)
 
-    def of_items(self) -> Int64s:
-        """The group of each item."""
-        return np.repeat(np.arange(len(self.container)), self.count)
-
 
 @dataclass(frozen=True, slots=True)
 class Nested:

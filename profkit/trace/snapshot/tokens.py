@@ -18,6 +18,8 @@ from profkit.trace.snapshot.opcodes import TRAILING_BYTES, Malformed, Opcodes, T
 _TEXT_COST_BYTES = 150
 """What a text takes in a table besides its bytes."""
 _LEFT_OUT = "…".encode()
+_PART = 1000
+"""Items of a list that Python's pickler writes in one part (``_BATCHSIZE``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +187,12 @@ def covered(length: int, first: Int64s, end: Int64s) -> Bools:
 
 
 def _find_references(opcodes: Opcodes) -> tuple[Int64s, Int64s]:
-    """Where the lists begin (MARK) and end (APPENDS) that hold references alone and that begin in this piece."""
+    """Where the lists begin (MARK) and end (APPENDS) that hold references alone and that begin in this piece; not those
+    that may go on after as many items as Python writes in one part."""
     token = opcodes.token
     rest = np.flatnonzero(token != Token.GET)
-    is_mark = (token[rest[:-1]] == Token.MARK) & (token[rest[1:]] == Token.APPENDS) & (np.diff(rest) > 1)
+    is_mark = (token[rest[:-1]] == Token.MARK) & (token[rest[1:]] == Token.APPENDS)
+    is_mark &= (np.diff(rest) > 1) & (np.diff(rest) <= _PART)
     chosen = np.flatnonzero(is_mark)
     first, last = rest[chosen], rest[chosen + 1]
     container = first - 1

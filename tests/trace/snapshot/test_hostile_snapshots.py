@@ -231,7 +231,7 @@ def test_names_beyond_the_limit_are_left_out_and_that_is_said(tmp_path):
 
 
 def test_what_compresses_well_is_bounded_by_the_limit(tmp_path):
-    with pytest.raises(UnreadableInput, match="memory limit"):
+    with pytest.raises(UnreadableInput, match="of memory"):
         read(zlib.compress(b"\x80\x02](" + b"}" * 40_000_000, wbits=31), tmp_path, limit_bytes=15_000_000)
 
 
@@ -259,6 +259,9 @@ def test_large_hostile_files_keep_to_the_memory_of_a_small_process(tmp_path):
         "numbers": b"\x80\x02](" + b"K\x01" * 5_000_000,
         "memo": b"\x80\x04](" + b")\x94" * 5_000_000,
         "references": b"\x80\x04]\x94(" + b"".join(b"](" + b"h\x00" * (1 + n % 90) + b"e" for n in range(100_000)),
+        "numbers of one": b"\x80\x04](" + (b"]" + b"\x94" * 29) * 500_000,
+        "blocks": b"\x80\x04](" + _text("state") + b"\x94" + _text("inactive") + b"\x94" + _text("size") + b"\x94"
+        + b"}(h\x00h\x01h\x02K\x07u" * 1_500_000,
         "marks": b"\x80\x02" + b"(" * 5_000_000,
         "tuple": b"\x80\x02(" + b"N" * 5_000_000 + b"t.",
     }
