@@ -86,7 +86,8 @@ class Segments:
 class Blocks:
     """One row per part of a segment (``segment`` is its row), sorted as those are and by address.
 
-    ``size_bytes`` is what the part takes, ``requested_bytes`` what the program asked for; ``stack`` allocated it.
+    ``size_bytes`` is what the part takes, ``requested_bytes`` what the program asked for (0 of a part that is free);
+    ``stack`` allocated it.
     """
 
     segment: Int32s
