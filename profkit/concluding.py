@@ -43,6 +43,8 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     if mend or chances:
         doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
         return Verdict(VerdictKind.FOUND, f"{_found(diagnosis, mend, chances)}{doubt}")
+    if not obstacles and diagnosis.memory and not diagnosis.timing.steps:
+        return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found in the memory; {_memory(diagnosis)}")
     if not obstacles and not diagnosis.timing.steps:
         obstacles = (*diagnosis.health, "the recording holds no steps to measure")
     if obstacles:
@@ -128,6 +130,16 @@ def _gain(finding: Finding) -> str:
     if saving.time_ns_per_step <= 0:
         return f"would free {format_bytes(saving.bytes)} of memory"
     return f"would give back {format_share(saving.fraction)} of the {saving.whole}"
+
+
+def _memory(diagnosis: Diagnosis) -> str:
+    """The peak of the fullest device, what it is mostly for, and how much more was reserved."""
+    device = max(diagnosis.memory, key=lambda one: one.peak_bytes)
+    part = device.parts[0] if device.parts else None
+    mostly = f", {format_share(part.fraction)} of it {part.label}" if part else ""
+    which = f" on GPU {device.device}" if len(diagnosis.memory) > 1 else ""
+    peak = "the peak" if device.history_ns is not None else "what is held"
+    return f"{peak} is {format_bytes(device.peak_bytes)}{which}{mostly}, and {format_bytes(device.reserved_bytes)} reserved"
 
 
 def _largest_part(timing: Timing) -> str:

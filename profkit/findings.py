@@ -186,6 +186,49 @@ class WorkerTimes:
     private_growth_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """What part of the peak is for one purpose."""
+
+    label: str
+    bytes: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLine:
+    """What one line allocated of what was held at the peak, in ``count`` pieces. Without a ``location`` no line is
+    known, as of what the backward pass allocates."""
+
+    bytes: int
+    fraction: float
+    count: int
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What a memory snapshot says of one device, in bytes. ``allocated_bytes``, ``reserved_bytes`` and
+    ``inactive_split_bytes`` are those of `torch.cuda.memory_stats` at its moment. ``cached_bytes`` lie free in whole
+    segments, ``split_bytes`` inside of used ones. ``peak_ns`` is when most was held, counted from the beginning of the
+    history; None if that is not known. ``older_bytes`` were held when the history begins. Of ``lines`` only those that
+    hold most are listed."""
+
+    device: int
+    allocated_bytes: int
+    reserved_bytes: int
+    inactive_split_bytes: int
+    cached_bytes: int
+    split_bytes: int
+    peak_bytes: int
+    reserved_peak_bytes: int
+    older_bytes: int
+    peak_ns: int | None = None
+    history_ns: int | None = None
+    parts: tuple[MemoryPart, ...] = ()
+    lines: tuple[MemoryLine, ...] = ()
+
+
 class VerdictKind(str, Enum):
     FOUND = "found"
     NOTHING_FOUND = "nothing-found"
@@ -205,8 +248,8 @@ class Diagnosis:
     """``total`` is what fixing all faults at once gives back, if more than one has a price. ``workers`` are those of
     DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
     step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
-    says where most of the time goes if nothing important was found: first lines, then operators. Old diagnoses have no
-    ``verdict``."""
+    says where most of the time goes if nothing important was found: first lines, then operators. ``memory`` is that of
+    a memory snapshot, by device. Old diagnoses have no ``verdict``."""
 
     run: RunSummary
     timing: Timing
@@ -218,6 +261,7 @@ class Diagnosis:
     verdict: Verdict | None = None
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
+    memory: tuple[DeviceMemory, ...] = ()
     schema: str = SCHEMA
 
     @property

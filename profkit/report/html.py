@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from profkit.findings import Diagnosis, Finding, Kind, Location
+from profkit.findings import DeviceMemory, Diagnosis, Finding, Kind, Location
 from profkit.report.html_style import STYLE, STYLE_DIGEST
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
+    MEMORY_LINES,
     WHAT_TO_CHANGE,
     bound_note,
     cost,
@@ -20,6 +21,10 @@ from profkit.report.wording import (
     hot_lines,
     hot_operators,
     major_findings,
+    memory_figures,
+    memory_lines,
+    memory_parts,
+    memory_title,
     minor_findings,
     opportunities_note,
     place,
@@ -41,6 +46,7 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) ->
         _findings(WHAT_TO_CHANGE, opportunities_note(major), major, known),
         _findings("For your information", "Too small to act on for speed alone.", minor_findings(diagnosis), known),
         _hottest(diagnosis),
+        *(_memory(memory_title(diagnosis, memory), memory) for memory in diagnosis.memory),
         _skipped(diagnosis),
         _shares(diagnosis),
         _workers(diagnosis),
@@ -155,6 +161,19 @@ def _hottest(diagnosis: Diagnosis) -> str:
     operators = [(share, f"<code>{_text(name)}</code>") for share, name in hot_operators(diagnosis)]
     found = ((HOT_LINES, lines), (HOT_OPERATORS, operators))
     return "\n".join(_section(title, _definitions(rows)) for title, rows in found if rows)
+
+
+def _memory(title: str, memory: DeviceMemory) -> str:
+    rows = "\n".join(
+        f'<tr><th scope="row">{_text(label)}</th><td>{size}</td><td>{share}</td>'
+        f'<td><progress max="1" value="{min(max(fraction, 0), 1):.4f}"></progress></td></tr>'
+        for label, size, share, fraction in memory_parts(memory)
+    )
+    figures = [(label, _text(value)) for label, value in memory_figures(memory)]
+    lines = [(size, f"<code>{_text(where)}</code>{_code([source]) if source else ''}")
+             for size, where, source in memory_lines(memory)]  # fmt: skip
+    told = f"<h3>{_text(MEMORY_LINES)}</h3>\n{_definitions(lines)}" if lines else ""
+    return _section(title, f"{_definitions(figures)}\n<table>\n{rows}\n</table>\n{told}")
 
 
 def _skipped(diagnosis: Diagnosis) -> str:

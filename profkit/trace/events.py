@@ -203,6 +203,12 @@ class Trace:
         return replace(self, health=(*self.health, *notes))
 
 
+def no_trace() -> Trace:
+    """The trace of what is none, such as a memory snapshot alone."""
+    empty = {column.name: np.zeros(0, dtype=np.int64) for column in fields(Events)}
+    return Trace(Events(**empty), (), (), (), 0)
+
+
 def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:
     """The order by lane, start and falling duration, so that an enclosing event comes before what it encloses.
 

@@ -72,14 +72,41 @@ def tell_purposes(history: History, found: Allocations, origins: NDArray[np.uint
     purpose[(made_in == Origin.FORWARD) & (freed_in == Origin.FORWARD) & ~outlived_backward] = Purpose.TEMPORARIES
     waits = np.isin(made_in, (Origin.PROGRAM, Origin.FORWARD)) | (purpose == Purpose.EARLIER)
     purpose[waits & (freed_in == Origin.BACKWARD)] = Purpose.ACTIVATIONS
-    purpose[made_in == Origin.OPTIMIZER] = Purpose.OPTIMIZER_STATE
+    older = purpose == Purpose.EARLIER
+    purpose[(made_in == Origin.OPTIMIZER) | (older & (freed_in == Origin.OPTIMIZER))] = Purpose.OPTIMIZER_STATE
     within = ~_sees_others(history, found, origins, Origin.OPTIMIZER)
     purpose[(made_in == Origin.OPTIMIZER) & (freed_in == Origin.OPTIMIZER) & within] = Purpose.TEMPORARIES
     _tell_gradients(found, purpose, made_in, freed_in, is_in_backward=_ends_in(history, origins, Origin.BACKWARD))
     purpose[made_in == Origin.WORKSPACE] = Purpose.WORKSPACE
     purpose[_workspaces(history, found, purpose, made_in)] = Purpose.WORKSPACE
     purpose[found.pool > 0] = Purpose.GRAPH_POOL
+    _tell_older_parameters(history, found, purpose)
     return purpose
+
+
+def _tell_older_parameters(history: History, found: Allocations, purpose: NDArray[np.uint8]) -> None:
+    """Of what is older than the history, held to its end, and as large as gradients, the parameters: where there are as
+    many pieces of a size as gradients at once. Where there are more, an optimizer's state is among them."""
+    gradients = purpose == Purpose.GRADIENTS
+    older = (purpose == Purpose.EARLIER) & found.is_held
+    if not gradients.any() or not older.any() or (purpose == Purpose.PARAMETERS).any():
+        return
+    for device in np.unique(found.device[gradients]):
+        mine = gradients & (found.device == device)
+        change = np.zeros(len(history) + 1, dtype=np.int64)
+        np.add.at(change, found.made_by[mine] + 1, 1)
+        np.add.at(change, found.freed_by[mine & ~found.is_held] + 1, -1)
+        at_once = mine & found.live_after(int(device), int(np.cumsum(change).argmax()) - 1)
+        sizes, counts = np.unique(found.requested_bytes[at_once], return_counts=True)
+        candidates = older & (found.device == device)
+        own, own_counts = np.unique(found.requested_bytes[candidates], return_counts=True)
+        fitting = np.intersect1d(_pairs(sizes, counts), _pairs(own, own_counts))
+        purpose[candidates & among(found.requested_bytes, np.real(fitting).astype(np.int64))] = Purpose.PARAMETERS
+
+
+def _pairs(sizes: Int64s, counts: Int64s) -> NDArray[np.complex128]:
+    """Size and count as one value. Sizes are below 2**53, and exact."""
+    return sizes + 1j * counts
 
 
 def _tell_gradients(
