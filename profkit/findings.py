@@ -326,15 +326,9 @@ def left_beyond(finding: Finding) -> float | None:
 
 
 def grows(finding: Finding) -> bool:
-    """Whether ``saving.bytes`` is growth per step.
-
-    The rule's evidence says so, or a high severity that the time alone does not explain: `severity_of` gives it to
-    memory that grows without bound.
-    """
+    """Whether ``saving.bytes`` is growth per step, as the rule's evidence says."""
     saving = finding.saving
-    if saving is None or saving.bytes <= 0:
-        return False
-    return GROWTH_EVIDENCE in finding.evidence or (finding.severity is Severity.HIGH and saving.fraction < HIGH_FROM)
+    return saving is not None and saving.bytes > 0 and GROWTH_EVIDENCE in finding.evidence
 
 
 def rank(findings: Sequence[Finding]) -> tuple[Finding, ...]:

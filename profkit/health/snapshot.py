@@ -26,11 +26,9 @@ def check_history(facts: Facts) -> str | None:
         return None
     found = allocator.allocations
     older = (found.device == use.device) & (found.made_by == NONE)
-    is_lost = bool((found.stack[older] > 0).any())
-    why = "it lost its beginning (max_entries)" if is_lost else "it was switched on later"
     known = int(found.size_bytes[older & np.isin(found.stack, 0, invert=True)].sum())
     lines = f"; the lines of {format_bytes(known)} of it are known nevertheless" if known else ""
     return (
-        f"the history of the memory snapshot begins when {format_bytes(use.older_bytes)} were already held ({why}): a "
-        f"peak before is not known{lines}"
+        f"the history of the memory snapshot begins when {format_bytes(use.older_bytes)} were already held, as it was "
+        f"switched on later or has lost its beginning (max_entries): a peak before is not known{lines}"
     )

@@ -65,24 +65,31 @@ def holding(stacks: Stacks, frames: Bools) -> Bools:
     return held
 
 
-def innermost(stacks: Stacks, frames: Bools) -> Rows:
-    """For each stack the innermost of these frames, `NONE` where it has none of them."""
+def innermost(stacks: Stacks, frames: Bools, begin: Rows | None = None) -> Rows:
+    """For each stack the place in ``stacks.frames`` of the innermost of these frames, from ``begin`` on where that is
+    given; `NONE` where it has none of them."""
     places = np.flatnonzero(frames[stacks.frames])
     if not len(places):
         return np.full(len(stacks.starts) - 1, NONE, dtype=np.int64)
-    at = np.searchsorted(places, stacks.starts[:-1])
+    at = np.searchsorted(places, stacks.starts[:-1] if begin is None else begin)
     place = places[at.clip(max=len(places) - 1)]
-    return np.where((at < len(places)) & (place < stacks.starts[1:]), stacks.frames[place], NONE).astype(np.int64)
+    return np.where((at < len(places)) & (place < stacks.starts[1:]), place, NONE).astype(np.int64)
 
 
 def outermost(stacks: Stacks, frames: Bools) -> Rows:
-    """For each stack the outermost of these frames, `NONE` where it has none of them."""
+    """For each stack the place in ``stacks.frames`` of the outermost of these frames, `NONE` where it has none."""
     places = np.flatnonzero(frames[stacks.frames])
     if not len(places):
         return np.full(len(stacks.starts) - 1, NONE, dtype=np.int64)
     at = np.searchsorted(places, stacks.starts[1:]) - 1
     place = places[at.clip(min=0)]
-    return np.where((at >= 0) & (place >= stacks.starts[:-1]), stacks.frames[place], NONE).astype(np.int64)
+    return np.where((at >= 0) & (place >= stacks.starts[:-1]), place, NONE).astype(np.int64)
+
+
+def calling_frames(stacks: Stacks) -> Bools:
+    """Which of the distinct frames are part of a call of a module."""
+    calls = _files(stacks, _CALLING.search) & _functions(stacks, lambda name: name in {"_call_impl", "_wrapped_call_impl"})
+    return calls | (python_frames(stacks) & _functions(stacks, lambda name: name == "forward"))
 
 
 def tell_origins(stacks: Stacks) -> NDArray[np.uint8]:
@@ -105,8 +112,6 @@ def _telling(stacks: Stacks) -> tuple[tuple[Origin, Bools], ...]:
     clears = _functions(stacks, lambda name: name == "zero_grad")
     loads = _functions(stacks, lambda name: name in {"load_state_dict", "from_pretrained"})
     builds = modules & _functions(stacks, lambda name: name in {"__init__", "_apply", "reset_parameters"})
-    calls = _files(stacks, _CALLING.search) & _functions(stacks, lambda name: name == "_call_impl")
-    calls |= python_frames(stacks) & _functions(stacks, lambda name: name == "forward")
     engine = _functions(stacks, _ENGINE.search)
     backs = _functions(stacks, lambda name: name in {"backward", "grad", "_make_grads", "_engine_run_backward"})
     return (
@@ -114,7 +119,7 @@ def _telling(stacks: Stacks) -> tuple[tuple[Origin, Bools], ...]:
         (Origin.BUILDING, builds | loads),
         (Origin.OPTIMIZER, optimizers & ~clears),
         (Origin.CLEARING, clears),
-        (Origin.FORWARD, calls),
+        (Origin.FORWARD, calling_frames(stacks)),
         (Origin.BACKWARD, (_files(stacks, _AUTOGRAD.search) & backs) | engine),
         (Origin.WORKSPACE, _functions(stacks, _WORKSPACES.search)),
     )
@@ -124,8 +129,9 @@ def _begin_in_torch(stacks: Stacks, python: Bools) -> Bools:
     """A program's threads begin in the program or in Python's library: these begin in PyTorch, where the backward pass
     calls back into Python, as for a function of the program's own or to compute a checkpoint again."""
     first = outermost(stacks, python)
-    in_torch = _files(stacks, _TORCH.search)
-    begins: Bools = (first >= 0) & in_torch[first] if len(in_torch) else np.zeros(len(first), dtype=bool)
+    begins = np.zeros(len(first), dtype=bool)
+    known = np.flatnonzero(first != NONE)
+    begins[known] = _files(stacks, _TORCH.search)[stacks.frames[first[known]]]
     return begins
 
 

@@ -7,11 +7,12 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.memory.allocator import Allocator
-from profkit.derive.memory.origins import innermost, python_frames
+from profkit.derive.memory.origins import calling_frames, innermost, outermost, python_frames
 from profkit.evidence.frames import is_library
 from profkit.run import CallSite
 from profkit.source.code import recorded_line
 from profkit.trace.events import NONE, Bools, Rows
+from profkit.trace.snapshot.values import Stacks
 
 
 class HoldingLine(Struct, frozen=True):
@@ -38,11 +39,39 @@ def frames_of_stacks(facts: Facts) -> Rows:
 
 def _frames_of_stacks(facts: Facts) -> Rows:
     stacks = allocator_of(facts).snapshot.stacks
-    python = python_frames(stacks)
+    own, any_python = innermost(stacks, user_frames(facts)), innermost(stacks, python_frames(stacks))
+    return _frames_at(stacks, np.where(own == NONE, any_python, own))
+
+
+def calling_frames_of_stacks(facts: Facts) -> Rows:
+    """For each stack the innermost frame of the user's code that stands outside of all calls of modules: where the
+    model is called. `NONE` without any."""
+    return facts.once(_calling_frames_of_stacks)
+
+
+def _calling_frames_of_stacks(facts: Facts) -> Rows:
+    stacks = allocator_of(facts).snapshot.stacks
+    called = outermost(stacks, calling_frames(stacks))
+    return _frames_at(stacks, innermost(stacks, user_frames(facts), np.where(called == NONE, stacks.starts[:-1], called + 1)))
+
+
+def _frames_at(stacks: Stacks, places: Rows) -> Rows:
+    frames = np.full(len(places), NONE, dtype=np.int64)
+    known = places != NONE
+    frames[known] = stacks.frames[places[known]]
+    return frames
+
+
+def user_frames(facts: Facts) -> Bools:
+    """Which of the snapshot's distinct frames are of the user's code."""
+    return facts.once(_user_frames)
+
+
+def _user_frames(facts: Facts) -> Bools:
+    stacks = allocator_of(facts).snapshot.stacks
     library = np.array([is_library(file.replace("\\", "/")) for file in stacks.files], dtype=bool)
-    users = python & ~library[stacks.file] if len(library) else python
-    own, any_python = innermost(stacks, users), innermost(stacks, python)
-    return np.where(own == NONE, any_python, own)
+    python = python_frames(stacks)
+    return python & ~library[stacks.file] if len(library) else python
 
 
 def site_of(facts: Facts, frame: int) -> CallSite | None:
