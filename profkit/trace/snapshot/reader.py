@@ -1,144 +1,126 @@
-"""A memory snapshot from its file. Nothing in the file is run: only containers, text and numbers are made."""
+"""A memory snapshot from its file, without ever unpickling it.
+
+What `pickle` would build of a gigabyte takes several, and whether it is safe depends on every opcode's handler. Here
+the opcodes are columns from the start: nothing of the file is called, imported or made an object of, and what is held
+is counted. So there is no process to keep apart, either.
+"""
 
 from __future__ import annotations
 
-import io
-import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
 
 from profkit.errors import UnreadableInput
 from profkit.trace.containers import Content
-from profkit.trace.limits import DEFAULT_LIMIT_BYTES
-from profkit.trace.snapshot.values import Action, Blocks, History, Segments, Snapshot, Stacks, State
+from profkit.trace.limits import DEFAULT_LIMIT_BYTES, EMPTY_BYTES, MEMORY_LIMIT
+from profkit.trace.snapshot.assembly import assemble
+from profkit.trace.snapshot.nesting import close_all, put_together
+from profkit.trace.snapshot.opcodes import TRAILING_BYTES, Malformed, Token, find_opcodes
+from profkit.trace.snapshot.shapes import add_rows
+from profkit.trace.snapshot.tables import Tables
+from profkit.trace.snapshot.tokens import NO_REFERENCES, NO_TOKENS, Memo, References, Texts, Tokens, decode, join
+from profkit.trace.snapshot.values import Snapshot
+from profkit.trace.snapshot.words import WORDS
+from profkit.units import format_bytes, format_count
 
-_STATES = {
-    "inactive": State.INACTIVE,
-    "active_allocated": State.ACTIVE,
-    "active_awaiting_free": State.PENDING_FREE,
-    "active_pending_free": State.PENDING_FREE,
-}
-_ACTIONS = {action.name.lower(): action for action in Action if action is not Action.OTHER}
+_PROTO = 0x80
+_OLDEST, _NEWEST = 2, 5
+"""Protocols: C++ writes 2, Python 4 and, from 3.14 on, 5."""
+_PIECE_BYTES = 512 << 10
+"""Content that is looked at in one go: enough that what NumPy takes for each operation does not count."""
+_ENTRY_BYTES = 200
+"""What an entry of the history takes, with what is derived of it."""
+_CONTAINER_BYTES = 10
+"""What a container takes that is no row: its shape, and its place in the memo."""
 
 
 def is_snapshot(first_bytes: bytes) -> bool:
-    """Whether a file whose content begins like this is a pickle, of protocol 2 or newer."""
-    return len(first_bytes) > 1 and first_bytes[0] == 0x80 and 2 <= first_bytes[1] <= 5
+    """Whether content that begins like this is a pickle as Python and PyTorch write them."""
+    return len(first_bytes) > 1 and first_bytes[0] == _PROTO and _OLDEST <= first_bytes[1] <= _NEWEST
 
 
 def read_snapshot(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Snapshot:
-    """Read a snapshot of `torch.cuda.memory._dump_snapshot` or a pickled `memory_snapshot()`.
+    """Read what `torch.cuda.memory._dump_snapshot` writes, or the pickle of a `torch.cuda.memory_snapshot()`; gzip and
+    zstd are unpacked. Where the history would not fit into the limit its newest part is kept, and a note says so.
 
     Raises `UnreadableInput`, naming the file and the cause, for anything else.
     """
-    content = b"".join(Content(path))
-    if len(content) > limit_bytes:
-        raise UnreadableInput(path, "is larger than the memory limit")
+    content = Content(path)
     try:
-        value = _Unpickler(io.BytesIO(content)).load()
-        return _columns(value)
-    except UnreadableInput:
-        raise
-    except Exception as error:
-        raise UnreadableInput(path, f"is not a memory snapshot: {type(error).__name__}") from error
+        return _read(content, limit_bytes)
+    except Malformed as error:
+        raise UnreadableInput(path, str(error)) from None
 
 
-class _Unpickler(pickle.Unpickler):  # find_class and persistent_load refuse
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"names {module}.{name}")
-
-    def persistent_load(self, pid: object) -> NoReturn:
-        raise pickle.UnpicklingError(f"names the object {pid!r}")
-
-
-class _Stacks:
-    def __init__(self) -> None:
-        self.codes: dict[tuple[tuple[str, str, int], ...], int] = {(): 0}
-
-    def code(self, frames: list[dict[str, Any]]) -> int:
-        key = tuple((frame["filename"], frame["name"], frame["line"]) for frame in frames)
-        return self.codes.setdefault(key, len(self.codes))
-
-    def table(self) -> Stacks:
-        frames = {frame: None for stack in self.codes for frame in stack}
-        frame_code = {frame: code for code, frame in enumerate(frames)}
-        files = {file: None for file, _, _ in frames}
-        functions = {function: None for _, function, _ in frames}
-        file_code = {file: code for code, file in enumerate(files)}
-        function_code = {function: code for code, function in enumerate(functions)}
-        return Stacks(
-            np.cumsum([0, *map(len, self.codes)], dtype=np.int64),
-            np.array([frame_code[frame] for stack in self.codes for frame in stack], dtype=np.int32),
-            np.array([file_code[file] for file, _, _ in frames], dtype=np.int32),
-            np.array([function_code[function] for _, function, _ in frames], dtype=np.int32),
-            np.array([line for _, _, line in frames], dtype=np.int32),
-            tuple(files),
-            tuple(functions),
-        )
+def _read(content: Content, limit_bytes: int) -> Snapshot:
+    room = max(0, limit_bytes - EMPTY_BYTES)
+    reading = _Reading(room, Texts(WORDS, room // 8))
+    waiting, rest, ended = NO_TOKENS, b"", False
+    for piece in _pieces(content):
+        if not ended:
+            if content.size_bytes == len(piece) and not is_snapshot(piece):
+                raise Malformed("is no pickle that PyTorch could have written")
+            rest += piece
+            waiting, used_bytes, ended = reading.add(rest, waiting)
+            rest = rest[used_bytes:]
+    notes = [f"the file {content.damage}"] if content.damage is not None else []
+    if not ended:
+        if not content.damage:
+            notes.append(f"the file is cut off after {format_count(content.size_bytes, 'byte')}")
+        waiting = reading.put_together(close_all(waiting), NO_REFERENCES)
+    if len(reading.tables.entries) > reading.most_entries or reading.cuts:
+        reading.keep_newest()
+        kept = f"the newest {format_count(len(reading.tables.entries), 'entry', 'entries')} of the history"
+        cause = f"more need more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
+        notes.append(f"only {kept} were kept: {cause}")
+    return assemble(waiting, reading.texts, reading.tables, notes)
 
 
-def _columns(value: Any) -> Snapshot:
-    document = value if isinstance(value, dict) else {"segments": value}
-    stacks = _Stacks()
-    found = sorted(document["segments"], key=lambda segment: (segment["device"], segment["address"]))
-    pools = {pool: code for code, pool in enumerate(sorted({(0, 0), *(_pool(segment) for segment in found)}))}
-    rows = [
-        (s["device"], s["address"], s["total_size"], s["stream"], s["segment_type"] == "large",
-         s.get("is_expandable", False), pools[_pool(s)])
-        for s in found
-    ]  # fmt: skip
-    blocks = [(i, *row) for i, segment in enumerate(found) for row in _blocks(segment, stacks)]
-    history = [
-        (device, *_entry(entry, stacks))
-        for device, entries in enumerate(document.get("device_traces", []))
-        for entry in entries
-    ]
-    return Snapshot(
-        Segments(*_arrays(rows, "i4 i8 i8 i8 ? ? i4")),
-        Blocks(*_arrays(blocks, "i4 i8 i8 i8 u1 i4")),
-        History(*_arrays(history, "i4 u1 i8 i8 i8 i8 i4")),
-        stacks.table(),
-        dict(_settings(document.get("allocator_settings", {}))),
-    )
+def _pieces(content: Content) -> Iterator[bytes]:
+    for piece in content:
+        for start in range(0, len(piece), _PIECE_BYTES):
+            yield piece[start : start + _PIECE_BYTES]
 
 
-def _arrays(rows: list[tuple[Any, ...]], types: str) -> Any:
-    columns = list(zip(*rows, strict=True)) if rows else [() for _ in types.split()]
-    return [np.array(column, dtype=type_) for column, type_ in zip(columns, types.split(), strict=True)]
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What is known of a file so far. ``room_bytes`` is what the tables may take together."""
 
+    room_bytes: int
+    texts: Texts
+    memo: Memo = field(default_factory=Memo)
+    tables: Tables = field(default_factory=Tables)
+    cuts: list[int] = field(default_factory=list)
+    """How many entries were left each time that the oldest were dropped."""
 
-def _pool(segment: dict[str, Any]) -> tuple[int, int]:
-    return tuple(segment.get("segment_pool_id", (0, 0)))
+    @property
+    def most_entries(self) -> int:
+        return self.room_bytes // _ENTRY_BYTES
 
+    def add(self, content: bytes, waiting: Tokens) -> tuple[Tokens, int, bool]:
+        """The tokens that wait after this piece, how much of it was used, and whether the value is complete."""
+        padded = content + bytes(TRAILING_BYTES)
+        opcodes = find_opcodes(padded, len(content))
+        tokens, references = decode(padded, opcodes, self.texts, self.memo, len(self.tables.containers))
+        ended = len(tokens) > 0 and bool(tokens.kind[-1] == Token.STOP)
+        if ended:
+            tokens = tokens.at(slice(0, -1))
+        opened = int(((tokens.kind >= Token.DICT) & (tokens.kind <= Token.TUPLE)).sum())
+        self.tables.add_containers(opened)
+        return self.put_together(join([waiting, tokens]), references), opcodes.size_bytes, ended
 
-def _blocks(segment: dict[str, Any], stacks: _Stacks) -> Iterator[tuple[int, ...]]:
-    address = segment["address"]
-    for block in segment["blocks"]:
-        state = _STATES[block["state"]]
-        requested = block.get("requested_size", block["size"]) if state is not State.INACTIVE else 0
-        frames = block.get("frames", [])
-        yield block.get("address", address), block["size"], requested, state, stacks.code(frames)
-        address += block["size"]
+    def put_together(self, tokens: Tokens, references: References) -> Tokens:
+        """Read what is complete among the tokens; the rest."""
+        nested = put_together(tokens, self.memo, len(self.tables.containers))
+        add_rows(nested, references, self.texts, self.memo, self.tables, self.room_bytes // 8)
+        if _CONTAINER_BYTES * len(self.tables.containers) > self.room_bytes // 2:
+            raise Malformed("has more containers than the memory limit leaves room for")
+        if len(self.tables.entries) > self.most_entries * 5 // 4:
+            self.keep_newest()
+        return nested.waiting
 
-
-def _entry(entry: dict[str, Any], stacks: _Stacks) -> tuple[int, ...]:
-    time_us = entry.get("time_us")
-    return (
-        _ACTIONS.get(entry["action"], Action.OTHER),
-        entry.get("addr", entry.get("device_free", 0)),
-        entry["size"],
-        entry["stream"],
-        -1 if time_us is None else time_us * 1000,
-        stacks.code(entry.get("frames", [])),
-    )
-
-
-def _settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from _settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", str(value)
+    def keep_newest(self) -> None:
+        """Drop the oldest entries of the history beyond those that fit."""
+        self.tables.keep_newest_entries(self.most_entries)
+        self.cuts.append(len(self.tables.entries))
