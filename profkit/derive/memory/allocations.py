@@ -132,27 +132,25 @@ def _pair(history: History, device: int) -> tuple[Rows, Rows, Rows]:
 
 
 def _completed(history: History, device: int, freed: Rows) -> Rows:
-    """The row at which each freed piece can be used again: it waits for other streams."""
+    """The row at which each freed piece can be used again: it waits for other streams. `_LAST` if that never comes."""
     rows = np.flatnonzero((history.device == device) & (history.action == Action.FREE_COMPLETED))
     rows = rows[np.argsort(history.address[rows], kind="stable")]
-    known = np.flatnonzero(freed >= 0)
-    done = freed.copy()
-    at = _next_of_key(history.address[rows], rows, history.address[freed[known]], freed[known])
-    done[known] = np.where(at >= 0, rows[at], _LAST)
-    done[freed == NONE] = _LAST
+    done = np.where(freed == NONE, _LAST, freed)
+    waits = np.flatnonzero((freed != NONE) & (history.action[freed] == Action.FREE_REQUESTED))
+    done[waits] = _next_there(history.address, rows, freed[waits])
     return done
 
 
-def _next_of_key(keys: Int64s, rows: Rows, wanted: Int64s, after: Rows) -> Rows:
-    """Where in ``keys`` (sorted, each key's ``rows`` rising) the first of each wanted key behind a row is, or `NONE`."""
-    if not len(keys):
-        return np.full(len(wanted), NONE, dtype=np.int64)
-    order = np.lexsort((np.concatenate([rows, after]), np.concatenate([keys, wanted])))
+def _next_there(address: Int64s, rows: Rows, after: Rows) -> Rows:
+    """The first of these rows, sorted by address and rising, that lies behind each other row and has its address."""
+    order = np.lexsort((np.concatenate([rows, after]), address[np.concatenate([rows, after])]))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    behind = np.cumsum(order < len(keys))[place[len(keys) :]]  # so many keys lie before the wanted one
-    at = behind.clip(max=len(keys) - 1)
-    return np.where((behind < len(keys)) & (keys[at] == wanted), at, NONE)
+    behind = np.cumsum(order < len(rows))[place[len(rows) :]]  # so many of the rows lie before
+    following = np.concatenate([rows, [_LAST]])[behind]
+    found = following != _LAST
+    found[found] = address[following[found]] == address[after[found]]
+    return np.where(found, following, _LAST)
 
 
 def _blocks_at(addresses: Int64s, wanted: Int64s) -> Rows:
