@@ -139,7 +139,8 @@ def _memory(diagnosis: Diagnosis) -> str:
     mostly = f", {format_share(part.fraction)} of it {part.label}" if part else ""
     which = f" on GPU {device.device}" if len(diagnosis.memory) > 1 else ""
     peak = "the peak" if device.history_ns is not None else "what is held"
-    return f"{peak} is {format_bytes(device.peak_bytes)}{which}{mostly}, and {format_bytes(device.reserved_bytes)} reserved"
+    reserved = format_bytes(max(device.reserved_bytes, device.reserved_peak_bytes))
+    return f"{peak} is {format_bytes(device.peak_bytes)}{which}{mostly}, and {reserved} reserved at most"
 
 
 def _largest_part(timing: Timing) -> str:

@@ -56,8 +56,8 @@ from profkit.savings.simulate import measured_saving, predict_saving
 from profkit.savings.step_time import StepTime, step_time
 from profkit.savings.trial import Trial
 from profkit.trace.containers import OnProgress
-from profkit.trace.limits import memory_limit
 from profkit.trace.events import NONE, no_trace
+from profkit.trace.limits import memory_limit
 from profkit.trace.reading import holds_snapshot, read_trace
 from profkit.trace.snapshot.reader import read_snapshot
 from profkit.trace.snapshot.values import Snapshot
@@ -377,7 +377,12 @@ def _account_device(facts: Facts, use: DeviceUse) -> DeviceMemory:
         history_ns=int(times_ns[-1] - times_ns[0]) if is_timed else None,
         parts=tuple(MemoryPart(LABELS[part], size, round(size / whole, 4)) for part, size in parts.items()),
         lines=tuple(
-            MemoryLine(line.size_bytes, round(line.size_bytes / whole, 4), line.count, line.site and Location.of(line.site))
+            MemoryLine(
+                line.size_bytes,
+                round(line.size_bytes / whole, 4),
+                line.count,
+                Location.of(line.site) if line.site is not None else None,
+            )
             for line in lines[:_MOST_LINES]
         ),
     )

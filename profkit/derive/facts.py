@@ -50,8 +50,8 @@ def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
 
 
 class Facts:
-    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. Of a memory
-    snapshot alone the trace is `no_trace()`."""
+    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. Where
+    there is a memory snapshot alone, the trace is `no_trace()`."""
 
     def __init__(
         self,

@@ -59,7 +59,8 @@ def _memory(title: str, memory: DeviceMemory) -> list[str]:
     rows = [f"| {escape(label)} | {size} | {share} |" for label, size, share, _ in memory_parts(memory)]
     if rows:
         blocks.append("\n".join(["| at the peak | bytes | share |", "| --- | ---: | ---: |", *rows]))
-    lines = [f"{size} {in_code(where)}{f' {in_code(source)}' if source else ''}" for size, where, source in memory_lines(memory)]
+    lines = [f"{size} {in_code(where)}{f' {in_code(source)}' if source else ''}"
+             for size, where, source in memory_lines(memory)]  # fmt: skip
     return blocks + _list(MEMORY_LINES, lines)
 
 

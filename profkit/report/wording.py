@@ -260,12 +260,16 @@ def memory_parts(memory: DeviceMemory) -> list[tuple[str, str, str, float]]:
             for part in memory.parts]  # fmt: skip
 
 
+def _place_or_none(location: Location | None) -> str:
+    return short_place(location) if location else "no line recorded"
+
+
 def memory_lines(memory: DeviceMemory) -> list[tuple[str, str, str]]:
     """The lines that allocated most of the peak: bytes, place with the number of pieces, and source."""
     return [
         (
             format_bytes(line.bytes),
-            f"{short_place(line.location) if line.location else 'no line recorded'}, {format_count(line.count, 'piece')}",
+            ", ".join((_place_or_none(line.location), format_count(line.count, "piece"))),
             printable(line.location.source) if line.location else "",
         )
         for line in memory.lines

@@ -39,7 +39,7 @@ from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, hol
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places
-from profkit.trace.snapshot.values import Action, Segments, State
+from profkit.trace.snapshot.values import Action, Snapshot, State
 from profkit.units import format_bytes, format_count, format_share
 
 _LEAST_BYTES = 256 << 20
@@ -48,9 +48,9 @@ _LEAST_SHARE = 0.1
 _SMALL_SEGMENT = 2 << 20
 """For requests of up to 1 MiB, which have segments of their own (``kSmallBuffer``)."""
 _FIX = (
-    "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment before the program starts: segments then "
-    "grow where they are, and what is freed beside each other can be used together. Fewer sizes help too: pad to a few "
-    "lengths, and allocate what stays before what goes."
+    "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment before the program starts: segments "
+    "then grow where they are, and what is freed beside each other can be used together. Fewer sizes help too: pad to a "
+    "few lengths, and allocate what stays before what goes."
 )
 
 
@@ -74,7 +74,7 @@ def fragmentation(facts: Facts) -> Iterator[Suspicion]:
     """Each device for itself; where a request failed, that is what is told."""
     allocator = allocator_of(facts)
     for use in allocator.devices:
-        if _is_expandable(allocator.snapshot.segments, use.device, allocator.snapshot.settings.get("expandable_segments", "")):
+        if _is_expandable(allocator.snapshot, use.device):
             continue
         failed = [one for one in failures(facts) if one.device == use.device and one.gap_bytes >= one.asked_bytes]
         growth = _growth(facts, use)
@@ -84,7 +84,8 @@ def fragmentation(facts: Facts) -> Iterator[Suspicion]:
             yield _suspect_growth(facts, use, growth)
 
 
-def _is_expandable(segments: Segments, device: int, setting: str) -> bool:
+def _is_expandable(snapshot: Snapshot, device: int) -> bool:
+    segments, setting = snapshot.segments, snapshot.settings.get("expandable_segments", "")
     return setting == "True" or bool(segments.is_expandable[segments.device == device].any())
 
 
@@ -108,9 +109,9 @@ def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
     share = growth.wasted_bytes / growth.reserved_bytes
     stack = int(allocator_of(facts).snapshot.history.stack[growth.row])
     return Suspicion(
-        message=f"The allocator reserved {format_bytes(growth.reserved_bytes)} for {format_bytes(growth.held_bytes)} that "
-        f"the program held at most: {format_share(share)} lay in pieces too small for what came next. Here it took "
-        f"{format_bytes(growth.segment_bytes)} more from the driver while {format_bytes(growth.free_bytes)} lay free.",
+        message=f"The allocator reserved {format_bytes(growth.reserved_bytes)} for {format_bytes(growth.held_bytes)} "
+        f"that the program held at most: {format_share(share)} lay in pieces too small for what came next. Here it "
+        f"took {format_bytes(growth.segment_bytes)} more from the driver while {format_bytes(growth.free_bytes)} lay free.",
         fix=_FIX,
         places=_places(facts, use, stack),
         size_bytes=growth.wasted_bytes,
@@ -128,10 +129,11 @@ def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
 
 
 def _suspect_failure(facts: Facts, use: DeviceUse, failure: Failure) -> Suspicion:
-    gaps = f" in {format_count(failure.gaps, 'gap')} of {format_bytes(failure.largest_gap_bytes)} at most" if failure.gaps else ""
+    largest = format_bytes(failure.largest_gap_bytes)
+    gaps = f" in {format_count(failure.gaps, 'gap')} of {largest} at most" if failure.gaps else ""
     return Suspicion(
-        message=f"{format_bytes(failure.asked_bytes)} found no room although {format_bytes(failure.gap_bytes)} lay free "
-        f"inside of used segments{gaps}.",
+        message=f"{format_bytes(failure.asked_bytes)} found no room although {format_bytes(failure.gap_bytes)} lay "
+        f"free inside of used segments{gaps}.",
         fix=_FIX,
         places=_places(facts, use, failure.stack),
         size_bytes=failure.gap_bytes,

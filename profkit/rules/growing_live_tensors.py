@@ -52,7 +52,6 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import growing_lines, kept_lines
 from profkit.units import format_bytes, format_count
 
-
 _BY_SNAPSHOT_CONFIDENCE = 0.7
 """The container may have a bound that a snapshot does not show."""
 

@@ -16,7 +16,7 @@ Use instead
     optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())
 
 How the saving is estimated
-Memory: three quarters of the state, which is what eight bits leave of float32. State in 16 bits would give half of that.
+Memory: three quarters of the state, which is taken to be in float32: eight bits are a quarter of that.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def optimizer_state_dominated(facts: Facts) -> Iterator[Suspicion]:
     yield Suspicion(
         message=f"The optimizer's state is {state_bytes / use.peak_bytes:.0%} of the peak of "
         f"{format_bytes(use.peak_bytes)}: {format_bytes(state_bytes)}{times}.",
-        fix="Where memory is what limits the model: an optimizer with state of 8 bits (bitsandbytes' AdamW8bit), or one "
-        "with less of it (Adafactor, SGD, or AdamW on fewer parameters, as with LoRA); on several GPUs share it out "
-        "(FSDP, ZeroRedundancyOptimizer), on one keep it on the host (CPU offload), which costs time.",
+        fix="Where memory is what limits the model: an optimizer with state of 8 bits (bitsandbytes' AdamW8bit), or "
+        "one with less of it (Adafactor, SGD, or AdamW on fewer parameters, as with LoRA); on several GPUs share it "
+        "out (FSDP, ZeroRedundancyOptimizer), on one keep it on the host (CPU offload), which costs time.",
         places=Places.of(Location.of(line.site) if line.site else None for line in lines[:1]),
         size_bytes=int(_SAVED * state_bytes),
         peak_fraction=_SAVED * state_bytes / use.peak_bytes,

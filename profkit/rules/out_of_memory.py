@@ -151,8 +151,9 @@ def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> It
     if in_what is Origin.OPTIMIZER:
         yield _Change(held[Purpose.TEMPORARIES], "`fused=True` for the optimizer, which needs no temporary copies, or "
                       "`foreach=False`.")  # fmt: skip
-    yield _Change(held[Purpose.OPTIMIZER_STATE] * 3 // 4, "an optimizer with state of 8 bits (bitsandbytes); or keep the "
-                  "state on the host, or share it out over several GPUs (FSDP, ZeroRedundancyOptimizer).")  # fmt: skip
+    yield _Change(held[Purpose.OPTIMIZER_STATE] * 3 // 4, "an optimizer with state of 8 bits (bitsandbytes); or keep "
+                  "the state on the host, or share it out over several GPUs (FSDP, "
+                  "ZeroRedundancyOptimizer).")  # fmt: skip
     yield _Change(held[Purpose.OWN], "keep on the host what the program itself put there, and move each batch when it "
                   "is wanted.")  # fmt: skip
     if in_what is not Origin.FORWARD or not held[Purpose.ACTIVATIONS]:
@@ -169,4 +170,5 @@ def _for_activations(size_bytes: int, trains: bool) -> Iterator[_Change]:
     yield _Change(size_bytes // 2, "`with torch.autocast(\"cuda\", torch.bfloat16):` around the forward pass, if it is "
                   "in float32.")  # fmt: skip
     yield _Change(size_bytes, "less what goes into each block: checkpoint the blocks "
-                  "(`torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`), for one more forward pass.")  # fmt: skip
+                  "(`torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`), for one more forward "
+                  "pass.")  # fmt: skip

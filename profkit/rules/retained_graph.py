@@ -33,8 +33,8 @@ Use instead
 How the saving is estimated
 Memory, not time: by how much the live bytes grow from the end of one measured step to the end of the next, as the
 allocator's events say; without those the growth of the tensors that the name holds. After a backward pass only the
-nodes are left, which no allocator counts: 500 bytes for each is the least. Time is not claimed. By a snapshot: what one of the
-rounds leaves behind, the median.
+nodes are left, which no allocator counts: 500 bytes for each is the least. Time is not claimed. By a snapshot: what one
+of the rounds leaves behind, the median.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _suspect_rounds(facts: Facts, rounds: KeptRounds) -> Suspicion:
     while_it_ran = "although a backward pass ran meanwhile" if rounds.had_backward else "and no backward pass frees it"
     return Suspicion(
         message=f"{rounds.rounds} rounds keep what the model's calls saved for a backward pass, {while_it_ran}: "
-        f"{format_bytes(rounds.each_bytes)} a round, {format_bytes(rounds.total_bytes)} by now. A snapshot does not show "
-        "which name holds the graphs; this line allocates last in a round.",
+        f"{format_bytes(rounds.each_bytes)} a round, {format_bytes(rounds.total_bytes)} by now. A snapshot does not "
+        "show which name holds the graphs; this line allocates last in a round.",
         fix="Keep the values without their history: look from here on for what is appended, added up or carried over, "
         "and put `x.detach()`, or `x.item()` for a number, there. Where nothing is trained, run it under `with "
         "torch.inference_mode():`. If one backward pass for all rounds is still to come, call it after each instead.",

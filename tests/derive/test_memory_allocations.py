@@ -1,4 +1,4 @@
-"""What a snapshot's history held when: pairs, the allocator's rounding and splitting, what the history does not reach."""
+"""What a snapshot's history held when: pairs, rounding and splitting, and what the history does not reach."""
 
 from __future__ import annotations
 

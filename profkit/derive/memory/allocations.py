@@ -52,7 +52,8 @@ class Allocations:
 
     def live_after(self, device: int, row: int) -> Bools:
         """What a device's program held after this row of the history; before all with `NONE`."""
-        live: Bools = (self.device == device) & (self.made_by <= row) & ((self.freed_by == NONE) | (self.freed_by > row))
+        live: Bools = (self.device == device) & (self.made_by <= row)
+        live &= (self.freed_by == NONE) | (self.freed_by > row)
         return live
 
 
@@ -69,8 +70,8 @@ def follow_allocations(snapshot: Snapshot) -> Allocations:
     """Pair what was allocated with what was freed, and both with the blocks that are left."""
     devices = distinct(np.concatenate([snapshot.history.device, snapshot.segments.device]))
     parts = [_follow(snapshot, int(device)) for device in devices] or [_no_allocations()]
-    columns = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Allocations)}
-    return Allocations(**columns)
+    names = [field.name for field in fields(Allocations)]
+    return Allocations(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def _follow(snapshot: Snapshot, device: int) -> Allocations:
@@ -80,7 +81,8 @@ def _follow(snapshot: Snapshot, device: int) -> Allocations:
     address = history.address[np.where(made >= 0, made, freed)]
     block = _blocks_at(blocks.address[held], address)
     is_left = (freed == NONE) & (block >= 0)
-    made, freed, done, address, block = (column[is_left | (freed != NONE)] for column in (made, freed, done, address, block))
+    known = is_left | (freed != NONE)
+    made, freed, done, address, block = (column[known] for column in (made, freed, done, address, block))
     is_left = freed == NONE
     older = np.setdiff1d(np.arange(len(held)), block[is_left])
     older = held[older]

@@ -131,4 +131,5 @@ def reserved_after(snapshot: Snapshot, device: int, rows: tuple[int, int]) -> In
     change = change - np.where(np.isin(action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)), size, 0)
     after = np.concatenate([[0], np.cumsum(change)])
     now = int(snapshot.segments.size_bytes[snapshot.segments.device == device].sum())
-    return after + (now - after[-1])
+    reserved: Int64s = after + (now - after[-1])
+    return reserved

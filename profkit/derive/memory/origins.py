@@ -88,8 +88,9 @@ def outermost(stacks: Stacks, frames: Bools) -> Rows:
 
 def calling_frames(stacks: Stacks) -> Bools:
     """Which of the distinct frames are part of a call of a module."""
-    calls = _files(stacks, _CALLING.search) & _functions(stacks, lambda name: name in {"_call_impl", "_wrapped_call_impl"})
-    return calls | (python_frames(stacks) & _functions(stacks, lambda name: name == "forward"))
+    calls = _functions(stacks, lambda name: name in {"_call_impl", "_wrapped_call_impl"})
+    forwards = _functions(stacks, lambda name: name == "forward")
+    return (_files(stacks, _CALLING.search) & calls) | (python_frames(stacks) & forwards)
 
 
 def tell_origins(stacks: Stacks) -> NDArray[np.uint8]:

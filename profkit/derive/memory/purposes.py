@@ -146,7 +146,8 @@ def _follows_its_like(history: History, rows: Rows) -> Bools:
     allocations = np.flatnonzero(np.isin(history.action, (Action.ALLOC, Action.FREE_REQUESTED)))
     before = allocations[(np.searchsorted(allocations, rows) - 1).clip(min=0)]
     same = (history.action[before] == Action.ALLOC) & (history.stack[before] == history.stack[rows]) & (before < rows)
-    return same & (history.device[before] == history.device[rows])
+    follows: Bools = same & (history.device[before] == history.device[rows])
+    return follows
 
 
 def _sees(history: History, found: Allocations, origins: NDArray[np.uint8], origin: Origin) -> Bools:

@@ -16,8 +16,8 @@ from profkit.trace.snapshot.values import Stacks
 
 
 class HoldingLine(Struct, frozen=True):
-    """What one line of the program allocated of some pieces: None stands for memory that no Python frame is known of,
-    as that of the backward pass. ``frame`` is the line's among the snapshot's frames, ``count`` the number of pieces."""
+    """What one line of the program allocated of some pieces, in ``count`` of them: None stands for memory that no
+    Python frame is known of, as that of the backward pass. ``frame`` is the line's among the snapshot's frames."""
 
     frame: int
     site: CallSite | None
@@ -52,7 +52,8 @@ def calling_frames_of_stacks(facts: Facts) -> Rows:
 def _calling_frames_of_stacks(facts: Facts) -> Rows:
     stacks = allocator_of(facts).snapshot.stacks
     called = outermost(stacks, calling_frames(stacks))
-    return _frames_at(stacks, innermost(stacks, user_frames(facts), np.where(called == NONE, stacks.starts[:-1], called + 1)))
+    begin = np.where(called == NONE, stacks.starts[:-1], called + 1)
+    return _frames_at(stacks, innermost(stacks, user_frames(facts), begin))
 
 
 def _frames_at(stacks: Stacks, places: Rows) -> Rows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
 from profkit.derive.memory.allocator import Allocator, DeviceUse
@@ -123,7 +124,8 @@ def _of_one_function(facts: Facts, kept: Rows) -> Rows:
     if not len(kept):
         return kept
     codes = stacks.file[frames].astype(np.int64) * len(stacks.functions) + stacks.function[frames]
-    return kept[codes == _heaviest(codes, found.size_bytes[kept])]
+    of_one: Rows = kept[codes == _heaviest(codes, found.size_bytes[kept])]
+    return of_one
 
 
 def _round_starts(facts: Facts, kept: Rows) -> Rows:
@@ -144,7 +146,7 @@ def _round_starts(facts: Facts, kept: Rows) -> Rows:
     return starts
 
 
-def _is_growth(sizes: Int64s, begins: Rows, end: int, origins: Int64s) -> bool:
+def _is_growth(sizes: Int64s, begins: Rows, end: int, origins: NDArray[np.uint8]) -> bool:
     """Whether each round leaves about as much, the model works in each, and the last is not long past. The last round
     may be unfinished."""
     whole = sizes[:-1]
