@@ -71,6 +71,11 @@ class Recording:
         if not is_older:
             self._add("segment_alloc", address, size, stack)
 
+    def put(self, address: int, requested: int, stack: Sequence[Frame] = (), is_older: bool = False) -> None:
+        """A piece that fills a segment of its own."""
+        self.segment(address, requested, stack, is_older=is_older)
+        self.alloc(address, requested, stack, is_older=is_older)
+
     def release(self, address: int, stack: Sequence[Frame] = ()) -> None:
         size, _, _ = self.segments.pop(address)
         self._add("segment_free", address, size, stack)

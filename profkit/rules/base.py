@@ -138,6 +138,8 @@ _NEVER_IN_OTHER_KINDS = {
 
 def reason_for(facts: Facts, need: Need) -> str:
     """Why a rule with that need cannot look."""
+    if need is Need.TRACE:
+        return need.value
     if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
         return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
     if need is Need.COMPUTE and facts.accelerator is not None:

@@ -49,8 +49,8 @@ _SMALL_SEGMENT = 2 << 20
 """For requests of up to 1 MiB, which have segments of their own (``kSmallBuffer``)."""
 _FIX = (
     "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment before the program starts: segments "
-    "then grow where they are, and what is freed beside each other can be used together. Fewer sizes help too: pad to a "
-    "few lengths, and allocate what stays before what goes."
+    "then grow where they are, and what is freed beside each other can be used together. Fewer sizes help too: pad to "
+    "a few lengths, and allocate what stays before what goes."
 )
 
 
@@ -110,8 +110,8 @@ def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
     stack = int(allocator_of(facts).snapshot.history.stack[growth.row])
     return Suspicion(
         message=f"The allocator reserved {format_bytes(growth.reserved_bytes)} for {format_bytes(growth.held_bytes)} "
-        f"that the program held at most: {format_share(share)} lay in pieces too small for what came next. Here it "
-        f"took {format_bytes(growth.segment_bytes)} more from the driver while {format_bytes(growth.free_bytes)} lay free.",
+        f"that the program held at most: {format_share(share)} lay in pieces too small for what came next. "
+        f"Here it took {format_bytes(growth.segment_bytes)} more from the driver while {format_bytes(growth.free_bytes)} lay free.",
         fix=_FIX,
         places=_places(facts, use, stack),
         size_bytes=growth.wasted_bytes,
