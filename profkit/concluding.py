@@ -138,7 +138,7 @@ def _memory(diagnosis: Diagnosis) -> str:
     part = device.parts[0] if device.parts else None
     mostly = f", {format_share(part.fraction)} of it {part.label}" if part else ""
     which = f" on GPU {device.device}" if len(diagnosis.memory) > 1 else ""
-    peak = "the peak" if device.history_ns is not None else "what is held"
+    peak = "the peak" if device.history_entries else "what is held"
     reserved = format_bytes(max(device.reserved_bytes, device.reserved_peak_bytes))
     return f"{peak} is {format_bytes(device.peak_bytes)}{which}{mostly}, and {reserved} reserved at most"
 

@@ -372,6 +372,7 @@ def _account_device(facts: Facts, use: DeviceUse) -> DeviceMemory:
     is_timed = use.has_history and bool((times_ns >= 0).all())
     return DeviceMemory(
         **{name: getattr(use, name) for name in _SAME_IN_ACCOUNT},
+        history_entries=use.rows[1] - use.rows[0],
         peak_ns=int(allocator.snapshot.history.time_ns[use.peak_row] - times_ns[0])
         if is_timed and use.peak_row != NONE else None,
         history_ns=int(times_ns[-1] - times_ns[0]) if is_timed else None,

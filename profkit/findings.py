@@ -210,9 +210,10 @@ class MemoryLine:
 class DeviceMemory:
     """What a memory snapshot says of one device, in bytes. ``allocated_bytes``, ``reserved_bytes`` and
     ``inactive_split_bytes`` are those of `torch.cuda.memory_stats` at its moment. ``cached_bytes`` lie free in whole
-    segments, ``split_bytes`` inside of used ones. ``peak_ns`` is when most was held, counted from the beginning of the
-    history; None if that is not known. ``older_bytes`` were held when the history begins. Of ``lines`` only those that
-    hold most are listed."""
+    segments, ``split_bytes`` inside of used ones. Without ``history_entries`` the peak is what is held now. ``peak_ns``
+    is when most was held, counted from the beginning of the history, ``history_ns`` how long that is; None where the
+    allocator noted no times. ``older_bytes`` were held when the history begins. Of ``lines`` only those that hold most
+    are listed."""
 
     device: int
     allocated_bytes: int
@@ -223,6 +224,7 @@ class DeviceMemory:
     peak_bytes: int
     reserved_peak_bytes: int
     older_bytes: int
+    history_entries: int = 0
     peak_ns: int | None = None
     history_ns: int | None = None
     parts: tuple[MemoryPart, ...] = ()

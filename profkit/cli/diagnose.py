@@ -59,8 +59,8 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     """Say what to change in TARGET, on which line, and what it gives back.
 
     TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd), an Nsight
-    Systems export (*.sqlite), a GPU's memory snapshot (*.pickle) or a run directory. Arguments for a script stand after --. diagnosis.json and report.html
-    are written to the run directory; the report goes to stdout.
+    Systems export (*.sqlite), a GPU's memory snapshot (*.pickle) or a run directory. Arguments for a script stand after
+    --. diagnosis.json and report.html are written to the run directory; the report goes to stdout.
 
     \b
     profkit diagnose loss-list

@@ -58,7 +58,7 @@ def _memory(title: str, memory: DeviceMemory) -> list[str]:
     blocks = _list(title, [f"{label}: {escape(value)}" for label, value in memory_figures(memory)])
     rows = [f"| {escape(label)} | {size} | {share} |" for label, size, share, _ in memory_parts(memory)]
     if rows:
-        blocks.append("\n".join(["| at the peak | bytes | share |", "| --- | ---: | ---: |", *rows]))
+        blocks.append("\n".join(["| held for | bytes | share |", "| --- | ---: | ---: |", *rows]))
     lines = [f"{size} {in_code(where)}{f' {in_code(source)}' if source else ''}"
              for size, where, source in memory_lines(memory)]  # fmt: skip
     return blocks + _list(MEMORY_LINES, lines)

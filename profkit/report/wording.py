@@ -236,7 +236,7 @@ def _worker_line(worker: WorkerTimes, several: bool) -> str:
 def memory_title(diagnosis: Diagnosis, memory: DeviceMemory) -> str:
     """What the section of a device is called."""
     which = f" of GPU {memory.device}" if len(diagnosis.memory) > 1 else ""
-    return f"What the memory{which} holds at its peak"
+    return f"What the memory{which} holds{' at its peak' if memory.history_entries else ''}"
 
 
 def memory_figures(memory: DeviceMemory) -> list[tuple[str, str]]:
@@ -248,7 +248,7 @@ def memory_figures(memory: DeviceMemory) -> list[tuple[str, str]]:
     now = f"{format_bytes(memory.allocated_bytes)} held of {format_bytes(memory.reserved_bytes)} reserved"
     free = f"{format_bytes(memory.cached_bytes)} in whole segments, ready for any request or the driver"
     return [
-        *([("peak", at_peak)] if memory.history_ns is not None else []),
+        *([("peak", at_peak)] if memory.history_entries else []),
         ("now", now),
         ("free", f"{free}; {format_bytes(memory.split_bytes)} in gaps inside of used ones"),
     ]

@@ -35,7 +35,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.memory.origins import Origin
+from profkit.derive.memory.origins import Origin, calling_frames, innermost, outermost
 from profkit.derive.memory.purposes import Purpose
 from profkit.evidence.allocator.lines import allocator_of, site_of, user_frames
 from profkit.evidence.allocator.purposes import held_for
@@ -46,13 +46,22 @@ from profkit.evidence.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
-from profkit.trace.events import Int64s, Rows
+from profkit.trace.events import NONE, Int64s, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_bytes
 
 _LARGE_BYTES = 256 << 20
 """A smaller peak fits beside everything else even into a GPU of 4 GB, the smallest that people train on."""
 _DOMINATES = 0.5
+_OF_BLOCKS = (
+    "Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
+    "torch.utils.checkpoint, which runs each call's forward pass once more."
+)
+_OF_MODEL = (
+    "Where memory is what limits the batch: let the model checkpoint its blocks, with "
+    "`model.gradient_checkpointing_enable()` for one of transformers; elsewhere call each block as `checkpoint(block, x, use_reentrant=False)` of "
+    "torch.utils.checkpoint. Each block's forward pass then runs once more."
+)
 _STATE_PER_GRADIENT = 3
 """Parameters and Adam's two moments, each as large as the gradients; other optimizers mostly keep less."""
 
@@ -93,7 +102,17 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
     best = max(_lines_of_snapshot(facts, np.flatnonzero(waiting)), key=lambda line: line.saved_bytes, default=None)
     site = site_of(facts, best.site) if best is not None else None
     if best is not None and site is not None and best.saved_bytes > 0:
-        yield _suspect(best, Location.of(site), use.peak_bytes, activation_bytes)
+        is_of_blocks = _is_in_model(facts, best.site)
+        yield _suspect(best, Location.of(site), use.peak_bytes, activation_bytes, is_of_blocks=is_of_blocks)
+
+
+def _is_in_model(facts: Facts, frame: int) -> bool:
+    """Whether the line runs in a call of a module. What repeats in what another line calls may be that line's calls, or
+    the blocks of the one model that it calls: then a line of the model's own, in a library, is what calls them."""
+    stacks = allocator_of(facts).snapshot.stacks
+    called = outermost(stacks, calling_frames(stacks))
+    here = innermost(stacks, np.arange(len(stacks.file)) == frame)
+    return bool(((here != NONE) & (here < called)).any())
 
 
 def _lines_of_snapshot(facts: Facts, pieces: Rows) -> Iterator[_KeepingLine]:
@@ -139,22 +158,27 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _suspect(
-    best: _KeepingLine, place: Location, peak_bytes: int, activation_bytes: int, room: MemoryUse | None = None
+    best: _KeepingLine,
+    place: Location,
+    peak_bytes: int,
+    activation_bytes: int,
+    room: MemoryUse | None = None,
+    is_of_blocks: bool = True,
 ) -> Suspicion:
+    what = f"{best.calls} calls here keep" if is_of_blocks else "what is called here keeps"
     share = activation_bytes / peak_bytes
     in_use = f"{format_bytes(room.used_bytes)} of {format_bytes(room.total_bytes)}" if room else ""
     return Suspicion(
         message=f"Activations that wait for the backward pass are {share:.0%} of the peak of "
-        f"{format_bytes(peak_bytes)}; {best.calls} calls here keep {format_bytes(best.kept_bytes)} of them."
+        f"{format_bytes(peak_bytes)}; {what} {format_bytes(best.kept_bytes)} of them."
         + (f" There is room: no more than {in_use} of the device are in use." if room else ""),
-        fix="Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
-        "torch.utils.checkpoint, which runs each call's forward pass once more.",
+        fix=_OF_BLOCKS if is_of_blocks else _OF_MODEL,
         places=Places(place),
         size_bytes=best.saved_bytes,
         peak_fraction=best.saved_bytes / peak_bytes,
         confidence=0.8,
         severity=Severity.INFO if room else None,
-        count=best.calls,
+        count=best.calls if is_of_blocks else 1,
         evidence={"peak_bytes": peak_bytes, "activation_bytes": activation_bytes, "calls": best.calls},
     )
 

@@ -138,15 +138,16 @@ _NEVER_IN_OTHER_KINDS = {
 
 def reason_for(facts: Facts, need: Need) -> str:
     """Why a rule with that need cannot look."""
+    reason: str = need.value
     if need is Need.TRACE:
-        return need.value
+        return reason
     if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
         return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
     if need is Need.COMPUTE and facts.accelerator is not None:
         return f"the program used {facts.accelerator.label} whose work was not recorded"
     if need is Need.LIVE and facts.run.torch is not None:
         return (_STOPPED if facts.run.was_stopped else _OUTDONE) if facts.run.was_outdone else _NO_STEPS
-    return need.value
+    return reason
 
 
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:

@@ -18,7 +18,9 @@ def find(facts: Facts) -> list[Suspicion]:
     return list(activation_dominated_peak.by_snapshot(facts))
 
 
-def training(blocks: int = 8, parameters: int = 16, hidden: int = 40, output: int = 10, frees: bool = True) -> Recording:
+def training(
+    blocks: int = 8, parameters: int = 16, hidden: int = 40, output: int = 10, frees: bool = True
+) -> Recording:
     """Line 30 of the model calls blocks, each of which keeps two tensors: line 90's, and its output of line 91."""
     recording = Recording()
     recording.put(BASE, parameters * MIB, moving())
@@ -40,6 +42,27 @@ def test_blocks_in_a_loop_keep_most_of_the_peak():
     assert found.size_bytes == 8 * 50 * MIB - 7 * 10 * MIB - 40 * MIB
     assert found.peak_fraction == pytest.approx(290 / 416)
     assert "96% of the peak of 436 MB; 8 calls here keep 419 MB of them" in found.message
+
+
+def test_of_a_library_s_model_the_line_that_calls_it_is_all_there_is():
+    """Its blocks are called by lines of the library; whether line 10 is a loop over blocks or calls one model cannot be
+    told."""
+    library = "/usr/lib/python3/site-packages/transformers/models/gpt2/modeling_gpt2.py"
+    recording = Recording()
+    recording.put(BASE, 16 * MIB, moving())
+    for i in range(8):
+        for j, line in enumerate((400, 401)):
+            stack = [(library, line, "forward"), (library, 900, "forward"), *in_model(0)[1:]]
+            recording.put(BASE + (1000 + 200 * i + 100 * j) * MIB, 25 * MIB, stack)
+    for i in range(8):
+        for j in range(2):
+            recording.free(BASE + (1000 + 200 * i + 100 * j) * MIB, BACKWARD)
+    (found,) = find(facts_of_snapshot(recording))
+    assert found.location is not None
+    assert found.location.line == 10
+    assert found.count == 1
+    assert "what is called here keeps 419 MB" in found.message
+    assert "gradient_checkpointing_enable" in found.fix
 
 
 @pytest.mark.parametrize(

@@ -74,4 +74,5 @@ def _gaps(snapshot: Snapshot, device: int, stream: int) -> Int64s:
     """The sizes of what lies free now for requests of a stream: not in the private pools of CUDA graphs."""
     blocks, segments = snapshot.blocks, snapshot.segments
     usable = (segments.device == device) & (segments.stream == stream) & (segments.pool == 0)
-    return blocks.size_bytes[usable[blocks.segment] & (blocks.state == State.INACTIVE)]
+    sizes: Int64s = blocks.size_bytes[usable[blocks.segment] & (blocks.state == State.INACTIVE)]
+    return sizes
