@@ -59,8 +59,8 @@ _OF_BLOCKS = (
 )
 _OF_MODEL = (
     "Where memory is what limits the batch: let the model checkpoint its blocks, with "
-    "`model.gradient_checkpointing_enable()` for one of transformers; elsewhere call each block as `checkpoint(block, x, use_reentrant=False)` of "
-    "torch.utils.checkpoint. Each block's forward pass then runs once more."
+    "`model.gradient_checkpointing_enable()` for one of transformers; elsewhere call each block as `checkpoint(block, "
+    "x, use_reentrant=False)` of torch.utils.checkpoint. Each block's forward pass then runs once more."
 )
 _STATE_PER_GRADIENT = 3
 """Parameters and Adam's two moments, each as large as the gradients; other optimizers mostly keep less."""

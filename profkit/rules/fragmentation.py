@@ -111,8 +111,8 @@ def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
     return Suspicion(
         message=f"The allocator reserved {format_bytes(growth.reserved_bytes)} for {format_bytes(growth.held_bytes)} "
         f"that the program held at most: {format_share(share)} lay in pieces too small for what came next. "
-        f"Here it took {format_bytes(growth.segment_bytes)} more from the driver while {format_bytes(growth.free_bytes)} "
-        "lay free.",
+        f"Here it took {format_bytes(growth.segment_bytes)} more from the driver while "
+        f"{format_bytes(growth.free_bytes)} lay free.",
         fix=_FIX,
         places=_places(facts, use, stack),
         size_bytes=growth.wasted_bytes,

@@ -32,8 +32,16 @@ def model() -> Recording:
     return recording
 
 
-def passes(recording: Recording, rounds: int, kept: int = 2, made: int = 3,
-           backward: Callable[[int], bool] = lambda _: False, sum_line: int | None = 11, first: int = 0, size: int = 8) -> Recording:  # fmt: skip
+def passes(
+    recording: Recording,
+    rounds: int,
+    kept: int = 2,
+    made: int = 3,
+    backward: Callable[[int], bool] = lambda _: False,
+    sum_line: int | None = 11,
+    first: int = 0,
+    size: int = 8,
+) -> Recording:
     """Each round ``train.py`` makes a batch and calls the model at line 10, of whose ``made`` tensors the last ones are
     given back by the model and ``kept`` stay, as does what line 11 computes of the result. A backward pass frees what
     the model keeps, and the program the rest."""
