@@ -13,8 +13,9 @@ from msgspec import structs
 from profkit import run as run_directory
 from profkit.concluding import conclude
 from profkit.derive.facts import Facts
-from profkit.derive.memory.allocator import DeviceUse
+from profkit.derive.memory.allocator import Allocator, DeviceUse
 from profkit.derive.memory.purposes import LABELS
+from profkit.derive.memory.timeline import memory_timeline
 from profkit.derive.steps.steps import measured_numbers
 from profkit.errors import UnreadableInput
 from profkit.evidence.allocator.lines import allocator_of, holding_lines
@@ -35,6 +36,8 @@ from profkit.findings import (
     Location,
     MemoryLine,
     MemoryPart,
+    MemorySeries,
+    MemoryTimeline,
     RunSummary,
     Saving,
     Severity,
@@ -386,4 +389,13 @@ def _account_device(facts: Facts, use: DeviceUse) -> DeviceMemory:
             )
             for line in lines[:_MOST_LINES]
         ),
+        timeline=_draw_timeline(allocator, use),
     )
+
+
+def _draw_timeline(allocator: Allocator, use: DeviceUse) -> MemoryTimeline | None:
+    found = memory_timeline(allocator, use)
+    if found is None:
+        return None
+    series = (MemorySeries(LABELS[purpose], tuple(size.tolist())) for purpose, size in found.held_bytes.items())
+    return MemoryTimeline(tuple(found.entries.tolist()), tuple(found.reserved_bytes.tolist()), tuple(series))

@@ -207,6 +207,24 @@ class MemoryLine:
 
 
 @dataclass(frozen=True, slots=True)
+class MemorySeries:
+    """How much was held for one purpose at each moment of a `MemoryTimeline`."""
+
+    label: str
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTimeline:
+    """What was held at some moments of the allocator's history: after so many ``entries``, for each purpose, from below
+    upwards as a picture stacks them; and what was reserved then."""
+
+    entries: tuple[int, ...]
+    reserved_bytes: tuple[int, ...]
+    parts: tuple[MemorySeries, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """What a memory snapshot says of one device, in bytes. ``allocated_bytes``, ``reserved_bytes`` and
     ``inactive_split_bytes`` are those of `torch.cuda.memory_stats` at its moment. ``cached_bytes`` lie free in whole
@@ -229,6 +247,7 @@ class DeviceMemory:
     history_ns: int | None = None
     parts: tuple[MemoryPart, ...] = ()
     lines: tuple[MemoryLine, ...] = ()
+    timeline: MemoryTimeline | None = None
 
 
 class VerdictKind(str, Enum):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from profkit.diagnosing import Measure
     from profkit.findings import Diagnosis
 
-FORMATS = ("text", "json", "markdown", "html", "sarif")
+FORMATS = ("text", "json", "markdown", "html", "sarif", "memory-timeline")
 FAULTS_FOUND = 1
 
 

@@ -42,6 +42,7 @@ FORMATS: dict[str, Format] = {
     "markdown": Format("markdown", "render_markdown"),
     "html": Format("html", "render_html", ("pages",)),
     "sarif": Format("sarif", "render_sarif", ("pages",)),
+    "memory-timeline": Format("memory_timeline", "render_memory_timeline"),
 }
 
 

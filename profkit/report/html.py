@@ -10,6 +10,7 @@ from html import escape
 
 from profkit.findings import DeviceMemory, Diagnosis, Finding, Kind, Location
 from profkit.report.html_style import STYLE, STYLE_DIGEST
+from profkit.report.memory_timeline import draw_timeline
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
@@ -173,7 +174,8 @@ def _memory(title: str, memory: DeviceMemory) -> str:
     lines = [(size, f"<code>{_text(where)}</code>{_code([source]) if source else ''}")
              for size, where, source in memory_lines(memory)]  # fmt: skip
     told = f"<h3>{_text(MEMORY_LINES)}</h3>\n{_definitions(lines)}" if lines else ""
-    return _section(title, f"{_definitions(figures)}\n<table>\n{rows}\n</table>\n{told}")
+    picture = draw_timeline(memory)
+    return _section(title, f"{_definitions(figures)}\n{picture}<table>\n{rows}\n</table>\n{told}")
 
 
 def _skipped(diagnosis: Diagnosis) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 
 from profkit.concluding import conclude
+from profkit.errors import UsageError
 from profkit.findings import (
     DeviceMemory,
     Diagnosis,
     Location,
     MemoryLine,
     MemoryPart,
+    MemorySeries,
+    MemoryTimeline,
     RunSummary,
     Timing,
     VerdictKind,
@@ -112,3 +116,50 @@ def test_hostile_names_are_inert(diagnosis, format_name):
     text = render(replace(diagnosis, memory=(hostile,)), format_name)
     assert "\x1b" not in text
     assert format_name != "html" or ("<script>" not in text and "<img" not in text)
+
+
+TIMELINE = MemoryTimeline(
+    entries=(0, 450, 900),
+    reserved_bytes=(1_000_000_000, 5_000_000_000, 5_000_000_000),
+    parts=(
+        MemorySeries("gradients", (0, 1_000_000_000, 1_000_000_000)),
+        MemorySeries("activations", (0, 3_000_000_000, 1_000_000_000)),
+    ),
+)
+
+
+def test_the_picture_stacks_what_is_held(diagnosis):
+    """The peak of 4 GB of 5 is at four fifths of the height of 300, in the middle of the width beside the labels."""
+    picture = render(replace(diagnosis, memory=(replace(GPU, timeline=TIMELINE),)), "memory-timeline")
+    root = ET.fromstring(picture)
+    gradients, activations = (one.attrib["points"].split() for one in root.iter("{http://www.w3.org/2000/svg}polygon"))
+    assert gradients[1] == "485.0,264.0"
+    assert activations[1] == "485.0,84.0"
+    assert activations[4] == gradients[1], "one lies on the other"
+    assert "activations, at most 3.00 GB" in picture
+    assert "peak 4.00 GB" in picture
+
+
+def test_the_page_shows_the_picture_and_allows_nothing_for_it(diagnosis):
+    page = render(replace(diagnosis, memory=(replace(GPU, timeline=TIMELINE),)), "html")
+    assert "<polygon" in page
+    assert "style=" not in page
+    assert "<script" not in page
+
+
+def test_pictures_of_several_devices_stand_below_each_other(diagnosis):
+    drawn = replace(GPU, timeline=TIMELINE)
+    picture = render(replace(diagnosis, memory=(drawn, replace(drawn, device=1))), "memory-timeline")
+    assert len(ET.fromstring(picture).findall("{http://www.w3.org/2000/svg}g")) == 2
+
+
+def test_a_hostile_label_is_inert_in_the_picture(diagnosis):
+    hostile = replace(TIMELINE, parts=(MemorySeries("<script>x</script>\x1b[2J", (0, 1, 1)),))
+    picture = render(replace(diagnosis, memory=(replace(GPU, timeline=hostile),)), "memory-timeline")
+    assert "<script" not in picture
+    assert "\x1b" not in picture
+
+
+def test_without_a_history_there_is_no_picture(diagnosis):
+    with pytest.raises(UsageError, match="no memory snapshot with a history"):
+        render(diagnosis, "memory-timeline")
