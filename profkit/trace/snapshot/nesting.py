@@ -16,8 +16,7 @@ from profkit.trace.snapshot.opcodes import Malformed, Token
 from profkit.trace.snapshot.tokens import Memo, Tokens, covered, join
 
 _MOST_PASSES = 100
-"""A snapshot is nested seven deep. Python writes a list in parts of a thousand, which join one a pass; a piece of the
-file has a dozen of them."""
+"""A snapshot is nested seven deep; each level is a pass."""
 _MOST_WAITING = 1 << 21
 """Tokens of containers that end in a later piece."""
 _OPEN_TAIL = 8
@@ -63,12 +62,14 @@ def put_together(tokens: Tokens, memo: Memo, containers: int) -> Nested:
     done = Nested([], [], [], tokens, containers)
     for _ in range(_MOST_PASSES):
         operators = np.flatnonzero(tokens.kind >= Token.MARK)
-        ready = _find_ready(tokens, operators)
-        if not ready.any():
+        left, containers = _pass(tokens, operators, memo, containers, done)
+        if left is tokens:
             break
-        tokens, containers = _pass(tokens, operators, ready, memo, containers, done)
+        tokens = left
     else:
         raise Malformed("nests or splits its containers as no memory snapshot does")
+    if any((groups.count % 2).any() for groups in done.dicts):
+        raise Malformed("has a key without a value")
     if (tokens.kind[operators] > Token.MARK).any():
         raise Malformed("takes values that are not there")
     waiting, flushed = _flush_open_lists(tokens, operators)
@@ -78,45 +79,59 @@ def put_together(tokens: Tokens, memo: Memo, containers: int) -> Nested:
 
 
 def close_all(waiting: Tokens) -> Tokens:
-    """Tokens that end every open container of a file that was cut off; a key without a value is left out."""
-    marks = np.flatnonzero(waiting.kind == Token.MARK)
-    if len(marks) and marks[0] == 0:
-        raise Malformed("is cut off before it holds anything")
-    is_dict = waiting.kind[marks - 1] == Token.DICT
-    kinds = np.where(is_dict, Token.SETITEMS, Token.APPENDS)[::-1].astype(np.uint8)
-    if len(marks) and is_dict[-1] and (len(waiting) - 1 - marks[-1]) % 2:
-        waiting = waiting.at(slice(0, -1))
-    return join([waiting, Tokens(kinds, np.zeros(len(kinds), np.int64))])
+    """With tokens that end every open container of a file that was cut off. A key without a value is left out; what
+    has no key follows a list that it is the only item of."""
+    marks = np.flatnonzero(waiting.kind == Token.MARK).tolist()
+    ends = [*marks[1:], len(waiting)]
+    kinds: list[int] = []
+    for mark, end in reversed(list(zip(marks, ends, strict=False))):
+        is_dict = mark > 0 and waiting.kind[mark - 1] == Token.DICT
+        if is_dict and (end - mark - 1) % 2:
+            if end - mark > 2 and waiting.kind[end - 2] == Token.LIST:
+                kinds.append(Token.APPEND)
+            elif end == len(waiting):
+                waiting = waiting.at(slice(0, -1))
+        kinds.append(Token.SETITEMS if is_dict else Token.APPENDS)
+    return join([waiting, Tokens(np.array(kinds, np.uint8), np.zeros(len(kinds), np.int64))])
 
 
-def _find_ready(tokens: Tokens, operators: Int64s) -> Bools:
-    """Which operators have all that they take directly before them."""
+def _find_ready(tokens: Tokens, operators: Int64s) -> tuple[Bools, Int64s]:
+    """Which operators have all that they take directly before them, and where the container is of each.
+
+    Parts of one container follow each other, so that of the first is that of all.
+    """
     kind = tokens.kind[operators]
     room = np.diff(operators, prepend=-1) - 1
-    after_mark = np.zeros(len(kind), bool)
-    after_mark[1:] = kind[:-1] == Token.MARK
-    container_below = np.zeros(len(kind), bool)
-    container_below[1:] = room[:-1] > 0
-    from_mark = (kind >= Token.SETITEMS) & (kind <= Token.TUPLE_FROM_MARK)
-    fixed = kind >= Token.SETITEM
-    ready: Bools = from_mark & after_mark & (container_below | (kind == Token.TUPLE_FROM_MARK))
-    return ready | (fixed & (room >= _TAKEN[kind] + _BELOW[kind]))
+    ready = (kind >= Token.SETITEM) & (room >= _TAKEN[kind] + _BELOW[kind])
+    container_at = operators - _TAKEN[kind] - 1
+    ends = np.flatnonzero((kind >= Token.SETITEMS) & (kind <= Token.TUPLE_FROM_MARK))
+    ends = ends[kind[np.maximum(ends - 1, 0)] == Token.MARK]
+    if len(ends):
+        is_tuple = kind[ends] == Token.TUPLE_FROM_MARK
+        goes_on = np.zeros(len(ends), bool)
+        goes_on[1:] = (room[ends[1:] - 1] == 0) & (ends[1:] - ends[:-1] == 2) & ~is_tuple[1:] & ~is_tuple[:-1]
+        firsts = ends[~goes_on]
+        part_of = np.cumsum(~goes_on) - 1
+        ready[ends] = ((room[firsts - 1] > 0) | is_tuple[~goes_on])[part_of]
+        container_at[ends] = (operators[firsts - 1] - 1)[part_of]
+    return ready, container_at
 
 
-def _pass(
-    tokens: Tokens, operators: Int64s, ready: Bools, memo: Memo, containers: int, done: Nested
-) -> tuple[Tokens, int]:
-    """The tokens without what is ready, which is added to ``done``."""
+def _pass(tokens: Tokens, operators: Int64s, memo: Memo, containers: int, done: Nested) -> tuple[Tokens, int]:
+    """The tokens without the groups that are ready, which are added to ``done``; all of them if there is none."""
+    ready, container_at = _find_ready(tokens, operators)
     at, kind = operators[ready], tokens.kind[operators[ready]]
+    if len(at) == 0:
+        return tokens, containers
     from_mark = kind <= Token.TUPLE_FROM_MARK
     first = at - _TAKEN[kind]
     first[from_mark] = operators[np.flatnonzero(ready)[from_mark] - 1] + 1
-    takes = kind != Token.PUT
     is_tuple = (kind == Token.TUPLE_FROM_MARK) | ((kind >= Token.TUPLE1) & (kind <= Token.TUPLE3))
-    new_tuples = np.cumsum(is_tuple)
-    below = tokens.at(np.maximum(first - 1 - from_mark, 0))
-    container = np.where(is_tuple, containers + new_tuples - 1, below.number)
-    _put_into_memo(memo, tokens, at[~takes])
+    tuples = np.cumsum(is_tuple)
+    holder = tokens.at(np.maximum(container_at[ready], 0))
+    container = np.where(is_tuple, containers + tuples - 1, holder.number)
+    puts = at[kind == Token.PUT]
+    memo.put(tokens.number[puts], tokens.at(puts - 1))
     for chosen, expected, into in (
         ((kind == Token.SETITEMS) | (kind == Token.SETITEM), Token.DICT, done.dicts),
         ((kind == Token.APPENDS) | (kind == Token.APPEND), Token.LIST, done.lists),
@@ -124,18 +139,11 @@ def _pass(
     ):
         if not chosen.any():
             continue
-        if expected is not None and (below.kind[chosen] != expected).any():
+        if expected is not None and (holder.kind[chosen] != expected).any():
             raise Malformed("puts values into something that cannot hold them")
         into.append(_groups(tokens, container[chosen], first[chosen], at[chosen]))
-    if any((groups.count % 2).any() for groups in done.dicts[-1:]):
-        raise Malformed("has a key without a value")
-    results, result_at = Tokens(np.full(new_tuples[-1], Token.TUPLE, np.uint8), container[is_tuple]), at[is_tuple]
-    return _without(tokens, first - from_mark, at, results, result_at), containers + int(new_tuples[-1])
-
-
-def _put_into_memo(memo: Memo, tokens: Tokens, puts: Int64s) -> None:
-    if len(puts):
-        memo.put(tokens.number[puts], tokens.at(puts - 1))
+    results = Tokens(np.full(tuples[-1], Token.TUPLE, np.uint8), container[is_tuple])
+    return _without(tokens, first - from_mark, at, results, at[is_tuple]), containers + int(tuples[-1])
 
 
 def _groups(tokens: Tokens, container: Int64s, first: Int64s, end: Int64s) -> Groups:

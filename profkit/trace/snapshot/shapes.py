@@ -37,6 +37,7 @@ _STACK_BYTES = 150
 
 _SHAPE_BY_KEY = (
     (Word.FILENAME, Shape.FRAME),
+    (Word.REAL_SIZE, Shape.ALLOCATION),
     (Word.ACTION, Shape.ENTRY),
     (Word.STATE, Shape.BLOCK),
     (Word.BLOCKS, Shape.SEGMENT),
@@ -97,6 +98,7 @@ def add_rows(
     if tables.stack_bytes[0] > most_bytes:
         raise Malformed("has more distinct stacks than the memory limit leaves room for")
     _add_pairs(_join(nested.tuples, memo), tables)
+    _add_allocations(by_shape[Shape.ALLOCATION], lists, tables)
     _add_entries(by_shape[Shape.ENTRY], texts, tables)
     _add_blocks(by_shape[Shape.BLOCK], texts, tables)
     _add_segments(by_shape[Shape.SEGMENT], texts, tables)
@@ -123,7 +125,7 @@ def _sort_by_shape(groups: Groups, texts: Texts, tables: Tables) -> dict[Shape, 
     for telling, its_shape in _SHAPE_BY_KEY:
         shape[group[word == telling]] = its_shape
     fields = {}
-    for its_shape in (Shape.FRAME, Shape.ENTRY, Shape.BLOCK, Shape.SEGMENT):
+    for _, its_shape in _SHAPE_BY_KEY:
         chosen = np.flatnonzero(shape == its_shape)
         order = np.argsort(groups.container[chosen], kind="stable")
         row = np.empty(len(groups), np.int64)
@@ -244,9 +246,19 @@ def _add_pairs(tuples: Groups, tables: Tables) -> None:
     tables.set_shape(container, Shape.PAIR, np.array(found)[np.cumsum(new) - 1])
 
 
-def _stacks_of(fields: _Fields, tables: Tables) -> Int64s:
-    lists, found = fields.find(Word.FRAMES, Token.LIST)
+def _stacks_of(fields: _Fields, tables: Tables, key: Word = Word.FRAMES) -> Int64s:
+    lists, found = fields.find(key, Token.LIST)
     return np.where(found, tables.rows_of(lists, Shape.STACK, 0), 0)
+
+
+def _add_allocations(fields: _Fields, lists: Groups, tables: Tables) -> None:
+    """Allocations of a block, and the lists of them, which stand for the stack of the last."""
+    if len(fields) == 0:
+        return
+    tables.set_shape(fields.container, Shape.ALLOCATION, _stacks_of(fields, tables))
+    items, owner = lists.items, np.repeat(lists.container, lists.count)
+    found = np.flatnonzero(tables.shapes_of(items, items.kind == Token.DICT) == Shape.ALLOCATION)
+    tables.set_shape(owner[found], Shape.STACK, tables.containers["row"][items.number[found]])
 
 
 def _add_entries(fields: _Fields, texts: Texts, tables: Tables) -> None:
@@ -283,13 +295,14 @@ def _add_blocks(fields: _Fields, texts: Texts, tables: Tables) -> None:
     known = len(tables.blocks)
     tables.set_shape(fields.container[whole], Shape.BLOCK, known + np.arange(int(whole.sum())))
     requested = np.where(has_requested, requested, size)
+    stack = np.where(fields.has(Word.FRAMES), _stacks_of(fields, tables), _stacks_of(fields, tables, Word.HISTORY))
     tables.blocks.add(
         owner=np.full(int(whole.sum()), NONE),
         address=np.where(has_address, address, NONE)[whole],
         size=size[whole],
         requested=np.where(state == State.INACTIVE, 0, requested)[whole],
         state=state[whole],
-        stack=_stacks_of(fields, tables)[whole],
+        stack=stack[whole],
     )
 
 

@@ -29,7 +29,9 @@ class Shape(IntEnum):
     ENTRY = 4
     BLOCK = 5
     SEGMENT = 6
-    OTHER = 7
+    ALLOCATION = 7
+    """What 2.0 kept of an allocation besides its entry; its row is its stack."""
+    OTHER = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,9 @@ class Word(IntEnum):
     DEVICE_TRACES = 20
     ALLOCATOR_SETTINGS = 21
     LARGE = 22
+    REAL_SIZE = 23
+    HISTORY = 24
+    """Until 2.0: a block's allocations, the last of which it belongs to; each has its ``real_size`` and ``frames``."""
 
 
 FIRST_ACTION = 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import pickle
 import struct
 from collections.abc import Callable, Iterator
@@ -66,7 +67,7 @@ def _stacks(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str, int], ...]]:
         for file, function, line in _rows(stacks, "file function line")
     ]
     bounds = stacks.starts.tolist()
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         yield tuple(frames[code] for code in stacks.frames[start:end].tolist())
 
 
@@ -151,27 +152,24 @@ def _push(value: Any, memo: dict[Any, int]) -> Iterator[bytes]:
         key = value if isinstance(value, str) else id(value)
         if key in memo:
             yield _numbered(b"h", b"j", memo[key])
-            return
-        if isinstance(value, str):
-            encoded = value.encode()
-            yield b"X" + struct.pack("<I", len(encoded)) + encoded
-        elif isinstance(value, tuple):
-            for item in value:
-                yield from _push(item, memo)
-            yield {1: b"\x85", 2: b"\x86", 3: b"\x87"}[len(value)]
-        elif isinstance(value, list):
-            yield b"]("
-            for item in value:
-                yield from _push(item, memo)
-            yield b"e"
         else:
-            yield b"}("
-            for name, item in value.items():
-                yield from _push(name, memo)
-                yield from _push(item, memo)
-            yield b"u"
-        memo[key] = len(memo)
-        yield _numbered(b"q", b"r", memo[key])
+            yield from _push_new(value, memo)
+            memo[key] = len(memo)
+            yield _numbered(b"q", b"r", memo[key])
+
+
+def _push_new(value: Any, memo: dict[Any, int]) -> Iterator[bytes]:
+    if isinstance(value, str):
+        encoded = value.encode()
+        yield b"X" + struct.pack("<I", len(encoded)) + encoded
+        return
+    items = itertools.chain.from_iterable(value.items()) if isinstance(value, dict) else value
+    end_of_tuple = b"\x85\x86\x87"[len(value) - 1 : len(value)]
+    begin, end = {dict: (b"}(", b"u"), list: (b"](", b"e"), tuple: (b"", end_of_tuple)}[type(value)]
+    yield begin
+    for item in items:
+        yield from _push(item, memo)
+    yield end
 
 
 def _number(value: int) -> bytes:
