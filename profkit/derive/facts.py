@@ -30,7 +30,7 @@ from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.failures import attempt
-from profkit.run import CallSite, LiveSample, LoadSample, Run
+from profkit.run import CallSite, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.values import distinct
@@ -61,6 +61,7 @@ class Facts:
         live: tuple[LiveSample, ...] = (),
         samples: tuple[LoadSample, ...] = (),
         workers: Workers | None = None,
+        sources: Sources | None = None,
         snapshot: Snapshot | None = None,
     ) -> None:
         self._recorded = trace
@@ -69,6 +70,7 @@ class Facts:
         self.live = live
         self.samples = samples
         self.workers = workers or Workers()
+        self.sources = sources or {}
         self.snapshot = snapshot
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}

@@ -19,6 +19,7 @@ from profkit.report.wording import (
     group_by_reason,
     hot_lines,
     hot_operators,
+    ignored_note,
     major_findings,
     memory_figures,
     memory_lines,
@@ -160,7 +161,10 @@ def _bar(fraction: float) -> str:
 
 
 def _write_skipped(page: Page, diagnosis: Diagnosis) -> None:
-    _write_title(page, "Not looked at", bool(diagnosis.skipped))
+    ignored = ignored_note(diagnosis)
+    _write_title(page, "Not looked at", bool(diagnosis.skipped or ignored))
+    if ignored:
+        page.write_bullet(ignored)
     for reason, rules in group_by_reason(diagnosis.skipped):
         page.write_bullet(f"{reason}: {skipped_rules(rules)}")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType
 
 PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder of profkit's own code."""
 _MOST_FILE_BYTES = 1 << 20
+_LINES_AROUND = 3
 _MOST_SOURCE = 200
 """Characters of a line that are kept."""
 
@@ -52,3 +54,13 @@ def recorded_line(file: str, line: int) -> str:
         return source_line(file, line) if is_known and path.stat().st_size <= _MOST_FILE_BYTES else ""
     except (OSError, ValueError):  # a null byte, or a name that is too long
         return ""
+
+
+def lines_around(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]:
+    """Each line with the few before and after it, by file and number, as they stand in the file."""
+    found: dict[str, dict[int, str]] = {}
+    for file, line in places:
+        lines = linecache.getlines(file)
+        numbers = range(max(line - _LINES_AROUND, 1), min(line + _LINES_AROUND, len(lines)) + 1)
+        found.setdefault(file, {}).update((number, lines[number - 1].rstrip()[:_MOST_SOURCE]) for number in numbers)
+    return {file: lines for file, lines in found.items() if lines}
