@@ -96,7 +96,7 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
     at_peak = allocator.live_at_peak(use)
     activation_bytes = held_for(allocator, at_peak, Purpose.ACTIVATIONS)
     waiting = at_peak & (allocator.purposes == Purpose.ACTIVATIONS) & ~found.is_held
-    waiting &= allocator.origins[found.freeing_stack] == Origin.BACKWARD
+    waiting[waiting] = allocator.entries[found.freed_by[waiting]] == Origin.BACKWARD
     if min(activation_bytes, 2 * int(found.size_bytes[waiting].sum())) < _DOMINATES * use.peak_bytes:
         return
     best = max(_lines_of_snapshot(facts, np.flatnonzero(waiting)), key=lambda line: line.saved_bytes, default=None)

@@ -76,7 +76,7 @@ def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
     lines = [line.site for line in holding_lines(facts, held)[:_MOST_NAMED]]
     passes = held_passes(facts, held)
     called = site_of(facts, passes.frame) if passes is not None else None
-    trains = bool((allocator.origins[allocator.snapshot.history.stack[: failure.row]] == Origin.BACKWARD).any())
+    trains = bool((allocator.entries[: failure.row] == Origin.BACKWARD).any())
     ending = "" if failure.is_last else " The program went on."
     return Suspicion(
         message=f"{format_bytes(failure.asked_bytes)} found no room: {format_bytes(failure.held_bytes)} were held, "
@@ -135,7 +135,6 @@ def _advise(changes: list[_Change], failure: Failure) -> str:
 def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> Iterator[_Change]:
     """The changes that what was held at that moment speaks for."""
     allocator = allocator_of(facts)
-    origins = allocator.origins[allocator.snapshot.history.stack]
     in_what = Origin(int(allocator.origins[failure.stack]))
     held = {purpose: parts.get(purpose, 0) for purpose in Purpose}
     rounds = kept_rounds(facts)
@@ -144,7 +143,7 @@ def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> It
     if rounds is not None and rounds.device == failure.device:
         yield _Change(rounds.total_bytes - rounds.each_bytes, f"free what {rounds.rounds} rounds left behind (see the "
                       "finding on that), as all but one are of no use.")  # fmt: skip
-    yield from _for_activations(held[Purpose.ACTIVATIONS], trains=bool((origins == Origin.BACKWARD).any()))
+    yield from _for_activations(held[Purpose.ACTIVATIONS], trains=bool((allocator.entries == Origin.BACKWARD).any()))
     if in_what is Origin.FORWARD or in_what is Origin.PROGRAM:
         yield _Change(held[Purpose.GRADIENTS], "clear the gradients before the forward pass, with "
                       "`optimizer.zero_grad(set_to_none=True)`: they are held while the model computes.")  # fmt: skip

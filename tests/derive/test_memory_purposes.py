@@ -174,3 +174,16 @@ def test_a_history_without_frames_tells_of_no_backward_pass():
     recording.alloc(BASE, 4 * MIB)
     assert tell_origins(snapshot_of(recording).stacks).tolist() == [Origin.UNKNOWN]
     assert np.isin(list(told(recording).values()), Purpose.UNKNOWN).all()
+
+
+def test_frees_without_stacks_tell_of_no_backward_pass():
+    """As with `context="alloc"`: the same step, but nobody knows who gives anything back."""
+    recording = one_step()
+    for event in recording.events:
+        event["frames"] = event["frames"] if "alloc" in event["action"] else []
+    found = told(recording)
+    assert found[20] is Purpose.ACTIVATIONS, "whether the model itself freed it is not known"
+    assert found[30] is Purpose.ACTIVATIONS
+    assert found[60] is Purpose.GRADIENTS
+    recording.free(BASE + 10 * MIB)
+    assert told(recording)[10] is Purpose.OWN

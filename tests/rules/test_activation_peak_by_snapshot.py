@@ -24,6 +24,8 @@ def training(
     """Line 30 of the model calls blocks, each of which keeps two tensors: line 90's, and its output of line 91."""
     recording = Recording()
     recording.put(BASE, parameters * MIB, moving())
+    recording.put(BASE + 900 * MIB, MIB, at(9))
+    recording.free(BASE + 900 * MIB, at(10))
     for i in range(blocks):
         recording.put(BASE + (1000 + 200 * i) * MIB, hidden * MIB, in_model(30, BLOCK))
         recording.put(BASE + (1100 + 200 * i) * MIB, output * MIB, in_model(30, ("/home/me/model.py", 91, "forward")))
@@ -50,6 +52,8 @@ def test_of_a_library_s_model_the_line_that_calls_it_is_all_there_is():
     library = "/usr/lib/python3/site-packages/transformers/models/gpt2/modeling_gpt2.py"
     recording = Recording()
     recording.put(BASE, 16 * MIB, moving())
+    recording.put(BASE + 900 * MIB, MIB, at(9))
+    recording.free(BASE + 900 * MIB, at(10))
     for i in range(8):
         for j, line in enumerate((400, 401)):
             stack = [(library, line, "forward"), (library, 900, "forward"), *in_model(0)[1:]]

@@ -11,6 +11,7 @@ from profkit.judging import judging_tasks
 from profkit.rules.base import Suspicion
 from profkit.rules.growing_live_tensors import growing_live_tensors
 from profkit.rules.retained_graph import retained_graph
+from profkit.settings import EVERYTHING
 from tests.snapshots import BACKWARD, MIB, Recording, at, facts_of_snapshot, in_model, moving
 
 BASE = 1 << 40
@@ -171,7 +172,7 @@ def test_without_a_history_nothing_can_be_said_of_rounds():
 
 
 def test_a_snapshot_alone_is_enough_to_look():
-    outcomes = {task().rule: task() for task in judging_tasks(facts_of_snapshot(passes(model(), 12)))}
+    outcomes = {task().rule: task() for task in judging_tasks(facts_of_snapshot(passes(model(), 12)), EVERYTHING)}
     assert outcomes["retained-graph"].reason is None
     assert len(outcomes["retained-graph"].judged) == 1
     assert outcomes["growing-live-tensors"].reason is None

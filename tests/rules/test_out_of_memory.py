@@ -22,6 +22,9 @@ def training(activations: int = 64, gradients: int = 0, state: int = 0) -> Recor
     """Parameters of 16 MiB, then what the arguments say, in MiB, after a backward pass."""
     recording = Recording()
     recording.put(BASE, 16 * MIB, moving())
+    recording.put(BASE + 800 * MIB, 2 * MIB, in_model(31))
+    recording.free(BASE + 800 * MIB, at(10))
+    recording.release(BASE + 800 * MIB)
     recording.put(BASE + 900 * MIB, 2 * MIB, in_model(31))
     recording.free(BASE + 900 * MIB, BACKWARD)
     for place, size, stack in ((100, gradients, BACKWARD), (200, state, in_step()), (400, activations, in_model(31))):

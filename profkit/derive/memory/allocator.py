@@ -9,7 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.derive.memory.allocations import Allocations, follow_allocations
-from profkit.derive.memory.origins import tell_origins
+from profkit.derive.memory.origins import tell_origins, tell_origins_of_entries
 from profkit.derive.memory.purposes import tell_purposes
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.snapshot.values import Action, Snapshot, State
@@ -46,11 +46,12 @@ class DeviceUse(Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Allocator:
     """A snapshot, the pieces of memory that it knows of, what each is for, and each device's account. ``origins`` has a
-    value for each stack, ``purposes`` one for each piece."""
+    value for each stack, ``entries`` one for each row of the history, ``purposes`` one for each piece."""
 
     snapshot: Snapshot
     allocations: Allocations
     origins: NDArray[np.uint8]
+    entries: NDArray[np.uint8]
     purposes: NDArray[np.uint8]
     devices: tuple[DeviceUse, ...]
 
@@ -67,10 +68,11 @@ class Allocator:
 def describe_allocator(snapshot: Snapshot) -> Allocator:
     found = follow_allocations(snapshot)
     origins = tell_origins(snapshot.stacks)
-    purposes = tell_purposes(snapshot.history, found, origins)
+    entries = tell_origins_of_entries(snapshot.history, origins)
+    purposes = tell_purposes(snapshot.history, found, origins, entries)
     devices = distinct(np.concatenate([snapshot.segments.device, snapshot.history.device]))
     return Allocator(
-        snapshot, found, origins, purposes, tuple(_account(snapshot, found, int(device)) for device in devices)
+        snapshot, found, origins, entries, purposes, tuple(_account(snapshot, found, int(device)) for device in devices)
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.trace.events import NONE, Bools, Int32s, Rows
-from profkit.trace.snapshot.values import Stacks
+from profkit.trace.snapshot.values import Action, History, Stacks
 
 
 class Origin(IntEnum):
@@ -104,6 +104,16 @@ def tell_origins(stacks: Stacks) -> NDArray[np.uint8]:
     on_threads = _begin_in_torch(stacks, python) | (~has_python & ~holding(stacks, ~python) & has_python.any())
     on_threads[0] &= has_python.any()
     told[on_threads & (told != Origin.WORKSPACE)] = Origin.BACKWARD
+    return told
+
+
+def tell_origins_of_entries(history: History, origins: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The `Origin` of each entry of the history. Where no free has a stack, as with ``context="alloc"``, that is no
+    sign of the backward pass."""
+    told = origins[history.stack]
+    frees = np.isin(history.action, (Action.FREE_REQUESTED, Action.FREE_COMPLETED))
+    if not history.stack[frees].any():
+        told[frees] = Origin.UNKNOWN
     return told
 
 

@@ -58,12 +58,14 @@ LABELS = {
 """In the order in which reports tell them."""
 
 
-def tell_purposes(history: History, found: Allocations, origins: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The `Purpose` of each allocation."""
+def tell_purposes(
+    history: History, found: Allocations, origins: NDArray[np.uint8], entries: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """The `Purpose` of each allocation, by the origins of the stacks and of the history's entries."""
     is_made, is_freed = found.made_by >= 0, found.freed_by >= 0
     made_in = np.where(is_made | (found.stack > 0), origins[found.stack], Origin.UNKNOWN)
-    freed_in = np.where(is_freed, origins[found.freeing_stack], Origin.UNKNOWN)
-    outlived_backward = _sees(history, found, origins, Origin.BACKWARD)
+    freed_in = np.where(is_freed, entries[found.freed_by], Origin.UNKNOWN) if len(entries) else made_in
+    outlived_backward = _heard(entries == Origin.BACKWARD, found)
     purpose = np.full(len(found), Purpose.UNKNOWN, dtype=np.uint8)
     purpose[~is_made & (found.stack == 0)] = Purpose.EARLIER
     purpose[made_in == Origin.BUILDING] = Purpose.PARAMETERS
@@ -74,9 +76,10 @@ def tell_purposes(history: History, found: Allocations, origins: NDArray[np.uint
     purpose[waits & (freed_in == Origin.BACKWARD)] = Purpose.ACTIVATIONS
     older = purpose == Purpose.EARLIER
     purpose[(made_in == Origin.OPTIMIZER) | (older & (freed_in == Origin.OPTIMIZER))] = Purpose.OPTIMIZER_STATE
-    within = ~_sees_others(history, found, origins, Origin.OPTIMIZER)
+    within = ~_heard(entries != Origin.OPTIMIZER, found)
     purpose[(made_in == Origin.OPTIMIZER) & (freed_in == Origin.OPTIMIZER) & within] = Purpose.TEMPORARIES
-    _tell_gradients(found, purpose, made_in, freed_in, is_in_backward=_ends_in(history, origins, Origin.BACKWARD))
+    ends_in_backward = bool(len(entries)) and bool(entries[-1] == Origin.BACKWARD)
+    _tell_gradients(found, purpose, made_in, freed_in, ends_in_backward)
     purpose[made_in == Origin.WORKSPACE] = Purpose.WORKSPACE
     purpose[_workspaces(history, found, purpose, made_in)] = Purpose.WORKSPACE
     purpose[found.pool > 0] = Purpose.GRAPH_POOL
@@ -150,24 +153,9 @@ def _follows_its_like(history: History, rows: Rows) -> Bools:
     return follows
 
 
-def _sees(history: History, found: Allocations, origins: NDArray[np.uint8], origin: Origin) -> Bools:
-    """Whether the allocator heard from there while the piece was held."""
-    return _heard(origins[history.stack] == origin, found)
-
-
-def _sees_others(history: History, found: Allocations, origins: NDArray[np.uint8], origin: Origin) -> Bools:
-    """Whether the allocator heard from elsewhere while the piece was held."""
-    return _heard(origins[history.stack] != origin, found)
-
-
 def _heard(rows: Bools, found: Allocations) -> Bools:
     """Whether one of these rows of the history lies between the making of each piece and its end."""
     count = np.concatenate([[0], np.cumsum(rows)])
     end = np.where(found.freed_by >= 0, found.freed_by, len(rows))
     heard: Bools = count[end] > count[found.made_by + 1]
     return heard
-
-
-def _ends_in(history: History, origins: NDArray[np.uint8], origin: Origin) -> bool:
-    """Whether the history ends there: the snapshot was taken within such a pass, as an error makes it."""
-    return bool(len(history)) and bool(origins[history.stack[-1]] == origin)

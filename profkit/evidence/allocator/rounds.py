@@ -64,7 +64,7 @@ def _kept_rounds(facts: Facts) -> KeptRounds | None:
     of_round = np.searchsorted(rows[starts], rows, side="right") - 1
     sizes = np.bincount(of_round[of_round >= 0], found.size_bytes[kept[of_round >= 0]], len(starts))
     begins = rows[starts]
-    origins = allocator.origins[history.stack]
+    origins = allocator.entries
     backward = np.flatnonzero((origins == Origin.BACKWARD) & (history.device == use.device))
     had_backward = bool(((backward > begins[0]) & (backward < begins[-1])).any())
     if not _is_growth(sizes, begins, use.rows[1], origins) or (len(backward) and not had_backward):
