@@ -15,9 +15,9 @@ from profkit.trace.events import Bools, Int64s
 from profkit.trace.snapshot.opcodes import Malformed, Token
 from profkit.trace.snapshot.tokens import Memo, Tokens, covered, join
 
-_MOST_PASSES = 100
-"""A snapshot is nested seven deep; each level is a pass."""
-_MOST_WAITING = 1 << 21
+_MOST_PASSES = 32
+"""A snapshot is nested seven deep, and each level takes up to three: its parts, a last item alone, and its number."""
+_MOST_WAITING = 1 << 17
 """Tokens of containers that end in a later piece."""
 _OPEN_TAIL = 8
 """Values at the end of an open list that may still be taken by an opcode of the next piece, or be its container."""
@@ -39,10 +39,6 @@ class Groups:
 
     def __len__(self) -> int:
         return len(self.container)
-
-    def of_items(self) -> Int64s:
-        """The group of each item."""
-        return np.repeat(np.arange(len(self.container)), self.count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,17 @@ from profkit.trace.snapshot.nesting import close_all, put_together
 from profkit.trace.snapshot.opcodes import TRAILING_BYTES, Malformed, Token, find_opcodes
 from profkit.trace.snapshot.shapes import add_rows
 from profkit.trace.snapshot.tables import Tables
-from profkit.trace.snapshot.tokens import NO_REFERENCES, NO_TOKENS, Memo, References, Texts, Tokens, decode, join
+from profkit.trace.snapshot.tokens import (
+    NO_REFERENCES,
+    NO_TOKENS,
+    Memo,
+    References,
+    Texts,
+    Tokens,
+    decode,
+    join,
+    new_texts,
+)
 from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.snapshot.words import WORDS
 from profkit.units import format_bytes, format_count
@@ -27,12 +37,10 @@ from profkit.units import format_bytes, format_count
 _PROTO = 0x80
 _OLDEST, _NEWEST = 2, 5
 """Protocols: C++ writes 2, Python 4 and, from 3.14 on, 5."""
-_PIECE_BYTES = 512 << 10
-"""Content that is looked at in one go: enough that what NumPy takes for each operation does not count."""
+_PIECE_BYTES = 256 << 10
+"""Content that is looked at in one go, at least: enough that what NumPy takes for each operation hardly counts."""
 _ENTRY_BYTES = 200
 """What an entry of the history takes, with what is derived of it."""
-_CONTAINER_BYTES = 10
-"""What a container takes that is no row: its shape, and its place in the memo."""
 
 
 def is_snapshot(first_bytes: bytes) -> bool:
@@ -55,15 +63,16 @@ def read_snapshot(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Snapsho
 
 def _read(content: Content, limit_bytes: int) -> Snapshot:
     room = max(0, limit_bytes - EMPTY_BYTES)
-    reading = _Reading(room, Texts(WORDS, room // 8))
+    reading = _Reading(room, new_texts(WORDS, room // 8))
     waiting, rest, ended = NO_TOKENS, b"", False
     for piece in _pieces(content):
-        if not ended:
-            if content.size_bytes == len(piece) and not is_snapshot(piece):
-                raise Malformed("is no pickle that PyTorch could have written")
-            rest += piece
-            waiting, used_bytes, ended = reading.add(rest, waiting)
-            rest = rest[used_bytes:]
+        rest += piece
+        if content.size_bytes == len(piece) and not is_snapshot(piece):
+            raise Malformed("is no pickle that PyTorch could have written")
+        waiting, used_bytes, ended = reading.add(rest, waiting)
+        rest = rest[used_bytes:]
+        if ended:
+            break
     notes = [f"the file {content.damage}"] if content.damage is not None else []
     if not ended:
         if not content.damage:
@@ -74,13 +83,21 @@ def _read(content: Content, limit_bytes: int) -> Snapshot:
         kept = f"the newest {format_count(len(reading.tables.entries), 'entry', 'entries')} of the history"
         cause = f"more need more than {format_bytes(limit_bytes)} of memory ({MEMORY_LIMIT} sets another limit)"
         notes.append(f"only {kept} were kept: {cause}")
+    if reading.texts.is_full:
+        notes.append("names beyond the memory limit are shown as '…'")
     return assemble(waiting, reading.texts, reading.tables, notes)
 
 
 def _pieces(content: Content) -> Iterator[bytes]:
+    gathered, size_bytes = list[bytes](), 0
     for piece in content:
-        for start in range(0, len(piece), _PIECE_BYTES):
-            yield piece[start : start + _PIECE_BYTES]
+        gathered.append(piece)
+        size_bytes += len(piece)
+        if size_bytes >= _PIECE_BYTES:
+            yield b"".join(gathered)
+            gathered, size_bytes = [], 0
+    if gathered:
+        yield b"".join(gathered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +130,12 @@ class _Reading:
     def put_together(self, tokens: Tokens, references: References) -> Tokens:
         """Read what is complete among the tokens; the rest."""
         nested = put_together(tokens, self.memo, len(self.tables.containers))
-        add_rows(nested, references, self.texts, self.memo, self.tables, self.room_bytes // 8)
-        if _CONTAINER_BYTES * len(self.tables.containers) > self.room_bytes // 2:
-            raise Malformed("has more containers than the memory limit leaves room for")
+        add_rows(nested, references, self.texts, self.memo, self.tables)
         if len(self.tables.entries) > self.most_entries * 5 // 4:
             self.keep_newest()
+        if self.tables.taken_bytes + self.texts.taken_bytes[0] + 5 * len(self.memo) > self.room_bytes:
+            limit = format_bytes(self.room_bytes + EMPTY_BYTES)
+            raise Malformed(f"needs more than {limit} of memory ({MEMORY_LIMIT} sets another limit)")
         return nested.waiting
 
     def keep_newest(self) -> None:

@@ -30,8 +30,6 @@ _MOST_OTHERS = 1 << 16
 """Settings and the like that are kept."""
 _MOST_POOLS = 1 << 16
 _MOST_STACK_BYTES = 1 << 20
-_FRAME_BYTES = 200
-"""What a frame takes in its table."""
 _STACK_BYTES = 150
 """What a stack takes in its table besides its frames."""
 
@@ -84,19 +82,15 @@ class _Fields:
         return meant
 
 
-def add_rows(
-    nested: Nested, references: References, texts: Texts, memo: Memo, tables: Tables, most_bytes: int
-) -> None:
+def add_rows(nested: Nested, references: References, texts: Texts, memo: Memo, tables: Tables) -> None:
     """Add what the piece's containers hold to the tables. Each shape comes after those that it is made of."""
     tables.add_containers(nested.containers - len(tables.containers))
     by_shape = _sort_by_shape(_join(nested.dicts, memo), texts, tables)
-    _add_frames(by_shape[Shape.FRAME], tables, most_bytes)
+    _add_frames(by_shape[Shape.FRAME], tables)
     new = _new_references(references, tables)
     lists = _join([*_groups_of(references, list(new.values())), *nested.lists], memo)
     _add_stacks(lists, tables)
     _add_references(references, new, tables)
-    if tables.stack_bytes[0] > most_bytes:
-        raise Malformed("has more distinct stacks than the memory limit leaves room for")
     _add_pairs(_join(nested.tuples, memo), tables)
     _add_allocations(by_shape[Shape.ALLOCATION], lists, tables)
     _add_entries(by_shape[Shape.ENTRY], texts, tables)
@@ -144,7 +138,7 @@ def _add_others(owner: Int64s, key: Tokens, value: Tokens, tables: Tables) -> No
         tables.others.keep(np.arange(len(tables.others) - _MOST_OTHERS, len(tables.others)))
 
 
-def _add_frames(fields: _Fields, tables: Tables, most_bytes: int) -> None:
+def _add_frames(fields: _Fields, tables: Tables) -> None:
     name, has_name = fields.find(Word.NAME, Token.TEXT)
     file, has_file = fields.find(Word.FILENAME, Token.TEXT)
     line, has_line = fields.integers(Word.LINE, 0, 2**31 - 1)
@@ -154,8 +148,6 @@ def _add_frames(fields: _Fields, tables: Tables, most_bytes: int) -> None:
     codes = tables.frames
     frames = zip(file[whole].tolist(), name[whole].tolist(), line[whole].tolist(), strict=True)
     rows = [codes.setdefault(frame, len(codes)) for frame in frames]
-    if len(codes) * _FRAME_BYTES > most_bytes:
-        raise Malformed("has more frames than the memory limit leaves room for")
     tables.set_shape(fields.container[whole], Shape.FRAME, rows)
 
 

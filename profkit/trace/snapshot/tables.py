@@ -16,6 +16,9 @@ from profkit.trace.snapshot.opcodes import Malformed
 from profkit.trace.snapshot.tokens import Tokens
 
 MOST_ROWS = 2**31 - 1
+_ROW_BYTES = 50
+_FRAME_BYTES = 200
+"""What a frame takes in its table, with the row that it becomes."""
 
 
 class Shape(IntEnum):
@@ -91,6 +94,12 @@ class Tables:
     """What other dictionaries hold under the codes of texts."""
     left_out: dict[str, int] = field(default_factory=dict)
     """How many of what could not be used."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """How much memory the tables take, those of segments and blocks twice, as they are sorted in the end."""
+        rows = 2 * _ROW_BYTES * (len(self.blocks) + len(self.segments)) + _ROW_BYTES * len(self.entries)
+        return rows + 5 * len(self.containers) + _FRAME_BYTES * len(self.frames) + self.stack_bytes[0]
 
     def leave_out(self, what: str, count: int) -> None:
         if count:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from profkit.trace.snapshot.opcodes import TRAILING_BYTES, Malformed, Opcodes, T
 
 _TEXT_COST_BYTES = 150
 """What a text takes in a table besides its bytes."""
+_LEFT_OUT = "…".encode()
+_PART = 1000
+"""Items of a list that Python's pickler writes in one part (``_BATCHSIZE``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +50,39 @@ def join(parts: list[Tokens]) -> Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The distinct texts, as they stand in the file, in the order of their codes. ``word`` of each is the place among
-    the ``words`` that mean something, or -1."""
+    """The distinct texts, as they stand in the file, in the order of their codes; the first stands for all that come
+    once there is no more room. ``word`` of each is the place among the ``words`` that mean something, or -1."""
 
     words: dict[bytes, int]
     most_bytes: int
-    codes: dict[bytes, int] = field(default_factory=dict)
-    word: array[int] = field(default_factory=lambda: array("b"))
+    codes: dict[bytes, int] = field(default_factory=lambda: {_LEFT_OUT: 0})
+    word: array[int] = field(default_factory=lambda: array("b", [-1]))
     taken_bytes: array[int] = field(default_factory=lambda: array("q", [0]))
 
+    @property
+    def is_full(self) -> bool:
+        return self.taken_bytes[0] > self.most_bytes
+
     def encode(self, texts: list[bytes]) -> list[int]:
-        codes, found = self.codes, []
-        for text in texts:
-            code = codes.setdefault(text, len(codes))
-            if code == len(self.word):
-                self.word.append(self.words.get(text, -1))
-                self.taken_bytes[0] += len(text) + _TEXT_COST_BYTES
-            found.append(code)
-        if self.taken_bytes[0] > self.most_bytes:
-            raise Malformed("has more distinct text than the memory limit leaves room for")
+        codes = self.codes
+        if self.is_full:
+            return [codes.get(text, 0) for text in texts]
+        found = [codes.setdefault(text, len(codes)) for text in texts]
+        for text in reversed(list(islice(reversed(codes), len(codes) - len(self.word)))):
+            self.word.append(self.words.get(text, -1))
+            self.taken_bytes[0] += len(text) + _TEXT_COST_BYTES
         return found
 
     def words_of(self, codes: Int64s) -> NDArray[np.int8]:
-        """The word of each code. Raises nothing only for codes of this table."""
+        """The word of each code."""
         return np.frombuffer(self.word, np.int8)[codes] if len(codes) else np.empty(0, np.int8)
+
+
+def new_texts(words: dict[bytes, int], most_bytes: int) -> Texts:
+    """With the words, for which there is always room."""
+    texts = Texts(words, most_bytes)
+    texts.encode(list(words))
+    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +187,12 @@ def covered(length: int, first: Int64s, end: Int64s) -> Bools:
 
 
 def _find_references(opcodes: Opcodes) -> tuple[Int64s, Int64s]:
-    """Where the lists begin (MARK) and end (APPENDS) that hold references alone and that begin in this piece."""
+    """Where the lists begin (MARK) and end (APPENDS) that hold references alone and that begin in this piece; not those
+    that may go on after as many items as Python writes in one part."""
     token = opcodes.token
     rest = np.flatnonzero(token != Token.GET)
-    is_mark = (token[rest[:-1]] == Token.MARK) & (token[rest[1:]] == Token.APPENDS) & (np.diff(rest) > 1)
+    is_mark = (token[rest[:-1]] == Token.MARK) & (token[rest[1:]] == Token.APPENDS)
+    is_mark &= (np.diff(rest) > 1) & (np.diff(rest) <= _PART)
     chosen = np.flatnonzero(is_mark)
     first, last = rest[chosen], rest[chosen + 1]
     container = first - 1

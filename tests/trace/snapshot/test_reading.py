@@ -127,6 +127,16 @@ def test_blocks_of_torch_2_0_keep_their_stacks_in_a_history(tmp_path):
     assert snapshot.notes == ()
 
 
+def test_stacks_deeper_than_a_part_of_a_list_are_whole(tmp_path):
+    """Python writes a thousand items, and then the next thousand, or the last one alone."""
+    frames = [{"name": "f", "filename": "deep.py", "line": n} for n in range(2500)]
+    for depth in (999, 1000, 1001, 1002, 2000, 2001, 2500):
+        entries = [_entry(n, list(frames[:depth])) for n in range(5)]
+        value = {"segments": [], "device_traces": [entries]}
+        for name in ("Python, protocol 4", "C++"):
+            assert flat(read(WRITERS[name](value), tmp_path)) == expected(value)
+
+
 def test_what_a_free_block_was_asked_for_last_is_not_kept(tmp_path):
     blocks = [{"size": 1024, "requested_size": 7, "address": 4096, "state": "inactive", "frames": []}]
     assert read(pickle.dumps([_segment(blocks=blocks)]), tmp_path).blocks.requested_bytes.tolist() == [0]
