@@ -9,6 +9,7 @@
       sources.json                 these lines and a few around each, as they were when the program ran
       live.json                    what was alive at the end of each recorded step
       samples.json                 host and GPU load, sampled
+      snapshot.pickle              a snapshot of that allocator: of the located step, or of the moment it found no room
       workers/                     what each worker of a DataLoader did (`profkit.trace.worker_records`)
       diagnosis.json, report.html  what profkit concluded
 """
@@ -34,6 +35,7 @@ CALLSITES_FILE = "callsites.json"
 SOURCES_FILE = "sources.json"
 LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
+SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
@@ -420,6 +422,12 @@ def find_trace(directory: Path) -> Path | None:
     present = directory.iterdir() if directory.is_dir() else ()
     traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
     return max(traces, key=lambda p: p.stat().st_mtime_ns, default=None)
+
+
+def find_snapshot(directory: Path) -> Path | None:
+    """The memory snapshot in a run directory, None if there is none."""
+    path = directory / SNAPSHOT_FILE
+    return path if path.is_file() else None
 
 
 def _load(path: Path, kind: type[_Value], missing: _Value) -> _Value:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from profkit.errors import UnreadableInput, UsageError
 
-_TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite")
-_SNAPSHOT_ENDINGS = (".pickle", ".pkl")
+_TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite", ".pickle", ".pkl")
 _DEPTHS = ("*/", "*/*/")
 """``traces/<target>/<time>`` from ``traces`` and from the target's folder."""
 
@@ -27,8 +26,6 @@ def classify(target: str) -> TargetKind:
     Raises `UnreadableInput` for a file that does not exist or that profkit cannot read.
     """
     path = Path(target)
-    if path.name.endswith(_SNAPSHOT_ENDINGS):
-        raise UnreadableInput(path, "memory snapshots cannot be read yet; give a trace, a script or a scenario")
     if path.is_dir():
         return TargetKind.TRACE
     if target.endswith(".py") and not path.exists():

@@ -15,6 +15,7 @@ from profkit.derive.device.busy import Device, describe_device
 from profkit.derive.device.first_calls import find_first_calls
 from profkit.derive.device.launches import Launches, link_launches
 from profkit.derive.device.waits import Waits, find_waits
+from profkit.derive.memory.allocator import Allocator, describe_allocator
 from profkit.derive.operators.annotations import loading, optimizing
 from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
@@ -31,6 +32,7 @@ from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.failures import attempt
 from profkit.run import CallSite, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
+from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.values import distinct
 from profkit.trace.worker_records import Workers
 
@@ -48,7 +50,8 @@ def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
 
 
 class Facts:
-    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record."""
+    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. Where
+    there is a memory snapshot alone, the trace is `no_trace()`."""
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Facts:
         samples: tuple[LoadSample, ...] = (),
         workers: Workers | None = None,
         sources: Sources | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
@@ -67,6 +71,7 @@ class Facts:
         self.samples = samples
         self.workers = workers or Workers()
         self.sources = sources or {}
+        self.snapshot = snapshot
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 
@@ -92,6 +97,15 @@ class Facts:
     def accelerator(self) -> Accelerator | None:
         """The device that the program computed on besides the processor, recorded or not."""
         return find_accelerator(self._recorded)
+
+    @property
+    def has_trace(self) -> bool:
+        return len(self._recorded.events) > 0
+
+    @_fact
+    def allocator(self) -> Allocator | None:
+        """What the memory snapshot tells; None if none was recorded."""
+        return None if self.snapshot is None else describe_allocator(self.snapshot)
 
     @_fact
     def tree(self) -> Tree:

@@ -43,6 +43,7 @@ FORMATS: dict[str, Format] = {
     "html": Format("html.page", "render_html", ("pages",)),
     "sarif": Format("sarif", "render_sarif", ("pages",)),
     "github": Format("github", "render_github"),
+    "memory-timeline": Format("memory_timeline", "render_memory_timeline"),
 }
 
 

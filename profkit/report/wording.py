@@ -8,6 +8,7 @@ from pathlib import Path
 from profkit.concluding import conclude, step_figure
 from profkit.findings import (
     MEASURED_EVIDENCE,
+    DeviceMemory,
     Diagnosis,
     Finding,
     Kind,
@@ -247,3 +248,49 @@ def _worker_line(worker: WorkerTimes, several: bool) -> str:
     batches = format_count(worker.batches, "batch", "batches")
     each = f"{format_time(worker.cpu_ns_per_batch)} of CPU time and handed over in "
     return f"{name}: {times} in {batches}, each {each}{format_time(worker.hand_over_ns_per_batch)}{memory}"
+
+
+def memory_title(diagnosis: Diagnosis, memory: DeviceMemory) -> str:
+    """What the section of a device is called."""
+    which = f" of GPU {memory.device}" if len(diagnosis.memory) > 1 else ""
+    return f"What the memory{which} holds{' at its peak' if memory.history_entries else ''}"
+
+
+def memory_figures(memory: DeviceMemory) -> list[tuple[str, str]]:
+    """The allocator's account of a device, as labels and values."""
+    when = ""
+    if memory.peak_ns is not None and memory.history_ns:
+        when = f", {format_time(memory.peak_ns)} into a history of {format_time(memory.history_ns)}"
+    at_peak = f"{format_bytes(memory.peak_bytes)}{when}; {format_bytes(memory.reserved_peak_bytes)} reserved at most"
+    now = f"{format_bytes(memory.allocated_bytes)} held of {format_bytes(memory.reserved_bytes)} reserved"
+    free = f"{format_bytes(memory.cached_bytes)} in whole segments, ready for any request or the driver"
+    return [
+        *([("peak", at_peak)] if memory.history_entries else []),
+        ("now", now),
+        ("free", f"{free}; {format_bytes(memory.split_bytes)} in gaps inside of used ones"),
+    ]
+
+
+def memory_parts(memory: DeviceMemory) -> list[tuple[str, str, str, float]]:
+    """What the peak is for: label, bytes, share, and the share as a number."""
+    return [(printable(part.label), format_bytes(part.bytes), format_share(part.fraction), part.fraction)
+            for part in memory.parts]  # fmt: skip
+
+
+def _place_or_none(location: Location | None) -> str:
+    return short_place(location) if location else "no line recorded"
+
+
+def memory_lines(memory: DeviceMemory) -> list[tuple[str, str, str]]:
+    """The lines that allocated most of the peak: bytes, place with the number of pieces, and source."""
+    return [
+        (
+            format_bytes(line.bytes),
+            ", ".join((_place_or_none(line.location), format_count(line.count, "piece"))),
+            printable(line.location.source) if line.location else "",
+        )
+        for line in memory.lines
+    ]
+
+
+MEMORY_LINES = "The lines that allocated it"

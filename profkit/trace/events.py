@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -201,6 +202,12 @@ class Trace:
 
     def with_health(self, *notes: str) -> Trace:
         return replace(self, health=(*self.health, *notes))
+
+
+def no_trace() -> Trace:
+    """The trace of what is none, such as a memory snapshot alone."""
+    empty: dict[str, Any] = {column.name: np.zeros(0, dtype=np.int64) for column in fields(Events)}
+    return Trace(Events(**empty), (), (), (), 0)
 
 
 def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:

@@ -8,6 +8,7 @@ import pytest
 from rich.text import Text
 
 from profkit.findings import (
+    GROWTH_EVIDENCE,
     Diagnosis,
     Finding,
     Kind,
@@ -137,14 +138,17 @@ def test_a_finding_without_a_saving_says_that_it_was_not_measured(full_diagnosis
 
 
 def test_memory_alone_is_what_the_verdict_speaks_of(full_diagnosis: Diagnosis, leak: Finding) -> None:
-    growing = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
+    growing = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={GROWTH_EVIDENCE: 4_000_000})
     text = render_text(replace(full_diagnosis, findings=(growing,)))
     assert text.startswith("1 fault makes memory grow by 4.00 MB per step: retained-graph at train.py:31\n")
     assert "   cost     memory grows by 4.00 MB per step\n" in text
 
 
-def test_memory_that_does_not_grow_is_not_called_growth(full_diagnosis: Diagnosis, leak: Finding) -> None:
-    peak = replace(leak, severity=Severity.LOW, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
+@pytest.mark.parametrize("severity", [Severity.LOW, Severity.HIGH])
+def test_memory_that_does_not_grow_is_not_called_growth(
+    full_diagnosis: Diagnosis, leak: Finding, severity: Severity
+) -> None:
+    peak = replace(leak, severity=severity, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
     text = render_text(replace(full_diagnosis, findings=(peak,)))
     assert text.startswith("1 fault holds 4.00 MB of memory: retained-graph")
     assert "   cost     4.00 MB of memory would be freed\n" in text
