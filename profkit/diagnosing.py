@@ -86,6 +86,7 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
         run_directory.load_live(directory),
         run_directory.load_samples(directory),
         read_workers(directory),
+        run_directory.load_device_memory(directory),
     )
 
 

@@ -8,6 +8,8 @@
       callsites.json               the lines that the trace's line marks stand for
       live.json                    what was alive at the end of each recorded step
       samples.json                 host and GPU load, sampled
+      device_memory.json           what PyTorch's allocator held of each GPU at the ends of recorded steps
+      snapshot.pickle              a snapshot of that allocator: of the located step, or of the moment it found no room
       workers/                     what each worker of a DataLoader did (`profkit.trace.worker_records`)
       diagnosis.json, report.html  what profkit concluded
 """
@@ -32,6 +34,8 @@ RUN_FILE = "run.json"
 CALLSITES_FILE = "callsites.json"
 LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
+DEVICE_MEMORY_FILE = "device_memory.json"
+SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
@@ -91,6 +95,27 @@ class LoadSample(Struct, frozen=True):
     gpu_memory_bytes: int | None = None
     switches: int | None = None
     others_cpus: float | None = None
+
+
+class DeviceMemorySample(Struct, frozen=True):
+    """What PyTorch's allocator said of one device at the end of a step, -1 for the end of the recording.
+
+    ``allocated_bytes`` is what tensors take, ``reserved_bytes`` that and what is kept for later ones, of which
+    ``inactive_bytes`` lie unused in blocks that are partly in use. The peaks are the most since the program began, or
+    since it reset them. ``retries`` counts how often no room was found before the cache was given back, ``failures``
+    how often none was found afterwards either. ``total_bytes`` is all memory of the device.
+    """
+
+    step: int
+    device: int
+    total_bytes: int
+    allocated_bytes: int
+    allocated_peak_bytes: int
+    reserved_bytes: int
+    reserved_peak_bytes: int
+    inactive_bytes: int = 0
+    retries: int = 0
+    failures: int = 0
 
 
 class Host(Struct, frozen=True):
@@ -392,6 +417,10 @@ def load_live(directory: Path) -> tuple[LiveSample, ...]:
 
 def load_samples(directory: Path) -> tuple[LoadSample, ...]:
     return _load(directory / SAMPLES_FILE, tuple[LoadSample, ...], ())
+
+
+def load_device_memory(directory: Path) -> tuple[DeviceMemorySample, ...]:
+    return _load(directory / DEVICE_MEMORY_FILE, tuple[DeviceMemorySample, ...], ())
 
 
 def find_trace(directory: Path) -> Path | None:
