@@ -17,6 +17,7 @@ from profkit.derive.steps.steps import measured_numbers
 from profkit.errors import UnreadableInput
 from profkit.evidence.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.evidence.loader_accounts import WorkerAccount, loader_accounts
+from profkit.evidence.memory_use import memory_uses
 from profkit.evidence.places import call_site
 from profkit.evidence.shares import IDLE, time_shares
 from profkit.experiment import Answer, Experiment, Measurement
@@ -28,6 +29,7 @@ from profkit.findings import (
     HotSpot,
     Kind,
     Location,
+    MemoryPeak,
     RunSummary,
     Saving,
     Severity,
@@ -41,6 +43,7 @@ from profkit.findings import (
 from profkit.forks import share_out
 from profkit.health import check_recording, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
+from profkit.health.memory import describe_end_of_memory
 from profkit.judging import Judged, gather, judging_tasks, price_together, weigh
 from profkit.plan import COUNTED_AS
 from profkit.run import Run
@@ -123,6 +126,8 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
         total=total,
         workers=workers,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
+        failure=attempt("", partial(describe_end_of_memory, facts), None)[0],
+        peaks=attempt("", partial(_tell_peaks, facts), ())[0],
     )
     if not _is_telling(diagnosis):
         hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
@@ -282,6 +287,14 @@ def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
     whole_ns = max(sum(time for _, time in shares), 1)
     parts = ((label, time / whole_ns) for label, time in shares)
     return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)
+
+
+def _tell_peaks(facts: Facts) -> tuple[MemoryPeak, ...]:
+    known = (one for one in memory_uses(facts) if one.used_bytes)
+    return tuple(
+        MemoryPeak(one.where, one.total_bytes, one.allocated_bytes, one.reserved_bytes, one.seen_bytes)
+        for one in known
+    )
 
 
 def _account(facts: Facts) -> tuple[WorkerTimes, ...]:

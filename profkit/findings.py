@@ -186,6 +186,18 @@ class WorkerTimes:
     private_growth_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPeak:
+    """The most that was in use of the memory of one device, or of the host: by tensors, by PyTorch's allocator with
+    what it keeps for later tensors, and by all processes (on the host by this one); 0 for what is not known."""
+
+    where: str
+    total_bytes: int
+    tensor_bytes: int
+    reserved_bytes: int
+    seen_bytes: int
+
+
 class VerdictKind(str, Enum):
     FOUND = "found"
     NOTHING_FOUND = "nothing-found"
@@ -205,8 +217,8 @@ class Diagnosis:
     """``total`` is what fixing all faults at once gives back, if more than one has a price. ``workers`` are those of
     DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
     step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
-    says where most of the time goes if nothing important was found: first lines, then operators. Old diagnoses have no
-    ``verdict``."""
+    says where most of the time goes if nothing important was found: first lines, then operators. ``failure`` is what
+    ended the program if that was a lack of memory, ``peaks`` how full memory was. Old diagnoses have no ``verdict``."""
 
     run: RunSummary
     timing: Timing
@@ -218,6 +230,8 @@ class Diagnosis:
     verdict: Verdict | None = None
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
+    failure: str | None = None
+    peaks: tuple[MemoryPeak, ...] = ()
     schema: str = SCHEMA
 
     @property

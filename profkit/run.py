@@ -86,7 +86,8 @@ class LoadSample(Struct, frozen=True):
     """One reading of the machine. Memory is in bytes, shares are 0..1, ``gpu_*`` is None without a GPU. ``switches`` is
     how often threads of the process had gone to sleep by then (``getrusage``), None if the system does not say.
     ``others_cpus`` is how many of the CPUs that the process may use other processes, its children included, kept busy
-    since the reading before, None if unknown."""
+    since the reading before, None if unknown. ``shared_bytes`` is how much of ``rss_bytes`` are mapped files and memory
+    shared with other processes, None if unknown."""
 
     time_ns: int
     rss_bytes: int
@@ -95,6 +96,7 @@ class LoadSample(Struct, frozen=True):
     gpu_memory_bytes: int | None = None
     switches: int | None = None
     others_cpus: float | None = None
+    shared_bytes: int | None = None
 
 
 class DeviceMemorySample(Struct, frozen=True):
@@ -236,6 +238,22 @@ PROFKIT_FAILED = "profkit failed: "
 """The beginning of the note that says why a recording was given up."""
 
 
+class OutOfMemory(Struct, frozen=True):
+    """A request for memory that found no room: by the program's line ``site``, None if unknown, on a ``device``, -1 for
+    the host. 0 bytes stand for what nobody said: how much was asked for, and of the ``total_bytes`` that the process
+    may have how much was free. ``ended`` says that it ended the program, which else caught it; ``count`` is how often a
+    device had no room."""
+
+    device: int = -1
+    asked_bytes: int = 0
+    free_bytes: int = 0
+    total_bytes: int = 0
+    site: CallSite | None = None
+    message: str = ""
+    ended: bool = False
+    count: int = 1
+
+
 class Remark(Struct, frozen=True):
     """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
     work that is rarely used: its last line, the first line that uses it, and every how many steps that is, 0 if the
@@ -262,6 +280,8 @@ class Run:
     Memory: ``reference_step_faults`` and ``measured_step_faults`` are the page faults in each of the reference and the
     measured steps; ``page_fault_ns`` is what one takes. ``rates`` are those of the device or the host, if they were
     measured before.
+
+    ``out_of_memory`` is the last request that found no room, if there was one.
 
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
@@ -304,6 +324,7 @@ class Run:
     was_stopped: bool = False
     was_outdone: bool = False
     is_part: bool = False
+    out_of_memory: OutOfMemory | None = None
     exit_status: int | None = None
     own_cpu_ns: int = 0
     children_cpu_ns: int = 0

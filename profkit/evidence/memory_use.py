@@ -15,17 +15,21 @@ class MemoryUse(Struct, frozen=True):
     """The memory of one device, or of the host, and the most of it that was seen in use; 0 bytes where something is not
     known.
 
-    ``device`` is its number, `NONE` for the host and where the recording gives none. ``allocated_bytes`` is what
-    tensors took, ``reserved_bytes`` that and what PyTorch's allocator kept for later ones, ``seen_bytes`` what all
-    processes used by the driver's account; of the host, what the process did.
+    ``device`` is its number, `NONE` where the recording gives none. ``allocated_bytes`` is what tensors took,
+    ``reserved_bytes`` that and what PyTorch's allocator kept for later ones, ``seen_bytes`` what all processes used by
+    the driver's account; of the host, what the process did, with the files that it maps.
     """
 
     total_bytes: int = 0
     seen_bytes: int = 0
     device: int = NONE
-    name: str = ""
+    is_host: bool = False
     allocated_bytes: int = 0
     reserved_bytes: int = 0
+
+    @property
+    def where(self) -> str:
+        return "the process" if self.is_host else "the GPU" if self.device == NONE else f"GPU {self.device}"
 
     @property
     def is_known(self) -> bool:
@@ -57,13 +61,15 @@ def memory_uses(facts: Facts) -> tuple[MemoryUse, ...]:
     """That of each device on which memory was taken, of the host where none was used; at least one."""
     if not facts.device.present:
         total_bytes = facts.run.host.memory_bytes if facts.run.host else 0
-        return (MemoryUse(total_bytes, max((one.rss_bytes for one in facts.samples), default=0)),)
+        return (MemoryUse(total_bytes, max((one.rss_bytes for one in facts.samples), default=0), is_host=True),)
     allocated, reserved = _allocated(facts), _reserved(facts)
     numbers = sorted({*allocated, *reserved}) or [NONE]
     # The driver was asked about one device, and does not say which of several.
     seen = max((one.gpu_memory_bytes or 0 for one in facts.samples), default=0) if len(numbers) == 1 else 0
     return tuple(
-        MemoryUse(_total(facts, one), seen, one, _name(facts, one), allocated.get(one, 0), reserved.get(one, 0))
+        MemoryUse(
+            _total(facts, one), seen, one, allocated_bytes=allocated.get(one, 0), reserved_bytes=reserved.get(one, 0)
+        )
         for one in numbers
     )
 
@@ -91,7 +97,3 @@ def _total(facts: Facts, device: int) -> int:
     listed = totals[device] if 0 <= device < len(totals) else min(totals, default=0)
     return max([listed, *told])
 
-
-def _name(facts: Facts, device: int) -> str:
-    names = facts.trace.recording.devices
-    return names[device] if 0 <= device < len(names) else ""

@@ -17,7 +17,7 @@ MAX_BYTES = 64 << 20
 
 def render_json(diagnosis: Diagnosis) -> str:
     """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health``, ``total``,
-    ``workers``, ``verdict``, ``cannot_judge``, ``hottest`` and ``schema``."""
+    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``failure``, ``peaks`` and ``schema``."""
     return to_json(diagnosis)
 
 

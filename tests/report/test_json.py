@@ -113,6 +113,8 @@ FULL = {
     "verdict": {"kind": "found", "text": "1 fault costs 43 % of the step: retained-graph at train.py:31"},
     "cannot_judge": None,
     "hottest": [],
+    "failure": None,
+    "peaks": [],
     "schema": "profkit.diagnosis/1",
 }
 
@@ -122,7 +124,7 @@ def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagno
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
     keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "hottest"]
-    assert list(json.loads(text)) == [*keys, "schema"]
+    assert list(json.loads(text)) == [*keys, "failure", "peaks", "schema"]
 
 
 def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:
