@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from profkit.pictures.values import Pictures
 from profkit.printing import shown
 from profkit.run import CallSite
 
@@ -218,7 +219,9 @@ class Diagnosis:
     DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
     step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
     says where most of the time goes if nothing important was found: first lines, then operators. ``failure`` is what
-    ended the program if that was a lack of memory, ``peaks`` how full memory was. Old diagnoses have no ``verdict``."""
+    ended the program if that was a lack of memory, ``peaks`` how full memory was. ``pictures`` are what reports draw.
+    ``ignored`` counts by rule the findings that comments on their lines leave out. Old diagnoses have neither a
+    ``verdict`` nor pictures."""
 
     run: RunSummary
     timing: Timing
@@ -232,6 +235,8 @@ class Diagnosis:
     hottest: tuple[HotSpot, ...] = ()
     failure: str | None = None
     peaks: tuple[MemoryPeak, ...] = ()
+    pictures: Pictures | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
     schema: str = SCHEMA
 
     @property
