@@ -238,6 +238,10 @@ PROFKIT_FAILED = "profkit failed: "
 """The beginning of the note that says why a recording was given up."""
 
 
+KILLED = "the system killed the program"
+"""The ``message`` of an `OutOfMemory` that no request told of."""
+
+
 class OutOfMemory(Struct, frozen=True):
     """A request for memory that found no room: by the program's line ``site``, None if unknown, on a ``device``, -1 for
     the host. 0 bytes stand for what nobody said: how much was asked for, and of the ``total_bytes`` that the process

@@ -9,7 +9,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.health import check_recording
 from profkit.health.memory import check_memory_failures, describe_end_of_memory
-from profkit.run import CallSite, DeviceMemorySample, Host, LoadSample, OutOfMemory, Run
+from profkit.run import KILLED, CallSite, DeviceMemorySample, Host, LoadSample, OutOfMemory, Run
 from tests.traces import facts_of, kernel, op, runtime, step
 
 SITE = CallSite("home/train.py", 31, "main", "loss.backward()")
@@ -45,6 +45,14 @@ def test_of_a_gpu_what_was_asked_for_and_what_was_free_is_told():
 def test_what_nobody_said_is_left_out(known: dict[str, Any], told: str):
     events = WORK if "device" in known else [op("aten::mul", 1, 9)]
     assert describe_end_of_memory(facts(events, **known, ended=True)) == f"out of memory: {told}"
+
+
+def test_a_program_that_the_system_killed_is_told_so():
+    killed = facts([op("aten::mul", 1, 9)], message=KILLED, ended=True)
+    assert describe_end_of_memory(killed) == (
+        "out of memory: the system killed the program, as no room was left on the host; the process held 300 B of "
+        "24.0 kB"
+    )
 
 
 def test_a_program_that_went_on_is_told_for_information_alone():
