@@ -105,7 +105,8 @@ class DeviceMemorySample(Struct, frozen=True):
     ``allocated_bytes`` is what tensors take, ``reserved_bytes`` that and what is kept for later ones, of which
     ``inactive_bytes`` lie unused in blocks that are partly in use. The peaks are the most since the program began, or
     since it reset them. ``retries`` counts how often no room was found before the cache was given back, ``failures``
-    how often none was found afterwards either. ``total_bytes`` is all memory of the device.
+    how often none was found afterwards either. ``total_bytes`` is all memory of the device, ``limit_bytes`` what the
+    process may have of it, 0 for all (`torch.cuda.set_per_process_memory_fraction`).
     """
 
     step: int
@@ -118,6 +119,7 @@ class DeviceMemorySample(Struct, frozen=True):
     inactive_bytes: int = 0
     retries: int = 0
     failures: int = 0
+    limit_bytes: int = 0
 
 
 class Host(Struct, frozen=True):

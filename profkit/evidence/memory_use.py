@@ -66,12 +66,14 @@ def memory_uses(facts: Facts) -> tuple[MemoryUse, ...]:
     numbers = sorted({*allocated, *reserved}) or [NONE]
     # The driver was asked about one device, and does not say which of several.
     seen = max((one.gpu_memory_bytes or 0 for one in facts.samples), default=0) if len(numbers) == 1 else 0
-    return tuple(
-        MemoryUse(
-            _total(facts, one), seen, one, allocated_bytes=allocated.get(one, 0), reserved_bytes=reserved.get(one, 0)
-        )
-        for one in numbers
-    )
+    return tuple(_use_of(facts, one, seen, allocated.get(one, 0), reserved.get(one, 0)) for one in numbers)
+
+
+def _use_of(facts: Facts, device: int, seen: int, allocated: int, reserved: int) -> MemoryUse:
+    """Where the process may have a part of the device alone, that is all there is, and others do not count."""
+    limit = max((one.limit_bytes for one in facts.device_memory if one.device == device), default=0)
+    total, seen = (limit, 0) if limit else (_total(facts, device), seen)
+    return MemoryUse(total, seen, device, allocated_bytes=allocated, reserved_bytes=reserved)
 
 
 def _allocated(facts: Facts) -> dict[int, int]:

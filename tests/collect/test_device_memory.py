@@ -46,6 +46,9 @@ class Allocator(CudaAllocator):
     def total_bytes(self, device: int) -> int:
         return 80_000 + device
 
+    def limit_bytes(self, device: int) -> int:
+        return 40_000
+
     def counts(self, device: int) -> Mapping[str, Any]:
         self._try("counts")
         self.read += device
@@ -103,7 +106,7 @@ def test_each_recorded_step_and_the_end_tell_what_the_allocator_holds(tmp_path: 
     samples = load_device_memory(tmp_path)
     assert [one.step for one in samples] == [0, 2, 3, -1]
     assert {one.device for one in samples} == {1}  # nothing was ever held of the other
-    assert samples[0] == DeviceMemorySample(samples[0].step, 1, 80_001, 512, 612, 1024, 1024, 7, retries=1)
+    assert samples[0] == DeviceMemorySample(0, 1, 80_001, 512, 612, 1024, 1024, 7, retries=1, limit_bytes=40_000)
     assert load_run(tmp_path).notes == ()
 
 

@@ -49,3 +49,12 @@ def test_room_is_what_neither_tensors_nor_others_take():
     assert use.used_bytes == 350
     assert use.has_room_for(500)
     assert not use.has_room_for(501)
+
+
+def test_what_the_process_may_have_is_all_there_is_and_others_do_not_count():
+    """`torch.cuda.set_per_process_memory_fraction(0.5)`."""
+    counted = (DeviceMemorySample(3, 0, 1_000, 10, 300, 20, 400, limit_bytes=500),)
+    trace = facts_of(WORK, deviceProperties=DEVICES[:1]).trace
+    samples = (LoadSample(0, 1, 0.5, gpu_memory_bytes=950),)
+    use = memory_use(Facts(trace, samples=samples, device_memory=counted))
+    assert (use.total_bytes, use.used_bytes) == (500, 300)

@@ -36,6 +36,12 @@ class CudaAllocator:
     def total_bytes(self, device: int) -> int:
         return int(torch.cuda.get_device_properties(device).total_memory)
 
+    def limit_bytes(self, device: int) -> int:
+        """How much the process may have of the device; 0 for all of it, and where this PyTorch does not say."""
+        tell = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+        fraction = 1.0 if tell is None else float(tell(device))
+        return int(fraction * self.total_bytes(device)) if fraction < 1 else 0
+
     def counts(self, device: int) -> Mapping[str, Any]:
         """The counts behind `torch.cuda.memory_stats`, which takes four times as long to flatten them."""
         counts: Mapping[str, Any] = torch._C._cuda_memoryStats(device)

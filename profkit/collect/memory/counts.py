@@ -31,16 +31,18 @@ class DeviceCounts:
             for device in self._allocator.devices():
                 counts = self._allocator.counts(device)
                 if _bytes(counts, "reserved_bytes", "peak"):
-                    self.samples.append(_sample(step, device, self._allocator.total_bytes(device), counts))
+                    sizes = self._allocator.total_bytes(device), self._allocator.limit_bytes(device)
+                    self.samples.append(_sample(step, device, sizes, counts))
         except Exception as error:  # the calls are private, and another allocator may be plugged in
             self.note = f"the GPU's memory was not read: {describe(error)}"
 
 
-def _sample(step: int, device: int, total_bytes: int, counts: Mapping[str, Any]) -> DeviceMemorySample:
+def _sample(step: int, device: int, sizes: tuple[int, int], counts: Mapping[str, Any]) -> DeviceMemorySample:
     return DeviceMemorySample(
         step=step,
         device=device,
-        total_bytes=total_bytes,
+        total_bytes=sizes[0],
+        limit_bytes=sizes[1],
         allocated_bytes=_bytes(counts, "allocated_bytes", "current"),
         allocated_peak_bytes=_bytes(counts, "allocated_bytes", "peak"),
         reserved_bytes=_bytes(counts, "reserved_bytes", "current"),
