@@ -19,28 +19,29 @@ _OWN = "the program records the history of its GPU memory itself: profkit took n
 
 class LocatedHistory:
     """`begin` with the located step; `end` where it ends, which leaves the snapshot; `drop` wherever else the recording
-    of the step ends. ``notes`` say why there is no snapshot. No error leaves here."""
+    of the step ends. ``notes`` say why there is no snapshot. While it ``is_on`` the allocator records. No error leaves
+    here."""
 
     def __init__(self, allocator: CudaAllocator, directory: Path) -> None:
         self.notes: list[str] = []
         self._allocator, self._directory = allocator, directory
-        self._is_on = False
+        self.is_on = False
 
     def begin(self) -> None:
-        if self._is_on or self.notes or not self._allocator.is_used:
+        if self.is_on or self.notes or not self._allocator.is_used:
             return
         try:
             if self._allocator.keeps_history():
                 self.notes.append(_OWN)
                 return
-            self._is_on = True
+            self.is_on = True
             self._allocator.begin_history(_MOST_ENTRIES, self._yield_to_program)
         except Exception as error:  # the calls are private
             self._give_up(error)
             self.drop()
 
     def end(self) -> None:
-        if not self._is_on:
+        if not self.is_on:
             return
         try:
             snapshot = self._allocator.snapshot()
@@ -54,8 +55,8 @@ class LocatedHistory:
 
     def drop(self) -> None:
         """Record no more."""
-        if self._is_on:
-            self._is_on = False
+        if self.is_on:
+            self.is_on = False
             try:
                 self._allocator.end_history()
             except Exception as error:
@@ -63,8 +64,8 @@ class LocatedHistory:
 
     def _yield_to_program(self) -> None:
         """The program begins or ends a history of its own: from here on it is the program's."""
-        if self._is_on:
-            self._is_on = False
+        if self.is_on:
+            self.is_on = False
             self._allocator.stop_watching()
             self.notes.append(_OWN)
 

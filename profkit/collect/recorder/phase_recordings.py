@@ -90,7 +90,7 @@ class PhaseRecordings:
         """What the allocator of a GPU holds at the end of a recorded step, and what it did in the located one."""
         if ended.recorded:
             self._memory.counts.read(self._schedule.step)
-        if ended is Phase.LOCATED:
+        if ended is Phase.LOCATED and self._memory.history.is_on:
             with self._allowance.spending(), pause_marked():
                 self._memory.history.end()
 
