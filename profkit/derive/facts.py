@@ -29,7 +29,7 @@ from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.failures import attempt
-from profkit.run import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run
+from profkit.run import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.values import distinct
 from profkit.trace.worker_records import Workers
@@ -58,6 +58,7 @@ class Facts:
         live: tuple[LiveSample, ...] = (),
         samples: tuple[LoadSample, ...] = (),
         workers: Workers | None = None,
+        sources: Sources | None = None,
         device_memory: tuple[DeviceMemorySample, ...] = (),
     ) -> None:
         self._recorded = trace
@@ -66,6 +67,7 @@ class Facts:
         self.live = live
         self.samples = samples
         self.workers = workers or Workers()
+        self.sources = sources or {}
         self.device_memory = device_memory
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
