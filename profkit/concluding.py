@@ -41,9 +41,13 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     """The verdict on a diagnosis. ``obstacles`` are the reasons why it cannot say that the program has no faults. If
     there are findings nevertheless, the verdict names them with the first obstacle."""
     mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
+    failure = f"{diagnosis.failure[:1].upper()}{diagnosis.failure[1:]}" if diagnosis.failure else ""
     if mend or chances:
+        first = f"{failure}; " if failure else ""
         doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
-        return Verdict(VerdictKind.FOUND, f"{_found(diagnosis, mend, chances)}{doubt}")
+        return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances)}{doubt}")
+    if failure:
+        return Verdict(VerdictKind.CANNOT_JUDGE, failure)
     if not obstacles and diagnosis.memory and not diagnosis.timing.steps:
         return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found in the memory; {_memory(diagnosis)}")
     if not obstacles and not diagnosis.timing.steps:

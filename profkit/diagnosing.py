@@ -23,6 +23,7 @@ from profkit.evidence.allocator.lines import allocator_of, holding_lines
 from profkit.evidence.allocator.purposes import purposes_of
 from profkit.evidence.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.evidence.loader_accounts import WorkerAccount, loader_accounts
+from profkit.evidence.memory_use import memory_uses
 from profkit.evidence.places import call_site
 from profkit.evidence.shares import IDLE, time_shares
 from profkit.experiment import Answer, Experiment, Measurement
@@ -37,6 +38,7 @@ from profkit.findings import (
     Location,
     MemoryLine,
     MemoryPart,
+    MemoryPeak,
     MemorySeries,
     MemoryTimeline,
     RunSummary,
@@ -53,6 +55,7 @@ from profkit.findings import (
 from profkit.forks import share_out
 from profkit.health import check_recording, check_snapshot, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
+from profkit.health.memory import describe_end_of_memory
 from profkit.judging import Judged, gather, judging_tasks, price_together, weigh
 from profkit.pictures.from_facts import draw
 from profkit.plan import COUNTED_AS
@@ -118,6 +121,7 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
         read_workers(directory),
         run_directory.load_sources(directory),
         snapshot,
+        run_directory.load_device_memory(directory),
     )
 
 
@@ -176,6 +180,8 @@ def _diagnose_trace(facts: Facts, measure: Measure | None, settings: Settings) -
         workers=workers,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
         memory=attempt("the account of the device's memory", partial(_account_memory, facts), ())[0],
+        failure=attempt("", partial(describe_end_of_memory, facts), None)[0],
+        peaks=attempt("", partial(_tell_peaks, facts), ())[0],
         pictures=pictures,
         ignored=dict(ignored),
     )
@@ -361,6 +367,14 @@ def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
     whole_ns = max(sum(time for _, time in shares), 1)
     parts = ((label, time / whole_ns) for label, time in shares)
     return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)
+
+
+def _tell_peaks(facts: Facts) -> tuple[MemoryPeak, ...]:
+    known = (one for one in memory_uses(facts) if one.used_bytes)
+    return tuple(
+        MemoryPeak(one.where, one.total_bytes, one.allocated_bytes, one.reserved_bytes, one.seen_bytes)
+        for one in known
+    )
 
 
 def _account(facts: Facts) -> tuple[WorkerTimes, ...]:

@@ -271,6 +271,18 @@ class DeviceMemory:
     timeline: MemoryTimeline | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPeak:
+    """The most that was in use of the memory of one device, or of the host: by tensors, by PyTorch's allocator with
+    what it keeps for later tensors, and by all processes (on the host by this one); 0 for what is not known."""
+
+    where: str
+    total_bytes: int
+    tensor_bytes: int
+    reserved_bytes: int
+    seen_bytes: int
+
+
 class VerdictKind(str, Enum):
     FOUND = "found"
     NOTHING_FOUND = "nothing-found"
@@ -291,8 +303,9 @@ class Diagnosis:
     DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
     step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
     says where most of the time goes if nothing important was found: first lines, then operators. ``memory`` is that of
-    a memory snapshot, by device. ``pictures`` are what reports draw. ``ignored`` counts by rule the findings that
-    comments on their lines leave out. Old diagnoses have neither a ``verdict`` nor pictures."""
+    a memory snapshot, by device. ``failure`` is what ended the program if that was a lack of memory, ``peaks`` how full
+    memory was. ``pictures`` are what reports draw. ``ignored`` counts by rule the findings that comments on their lines
+    leave out. Old diagnoses have neither a ``verdict`` nor pictures."""
 
     run: RunSummary
     timing: Timing
@@ -305,6 +318,8 @@ class Diagnosis:
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
     memory: tuple[DeviceMemory, ...] = ()
+    failure: str | None = None
+    peaks: tuple[MemoryPeak, ...] = ()
     pictures: Pictures | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
     schema: str = SCHEMA

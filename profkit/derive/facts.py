@@ -30,7 +30,7 @@ from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.failures import attempt
-from profkit.run import CallSite, LiveSample, LoadSample, Run, Sources
+from profkit.run import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.values import distinct
@@ -53,7 +53,7 @@ class Facts:
     """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. Where
     there is a memory snapshot alone, the trace is `no_trace()`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # a run directory holds as many files, each by its name
         self,
         trace: Trace,
         run: Run | None = None,
@@ -63,6 +63,7 @@ class Facts:
         workers: Workers | None = None,
         sources: Sources | None = None,
         snapshot: Snapshot | None = None,
+        device_memory: tuple[DeviceMemorySample, ...] = (),
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
@@ -72,6 +73,7 @@ class Facts:
         self.workers = workers or Workers()
         self.sources = sources or {}
         self.snapshot = snapshot
+        self.device_memory = device_memory
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 

@@ -22,6 +22,7 @@ from profkit.health.device import (
     check_most_lost,
     check_trailing_kernels,
 )
+from profkit.health.memory import check_memory_failures, describe_end_of_memory
 from profkit.health.overhead import check_own_work, check_slowdown
 from profkit.health.program import check_children, check_failure, check_operators
 from profkit.health.snapshot import check_history
@@ -39,6 +40,7 @@ from profkit.health.window import (
 
 CHECKS = (
     check_foreign,
+    check_memory_failures,
     check_children,
     check_steps,
     check_part,
@@ -71,7 +73,7 @@ def check_recording(facts: Facts) -> tuple[str, ...]:
     """One sentence per flaw: what was not recorded at all, what the recorder and the reader noted, and what the facts
     show."""
     told = [*facts.run.notes, *facts.trace.health, *(facts.snapshot.notes if facts.snapshot else ()), *facts.failures]
-    return (*_check(facts, (describe_unrecorded,)), *told, *_check(facts, CHECKS))
+    return (*_check(facts, (describe_end_of_memory, describe_unrecorded)), *told, *_check(facts, CHECKS))
 
 
 def check_snapshot(facts: Facts) -> tuple[str, ...]:

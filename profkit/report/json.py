@@ -22,8 +22,9 @@ _KEY = '\n  "{}": {}'
 
 def render_json(diagnosis: Diagnosis) -> str:
     """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health``, ``total``,
-    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``memory``, ``pictures``, ``ignored`` and ``schema``. Of
-    the two that hold thousands of numbers, the memory and the pictures, each stands on one line."""
+    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``memory``, ``failure``, ``peaks``, ``pictures``,
+    ``ignored`` and ``schema``. Of the two that hold thousands of numbers, the memory and the pictures, each stands on
+    one line."""
     text = to_json(replace(diagnosis, memory=(), pictures=None))
     for key, nothing, value in (("memory", "[]", diagnosis.memory), ("pictures", "null", diagnosis.pictures)):
         line = msgspec.json.encode(_encodable(msgspec.to_builtins(value))).decode()

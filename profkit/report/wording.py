@@ -13,6 +13,7 @@ from profkit.findings import (
     Finding,
     Kind,
     Location,
+    MemoryPeak,
     Severity,
     Timing,
     WorkerTimes,
@@ -176,8 +177,22 @@ def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         ("Python", run.python),
         ("started", run.started),
         ("steps", step_note(diagnosis.timing)),
+        *(("memory", peak_note(peak)) for peak in diagnosis.peaks),
     )
     return [(label, printable(value)) for label, value in facts if value]
+
+
+def peak_note(peak: MemoryPeak) -> str:
+    """How full memory was, as one sentence: ``GPU 0: at most 1.98 GB of 85 GB in tensors, 2.2 GB with what PyTorch
+    keeps for later ones``."""
+    told = [
+        (peak.tensor_bytes, "in tensors"),
+        (peak.reserved_bytes, "with what PyTorch keeps for later ones" if peak.tensor_bytes else "held by PyTorch"),
+        (peak.seen_bytes, "in all" if peak.reserved_bytes else "in use"),
+    ]
+    of = f" of {format_bytes(peak.total_bytes)}" if peak.total_bytes else ""
+    parts = [f"{format_bytes(size)}%s {how}" for size, how in told if size]
+    return f"{peak.where}: at most {', '.join(part % ('' if at else of) for at, part in enumerate(parts))}"
 
 
 def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]]]:

@@ -3,10 +3,11 @@
 What it detects
 A training step whose peak of live memory is at least 256 MiB, of which at least half was allocated in its forward pass
 and is freed in its backward pass, and a line that runs several times in the forward pass, such as the call of a block
-in a loop, and allocates much of that. Parameters and optimizer state, which mostly exist before the recording begins,
-are counted with three times the bytes of the gradients. Where a GPU is seen to have memory to spare, this is for
-information only. A memory snapshot shows everything that the device holds at its peak, the optimizer's state too; there
-a call of a line begins wherever its first allocation comes again.
+in a loop, and allocates much of that. Where the recording does not say how much of the device's memory is taken in
+all, parameters and optimizer state, which mostly exist before it begins, are counted with three times the bytes of the
+gradients. Where a GPU is seen to have memory to spare, this is for information only. A memory snapshot shows everything
+that the device holds at its peak, the optimizer's state too; there a call of a line begins wherever its first
+allocation comes again.
 
 Why is this bad?
 It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
@@ -187,7 +188,9 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
     events, memory, steps = facts.trace.events, facts.memory, facts.steps
     start_ns, end_ns = int(steps.start_ns[step]), int(steps.end_ns[step])
     made_ns, freed_ns = lifetimes(facts)
-    peak_ns = _time_of_peak(made_ns, freed_ns, memory.size_bytes, (start_ns, end_ns))
+    peak_ns, held_bytes = memory.most_held_within(start_ns, end_ns)
+    if not memory.is_absolute:
+        peak_ns = _time_of_peak(made_ns, freed_ns, memory.size_bytes, (start_ns, end_ns))
     live = (made_ns <= peak_ns) & (freed_ns > peak_ns)
     backward = np.flatnonzero(facts.lines.backward & (events.start_ns >= start_ns) & (events.start_ns < end_ns))
     last_ns = int(facts.tree.end_ns[backward].max(initial=-1))
@@ -195,11 +198,15 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
     kept = live & (made_ns >= start_ns) & ~aside[memory.rows] & (freed_ns <= last_ns)
     # Freed while the backward pass runs, and not before: what goes in the forward pass waits for nothing.
     kept &= freed_ns >= events.start_ns[backward].min(initial=NEVER_NS)
-    gradients = facts.trace.named("torch::autograd::AccumulateGrad") & (events.start_ns >= start_ns)
-    gradients &= events.start_ns < end_ns
-    state = _STATE_PER_GRADIENT * int(facts.operators.input_bytes[gradients].sum())
-    total = int(memory.size_bytes[live].sum()) + state
-    return _Peak(memory.rows[kept], memory.size_bytes[kept], total)
+    total = int(memory.size_bytes[live].sum()) + _state_bytes(facts, start_ns, end_ns)
+    return _Peak(memory.rows[kept], memory.size_bytes[kept], held_bytes if memory.is_absolute else total)
+
+
+def _state_bytes(facts: Facts, start_ns: int, end_ns: int) -> int:
+    """What parameters and the optimizer's state take, from the gradients of a step."""
+    starts_ns = facts.trace.events.start_ns
+    gradients = facts.trace.named("torch::autograd::AccumulateGrad") & (starts_ns >= start_ns) & (starts_ns < end_ns)
+    return _STATE_PER_GRADIENT * int(facts.operators.input_bytes[gradients].sum())
 
 
 def _time_of_peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s, window: tuple[int, int]) -> int:

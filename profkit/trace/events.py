@@ -25,6 +25,9 @@ Rows = NDArray[np.int64]
 NONE = -1
 """Stands for a missing value in the columns of codes and ids."""
 
+HOST = 0
+"""The type of device that memory of the host has; other types are accelerators (``c10::DeviceType``)."""
+
 
 class Category(IntEnum):
     """What an event is, whatever its age and vendor called it."""
@@ -69,7 +72,8 @@ class Events:
     """Columns of equal length. ``*_code`` index the tables of the `Trace`; `NONE` stands for a missing value.
 
     ``size_bytes`` is the number of bytes that a memory event allocates (negative: frees) or a copy moves;
-    ``address`` and ``device_type`` belong to memory events; ``external`` is the profiler's id of the operator that an
+    ``address``, ``device_type``, the number of the ``device`` and ``held_bytes``, all that is allocated of that device
+    afterwards, belong to memory events; ``external`` is the profiler's id of the operator that an
     event belongs to; ``correlation`` joins a runtime call with what it put on the device; ``sequence`` joins a
     forward operator with its backward; ``site`` is the call site of a line mark.
     """
@@ -87,7 +91,9 @@ class Events:
     concrete_code: Int32s
     size_bytes: Int64s
     address: Int64s
+    held_bytes: Int64s
     device_type: NDArray[np.int8]
+    device: NDArray[np.int8]
     site: Int32s
 
     def __len__(self) -> int:
@@ -111,7 +117,7 @@ class Recording(Struct, frozen=True):
     """What a trace says about how it was made; None if it does not say. ``kind`` is empty for PyTorch's own.
 
     ``memory_bytes`` is how much each of the ``devices`` has, ``reserved_bytes`` the most that PyTorch's allocator held
-    of one, 0 if not recorded. ``foreign`` counts its events of each category that the reader does not know;
+    of each that is known, by its number. ``foreign`` counts its events of each category that the reader does not know;
     ``least_release`` is the oldest release of PyTorch that may have written it.
     """
 
@@ -123,7 +129,7 @@ class Recording(Struct, frozen=True):
     has_memory: bool | None = None
     rank: int | None = None
     ranks: int | None = None
-    reserved_bytes: int = 0
+    reserved_bytes: tuple[tuple[int, int], ...] = ()
     is_cut_off: bool = False
     """The file ends too early. What is lost may be from any time: threads and streams stand one after another."""
     foreign: tuple[tuple[str, int], ...] = ()

@@ -128,6 +128,8 @@ FULL = {
     "cannot_judge": None,
     "hottest": [],
     "memory": [],
+    "failure": None,
+    "peaks": [],
     "pictures": None,
     "ignored": {},
     "schema": "profkit.diagnosis/1",
@@ -139,7 +141,7 @@ def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagno
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
     keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "hottest"]
-    assert list(json.loads(text)) == [*keys, "memory", "pictures", "ignored", "schema"]
+    assert list(json.loads(text)) == [*keys, "memory", "failure", "peaks", "pictures", "ignored", "schema"]
 
 
 def test_pictures_stand_on_one_line_and_read_back(drawn_diagnosis: Diagnosis) -> None:

@@ -13,6 +13,7 @@ from profkit.findings import (
     Finding,
     Kind,
     Location,
+    MemoryPeak,
     Saving,
     Severity,
     TimeShare,
@@ -22,6 +23,9 @@ from profkit.findings import (
     WorkerTimes,
 )
 from profkit.report.text import render_text
+from profkit.report.wording import peak_note
+
+GB = 10**9
 
 FULL = """\
 1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31
@@ -291,3 +295,20 @@ def test_the_verdict_of_the_diagnosis_is_the_first_line_without_what_could_steer
 ) -> None:
     verdict = Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: \x1b[31mno\nsteps")
     assert render_text(replace(clean_diagnosis, verdict=verdict)).startswith("Cannot judge: \\x1b[31mno steps\n")
+
+
+@pytest.mark.parametrize(
+    ("peak", "told"),
+    [
+        (MemoryPeak("GPU 0", 80 * GB, 2 * GB, 3 * GB, 4 * GB),
+         ("GPU 0: at most 2.00 GB of 80.0 GB in tensors, 3.00 GB with what PyTorch keeps for later ones, "
+          "4.00 GB in all")),
+        (MemoryPeak("GPU 1", 80 * GB, 0, 3 * GB, 0), "GPU 1: at most 3.00 GB of 80.0 GB held by PyTorch"),
+        (MemoryPeak("the GPU", 0, 0, 0, 4 * GB), "the GPU: at most 4.00 GB in use"),
+        (MemoryPeak("the process", 24 * GB, 0, 0, GB), "the process: at most 1.00 GB of 24.0 GB in use"),
+    ],
+)  # fmt: skip
+def test_how_full_memory_was_is_told_of_each_device(clean_diagnosis: Diagnosis, peak: MemoryPeak, told: str) -> None:
+    report = render_text(replace(clean_diagnosis, peaks=(peak,)), width=200)
+    assert f"memory   {told}" in report
+    assert peak_note(peak) == told
