@@ -15,9 +15,9 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 
 from profkit.collect.machine.heap import give_back, in_use_bytes
 
-_MOST_KEPT_BYTES = 256 << 20
-"""How much may lie free before it is given back: as much as the recording itself may take. Less often than its new
-pages take time: 15 ms to return it, 60 and more to have had it filled."""
+_MOST_KEPT_BYTES = 128 << 20
+"""How much may lie free, beyond what the program used at once and may use again, before it is given back. That takes 8
+ms for so much; for the system to fill it took 30 and more."""
 _SHARE = 15
 """And no more than this part of the memory that the machine has left."""
 _LOOK_SHARE = 0.05
@@ -38,6 +38,7 @@ class HeldMemory:
         self._measure_rss, self._read_in_use = measure_rss_bytes, read_in_use_bytes
         self._clock, self._computed = clock, computed
         self._begun = self._base = self._begun_in_use = self._looked_rss = self._kept = self._stays = 0
+        self._most_grown = 0
         self._is_told, self._next_look, self._most_kept = False, 0.0, _MOST_KEPT_BYTES
 
     def begin(self) -> int:
@@ -45,7 +46,7 @@ class HeldMemory:
         in_use = self._read_in_use()
         self._is_told, self._begun_in_use = in_use is not None, in_use or 0
         self._begun = self._base = self._looked_rss = self._measure_rss()
-        self._kept, self._stays, self._next_look = 0, 0, 0.0
+        self._kept, self._stays, self._most_grown, self._next_look = 0, 0, 0, 0.0
         self._most_kept = min(_MOST_KEPT_BYTES, psutil.virtual_memory().available // _SHARE)
         return self._begun
 
@@ -62,10 +63,11 @@ class HeldMemory:
         begun = self._computed()
         grown = (self._read_in_use() or 0) - self._begun_in_use
         self._next_look = self._clock() + (self._computed() - begun) / _LOOK_SHARE
-        if rss - self._base - grown > self._stays + self._most_kept:
+        self._most_grown = max(self._most_grown, grown)
+        if rss - self._base - self._most_grown > self._stays + self._most_kept:
             give_back()
             rss = self._measure_rss()
             self._base = min(self._base, rss - grown)  # what lay free before the beginning is gone as well
-            self._stays = rss - self._base - grown  # other memory, such as files that are mapped
+            self._most_grown, self._stays = grown, rss - self._base - grown  # what stays is other memory, such as files
         self._kept, self._looked_rss = max(0, rss - self._base - grown), rss
         return rss
