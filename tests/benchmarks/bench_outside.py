@@ -3,11 +3,11 @@
     python tests/benchmarks/bench_outside.py [PROGRAM …] [--rounds 6] [--steps 120] [--device cpu]
 
 The programs run bare and under ``profkit diagnose`` by turns, in processes of their own with one thread, and tell what
-each of their steps took of the processors and the most that was resident while it ran (Linux tells it since it was last
-reset). **before** are the steps that pass without the profiler between the prologue and the recorded ones, **timed**
-the first thirty behind these, which profkit times, and **after** all later ones. A round's ratio is that of two
-medians; printed are the median of the rounds' ratios and their range. The processors' time leaves out what a crowded
-machine adds, but not that it has colder caches.
+each of their steps took of the processors and the most that was resident while it ran (Linux tells it since it was
+last reset). **before** is the step between the prologue and the first that is recorded, **timed** are those behind the
+recorded ones, which profkit times, and **after** all later ones. A round's ratio is that of two lower quartiles of the
+time, as other work on the machine only adds to it, or of two medians of the memory; printed are the median of the
+rounds' ratios and their range. The end of a step is within it, with all that profkit does there.
 
 Behind the recorded steps the process holds what they made it import and what could not be given back: **whole run** is
 the peak, recorded steps and their stop included.
@@ -30,9 +30,10 @@ import torch
 from small_programs import Step, programs, training
 from torch import Tensor, nn
 
-PARTS = {"before": slice(1, 3), "timed": slice(10, 39), "after": slice(40, None)}
-"""The prologue ends with the first step; then two wait, one is located, one settles, four are measured, and thirty
-timed. Nothing of profkit is imported here: the bare program is to be without."""
+PARTS = {"before": slice(1, 2), "timed": slice(10, 39), "after": slice(40, None)}
+"""The prologue ends with the first step; then two wait, one is located, one settles, four are measured and thirty
+timed. The end of the third is where the first recording begins. Nothing of profkit is imported here, so that the bare
+program is without."""
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 Told = list[tuple[int, int]]
 """Of each step, ns of the processors and the peak in kB."""
@@ -64,7 +65,7 @@ def peak_kb() -> int:
 
 def run_program(name: str, steps: int, device: str, output: Path) -> None:
     torch.set_num_threads(1)
-    (step,) = (step for each, step in all_programs(device) if each == name)
+    step = next(step for each, step in all_programs(device) if each == name)
     told: Told = []
     for _ in range(steps):
         RESET.write_text("5")
@@ -88,9 +89,13 @@ def print_rows(name: str, rounds: list[tuple[Told, Told]]) -> None:
     """``rounds`` are pairs, bare and watched."""
     for part, steps in PARTS.items():
         for column, what in enumerate(("time", "peak memory")):
-            medians = [[statistics.median(step[column] for step in told[steps]) for told in pair] for pair in rounds]
-            print_row(name, part, what, medians)
+            print_row(name, part, what, [[typical(told[steps], column) for told in pair] for pair in rounds])
     print_row(name, "whole run", "peak memory", [[max(step[1] for step in told) for told in pair] for pair in rounds])
+
+
+def typical(told: Told, column: int) -> float:
+    ordered = sorted(step[column] for step in told)
+    return ordered[len(ordered) // (4 if column == 0 else 2)]
 
 
 def print_row(name: str, part: str, what: str, pairs: list[list[float]]) -> None:
