@@ -20,6 +20,9 @@ from profkit.errors import UnreadableInput, UsageError
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent
 _EXPECTATION = re.compile(r"# expect: ([a-z0-9]+(?:-[a-z0-9]+)*)\s*$")
+NOTHING = "nothing"
+ANOTHER_RESULT = "another result"
+EFFECTS = ("time", "memory", "time on a GPU", NOTHING, ANOTHER_RESULT)
 _SETTINGS = ("triggers", "needs_gpu", "effect", "needs_measuring")
 _OWN_NAME = re.compile(r'^name = "profkit"$', re.MULTILINE)
 
@@ -28,7 +31,9 @@ _OWN_NAME = re.compile(r'^name = "profkit"$', re.MULTILINE)
 class Scenario:
     """One pitfall and its fix. ``expected`` gives, by variant, the lines (from 1) to be reported and their rules.
 
-    ``effect`` says what the fix gives back: ``time``, ``memory``, or ``time on a GPU``, which a CPU does not show.
+    ``effect`` says what the fix changes: ``time``, ``memory``, or ``time on a GPU``, which a CPU does not show;
+    `NOTHING` in a control, whose variants are both right, and `ANOTHER_RESULT` where the pitfall computes something
+    wrong. Without ``triggers`` no rule has anything to report in either variant.
     ``needs_measuring``: only an experiment on the machine can price it (``--measure``).
     """
 
