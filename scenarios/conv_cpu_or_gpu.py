@@ -1,7 +1,7 @@
 """A large convolution is computed on the processor, though the machine may have a GPU.
 
-32 filters of 7 × 7 × 3 over 100 images of 100 × 100 × 3 are 8.3 billion multiplications and additions that depend on
-nothing but their inputs: what a GPU is made for. The source measures 3.86 s on a processor and 0.108 s on a GPU, 35
+32 filters of 7 by 7 by 3 over 100 images of 100 by 100 by 3 are 8.3 billion multiplications and additions that wait
+for nothing but their inputs: what a GPU is made for. The source measures 3.86 s on a processor and 0.108 s on a GPU, 35
 times faster. PyTorch takes no GPU by itself: the module and its input have to be put there, once, and the first
 convolution on a GPU takes far longer than the next, as libraries are loaded.
 

@@ -125,7 +125,7 @@ def _run_scenario(
     from profkit.run import create_directory, default_directory
 
     scenario = find_scenario(name)
-    chosen = choose_device(device, scenario.needs_gpu)
+    chosen = choose_device(device, scenario.needs_gpu, scenario.gpus)
     if chosen == "recorded":
         recording = find_recording(name, variant)
         needing = f"{name} needs a GPU" if scenario.needs_gpu else name
