@@ -146,13 +146,15 @@ def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, 
     diagnoses = [_diagnose(first, measure), *(_write(_diagnose(window, measure), window) for window in windows)]
     worst = min((found.worst.rank for found in diagnoses if found.worst is not None), default=None)
     _report(diagnoses[0], first, format_name)
-    _exit(recorded.status, worst, fail_on)
+    if recorded.status:
+        fail_as(recorded.status, recorded.remedy)
+    _exit(worst, fail_on)
 
 
 def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, fail_on: str | None) -> None:
     """Write the two files, print the report, and exit with the status of the outcome."""
     _report(diagnosis, directory, format_name)
-    _exit(0, diagnosis.worst.rank if diagnosis.worst is not None else None, fail_on)
+    _exit(diagnosis.worst.rank if diagnosis.worst is not None else None, fail_on)
 
 
 def _report(diagnosis: Diagnosis, directory: Path, format_name: str) -> None:
@@ -176,11 +178,9 @@ def _say_where(directory: Path) -> None:
     click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
 
 
-def _exit(program_status: int, worst_rank: int | None, fail_on: str | None) -> None:
+def _exit(worst_rank: int | None, fail_on: str | None) -> None:
     from profkit.findings import Severity
 
-    if program_status != 0:
-        fail_as(program_status)
     if fail_on and worst_rank is not None and worst_rank <= Severity(fail_on).rank:
         sys.exit(FAULTS_FOUND)
 

@@ -45,7 +45,7 @@ def _record_program(
     for directory in recorded.directories:
         click.echo(str(directory), err=True)
     if recorded.status:
-        fail_as(recorded.status)
+        fail_as(recorded.status, recorded.remedy)
 
 
 def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from profkit.health.device import (
     check_trailing_kernels,
 )
 from profkit.health.overhead import check_own_work, check_slowdown
-from profkit.health.program import check_children, check_failure, check_operators
+from profkit.health.program import check_children, check_failure, check_operators, notes_of_run
 from profkit.health.window import (
     check_cut_off,
     check_first_calls,
@@ -68,7 +68,7 @@ OBSTACLES = (describe_unrecorded, check_failure, check_children, check_most_lost
 def check_recording(facts: Facts) -> tuple[str, ...]:
     """One sentence per flaw: what was not recorded at all, what the recorder and the reader noted, and what the facts
     show."""
-    told = [*facts.run.notes, *facts.trace.health, *facts.failures]
+    told = [*notes_of_run(facts), *facts.trace.health, *facts.failures]
     return (*_check(facts, (describe_unrecorded,)), *told, *_check(facts, CHECKS))
 
 
