@@ -4,8 +4,8 @@ What it detects
 A training step whose peak of live memory is at least 256 MiB, of which at least half was allocated in its forward pass
 and is freed in its backward pass, and a line that runs several times in the forward pass, such as the call of a block
 in a loop, and allocates much of that. Parameters and optimizer state, which mostly exist before the recording begins,
-are counted with three times the bytes of the gradients. Where a GPU is seen to have memory to spare, this is for
-information only.
+are counted with three times the bytes of the gradients. Where the GPU, or without one the machine, is seen to have
+memory to spare, this is for information only: there needless-checkpointing would report the checkpoints.
 
 Why is this bad?
 It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
@@ -90,12 +90,12 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
     if best is None or site is None or best.saved_bytes <= 0:
         return
     share, memory = peak.activation_bytes / peak.total_bytes, memory_use(facts)
-    has_room = facts.device.present and memory.has_room_for(0)
+    has_room = memory.has_room_for(0)
     in_use = f"{format_bytes(memory.used_bytes)} of {format_bytes(memory.total_bytes)}"
     yield Suspicion(
         message=f"Activations that wait for the backward pass are {share:.0%} of the peak of "
         f"{format_bytes(peak.total_bytes)}; {best.calls} calls here keep {format_bytes(best.kept_bytes)} of them."
-        + (f" There is room: no more than {in_use} of the device are in use." if has_room else ""),
+        + (f" There is room: no more than {in_use} are in use." if has_room else ""),
         fix="Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
         "torch.utils.checkpoint, which runs each call's forward pass once more.",
         places=Places(Location.of(site)),
