@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from profkit.pictures.values import Pictures
 from profkit.printing import shown
 from profkit.run import CallSite
 
@@ -205,8 +206,9 @@ class Diagnosis:
     """``total`` is what fixing all faults at once gives back, if more than one has a price. ``workers`` are those of
     DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
     step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
-    says where most of the time goes if nothing important was found: first lines, then operators. Old diagnoses have no
-    ``verdict``."""
+    says where most of the time goes if nothing important was found: first lines, then operators. ``pictures`` are what
+    reports draw. ``ignored`` counts by rule the findings that comments on their lines leave out. Old diagnoses have
+    neither a ``verdict`` nor pictures."""
 
     run: RunSummary
     timing: Timing
@@ -218,6 +220,8 @@ class Diagnosis:
     verdict: Verdict | None = None
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
+    pictures: Pictures | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
     schema: str = SCHEMA
 
     @property

@@ -314,9 +314,20 @@ def directory_of_rank(path: Path) -> Path:
     return path / f"rank{rank}" if several else path
 
 
+def unused_directory(path: Path) -> Path:
+    """``path`` for this process's rank; ``path-2``, ``path-3`` … where the ones before hold a run: a program that names
+    its directory is started more than once."""
+    names = (path if n == 1 else path.with_name(f"{path.name}-{n}") for n in itertools.count(1))
+    return next(one for one in map(directory_of_rank, names) if not holds_run(one))
+
+
+def holds_run(path: Path) -> bool:
+    return any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*"))
+
+
 def refuse_other_run(path: Path) -> None:
     """Raises `RunDirectoryError` if ``path`` holds a run."""
-    if any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*")):
+    if holds_run(path):
         raise RunDirectoryError(path, "holds another run; name a new directory with --output")
 
 

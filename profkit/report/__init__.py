@@ -40,8 +40,9 @@ FORMATS: dict[str, Format] = {
     "text": Format("text", "render_text", ("width", "color")),
     "json": Format("json", "render_json"),
     "markdown": Format("markdown", "render_markdown"),
-    "html": Format("html", "render_html", ("pages",)),
+    "html": Format("html.page", "render_html", ("pages",)),
     "sarif": Format("sarif", "render_sarif", ("pages",)),
+    "github": Format("github", "render_github"),
 }
 
 
