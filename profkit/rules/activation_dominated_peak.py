@@ -4,8 +4,8 @@ What it detects
 A training step whose peak of live memory is at least 256 MiB, of which at least half was allocated in its forward pass
 and is freed in its backward pass, and a line that runs several times in the forward pass, such as the call of a block
 in a loop, and allocates much of that. Parameters and optimizer state, which mostly exist before the recording begins,
-are counted with three times the bytes of the gradients. Where the GPU, or without one the machine, is seen to have
-memory to spare, this is for information only: there needless-checkpointing would report the checkpoints.
+are counted with three times the bytes of the gradients. Where a GPU is seen to have memory to spare, this is for
+information only. A machine's memory is shared with other programs: where there is room, the message says so.
 
 Why is this bad?
 It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
@@ -102,10 +102,15 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
         size_bytes=best.saved_bytes,
         peak_fraction=best.saved_bytes / peak.total_bytes,
         confidence=0.8,
-        severity=Severity.INFO if has_room else None,
+        severity=_severity(facts) if has_room else None,
         count=best.calls,
         evidence={"peak_bytes": peak.total_bytes, "activation_bytes": peak.activation_bytes, "calls": best.calls},
     )
+
+
+def _severity(facts: Facts) -> Severity:
+    """Where there is room: a GPU's is this program's, a machine's is also that of others."""
+    return Severity.INFO if facts.device.present else Severity.LOW
 
 
 def _peak_of(facts: Facts, step: int) -> _Peak:
