@@ -90,6 +90,7 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
         run_directory.load_live(directory),
         run_directory.load_samples(directory),
         read_workers(directory),
+        run_directory.load_sources(directory),
     )
 
 
@@ -126,7 +127,7 @@ def diagnose(facts: Facts, measure: Measure | None = None, settings: Settings = 
     diagnosis = Diagnosis(
         run=run,
         timing=timing,
-        findings=tuple(one.finding for one in judged),
+        findings=tuple(_with_source(facts, one.finding) for one in judged),
         skipped=skipped,
         health=(*health, *notes, *no_total, *no_sharing, *no_workers, *no_device, *not_drawn),
         total=total,
@@ -141,6 +142,10 @@ def diagnose(facts: Facts, measure: Measure | None = None, settings: Settings = 
     looked = len(skipped) < len(all_rules())
     obstacles = [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
     return replace(diagnosis, verdict=conclude(diagnosis, obstacles))
+
+
+def _with_source(facts: Facts, finding: Finding) -> Finding:
+    return finding if finding.location is None else replace(finding, location=finding.location.within(facts.sources))
 
 
 def _is_telling(diagnosis: Diagnosis) -> bool:

@@ -6,6 +6,7 @@
       run.json                     what was run, with which settings, and what went wrong with the recording
       <host>_<pid>.<ns>.pt.trace.json.gz   the torch.profiler trace (the name torch-tb-profiler looks for)
       callsites.json               the lines that the trace's line marks stand for
+      sources.json                 these lines and a few around each, as they were when the program ran
       live.json                    what was alive at the end of each recorded step
       samples.json                 host and GPU load, sampled
       workers/                     what each worker of a DataLoader did (`profkit.trace.worker_records`)
@@ -30,6 +31,7 @@ from profkit.errors import RunDirectoryError, UnreadableInput
 
 RUN_FILE = "run.json"
 CALLSITES_FILE = "callsites.json"
+SOURCES_FILE = "sources.json"
 LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
 WORKERS_DIRECTORY = "workers"
@@ -50,6 +52,10 @@ class CallSite(Struct, frozen=True):
     line: int
     function: str
     source: str = ""
+
+
+Sources = Mapping[str, Mapping[int, str]]
+"""Lines of source text by file and number."""
 
 
 class LiveHolder(Struct, frozen=True):
@@ -395,6 +401,10 @@ def load_run(directory: Path) -> Run:
 
 def load_callsites(directory: Path) -> tuple[CallSite, ...]:
     return _load(directory / CALLSITES_FILE, tuple[CallSite, ...], ())
+
+
+def load_sources(directory: Path) -> Sources:
+    return _load(directory / SOURCES_FILE, dict[str, dict[int, str]], {})
 
 
 def load_live(directory: Path) -> tuple[LiveSample, ...]:

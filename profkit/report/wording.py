@@ -146,7 +146,7 @@ def _unprofiled(timing: Timing) -> Iterator[str]:
         return
     if unprofiled_ns is not None:
         yield f"{format_time(unprofiled_ns)} without the profiler"
-    if overhead is not None:
+    if overhead is not None and overhead > 0:
         yield f"recording added {format_share(overhead)}"
 
 

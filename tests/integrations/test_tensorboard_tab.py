@@ -110,43 +110,27 @@ def test_what_tensorboard_loads_imports_next_to_nothing() -> None:
     assert not {"torch", "numpy", "rich", "click", "jinja2", "msgspec"} & set(loaded)
 
 
-SERVE = """
-import sys, threading
-from tensorboard import default, program
-from profkit.integrations.tensorboard.tab import ProfkitTab
-server = program.TensorBoard(plugins=[*default.get_plugins(), ProfkitTab])
-server.configure(("", "--logdir", sys.argv[1], "--port", "0", "--host", "127.0.0.1", "--load_fast", "false"))
-print(server.launch(), flush=True)
-threading.Event().wait()
-"""
-
-
 @pytest.mark.slow
 def test_tensorboard_shows_runs_and_reports_in_a_browser_without_the_internet(logdir: Path, tmp_path: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    executable = shutil.which("chromium") or shutil.which("google-chrome")
+    screenshots = pytest.importorskip("tests.screenshots")
+    executable = screenshots.find_browser()
     if executable is None:
         pytest.skip("no Chromium on this machine")
     write_run(logdir / HOSTILE.replace("/", "-"), replace(FINDING, message=HOSTILE))
-    with subprocess.Popen([sys.executable, "-c", SERVE, str(logdir)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          text=True) as server, playwright.sync_playwright() as started:  # fmt: skip
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            browser = started.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-            page = browser.new_page()
-            asked: list[str] = []
-            page.on("request", lambda request: asked.append(request.url))
-            page.goto(f"{address}#profkit")
-            tab = page.frame_locator("iframe")
-            tab.get_by_role("button", name="train/1").click(timeout=60_000)
-            report = tab.frame_locator("iframe")
-            assert report.locator("h1").inner_text(timeout=60_000) == (
-                "1 fault costs 40 % (30 to 50) of the step: cat-in-loop"
-            )
-            assert tab.locator("tbody tr").count() == 3
-            assert tab.locator("tbody script").count() == 0
-            assert [url for url in asked if not url.startswith((address, "data:", "blob:", "about:"))] == []
-            browser.close()
-        finally:
-            server.kill()
+    with screenshots.tensorboard_of(logdir) as address, playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{address}#profkit")
+        tab = page.frame_locator("iframe")
+        tab.get_by_role("button", name="train/1").click(timeout=60_000)
+        report = tab.frame_locator("iframe")
+        assert report.locator("h1").inner_text(timeout=60_000) == (
+            "1 fault costs 40 % (30 to 50) of the step: cat-in-loop"
+        )
+        assert tab.locator("tbody tr").count() == 3
+        assert tab.locator("tbody script").count() == 0
+        assert [url for url in asked if not url.startswith((address, "data:", "blob:", "about:"))] == []
+        browser.close()

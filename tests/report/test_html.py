@@ -194,3 +194,12 @@ def test_a_diagnosis_from_a_file_may_hold_any_pictures(drawn_diagnosis: Diagnosi
         branches=(Branch(-7, "", 9.0, -9.0, -1), Branch(4, "x", 0.0, 1.0, 0)),
     )
     assert Page(render_html(replace(drawn_diagnosis, pictures=odd))).text["h1"]
+
+
+def test_the_line_is_marked_among_those_around_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    assert leak.location is not None
+    place = replace(leak.location, around=("for x in xs:", "    losses.append(loss)", "<b>"), around_from=30)
+    page = Page(render_html(replace(full_diagnosis, findings=(replace(leak, location=place),))))
+    assert page.text["mark"] == "   31      losses.append(loss)"
+    assert "   30  for x in xs:\n" in page.text["code"]
+    assert "   32  <b>" in page.text["code"]

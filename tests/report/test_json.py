@@ -52,8 +52,20 @@ FULL = {
                 "function": "train_step",
                 "source": "losses.append(loss)",
                 "precision": "call",
+                "around": [],
+                "around_from": 0,
             },
-            "also": [{"file": "train.py", "line": 44, "function": "evaluate", "source": "", "precision": "call"}],
+            "also": [
+                {
+                    "file": "train.py",
+                    "line": 44,
+                    "function": "evaluate",
+                    "source": "",
+                    "precision": "call",
+                    "around": [],
+                    "around_from": 0,
+                }
+            ],
             "saving": {
                 "time_ns_per_step": 5_300_000,
                 "fraction": 0.43,
@@ -79,6 +91,8 @@ FULL = {
                 "function": "forward",
                 "source": "",
                 "precision": "def",
+                "around": [],
+                "around_from": 0,
             },
             "also": [],
             "saving": {

@@ -11,8 +11,7 @@ const STYLE = `
   .bars { width: 160px; } .high { color: #b3261e; } .medium { color: #8a5300; }
   .tools { margin: 8px 0; } .tools button { border: 1px solid #d4d7dc; border-radius: 4px; padding: 2px 10px; }
   .tools button:disabled { color: #9aa1ab; cursor: default; }
-  iframe { width: 100%; height: calc(100vh - 60px); border: 1px solid #d4d7dc; margin-top: 8px; }
-  pre { background: #f3f4f6; padding: 12px; white-space: pre-wrap; }`;
+  iframe { width: 100%; height: calc(100vh - 60px); border: 1px solid #d4d7dc; margin-top: 8px; }`;
 
 const make = (tag, parent, properties = {}) => Object.assign(parent.appendChild(document.createElement(tag)), properties);
 const time = (ns) => ns == null ? "" : ns >= 1e9 ? `${(ns / 1e9).toPrecision(3)} s` : ns >= 1e6
@@ -20,6 +19,12 @@ const time = (ns) => ns == null ? "" : ns >= 1e9 ? `${(ns / 1e9).toPrecision(3)}
 const at = (route, values) => `./${route}?${new URLSearchParams(values)}`;
 
 function showRuns(runs, list, shown) {
+  const show = (title, src) => {
+    const frame = Object.assign(document.createElement("iframe"), { title, src });
+    frame.setAttribute("sandbox", "allow-scripts");
+    shown.replaceChildren(frame);
+    frame.scrollIntoView({ block: "nearest" });
+  };
   const longest = Math.max(...runs.map((run) => run.step_ns ?? 0), 1), chosen = new Set();
   const tools = make("div", list, { className: "tools" });
   const compare = make("button", tools, { textContent: "Compare the two chosen runs", disabled: true });
@@ -34,12 +39,7 @@ function showRuns(runs, list, shown) {
       compare.disabled = chosen.size !== 2;
     });
     const open = make("button", make("td", row), { textContent: run.name, className: "open" });
-    open.addEventListener("click", () => {
-      shown.replaceChildren();
-      const frame = make("iframe", shown, { title: `The report of ${run.name}`, src: at("report", { run: run.name }) });
-      frame.setAttribute("sandbox", "allow-scripts");
-      frame.scrollIntoView();
-    });
+    open.addEventListener("click", () => show(`The report of ${run.name}`, at("report", { run: run.name })));
     make("td", row, { textContent: run.started });
     make("td", row, { textContent: time(run.step_ns), className: "number" });
     const bar = make("div", make("td", row, { className: "bars" }), { className: "bar" });
@@ -48,12 +48,9 @@ function showRuns(runs, list, shown) {
     make("td", row, { textContent: gain, className: "number" });
     make("td", row, { textContent: run.verdict, className: run.worst });
   }
-  compare.addEventListener("click", async () => {
+  compare.addEventListener("click", () => {
     const [before, after] = [...chosen].sort((a, b) => a.started.localeCompare(b.started));
-    shown.replaceChildren();
-    const text = make("pre", shown, { textContent: `Comparing ${before.name} with ${after.name} …` });
-    const answer = await fetch(at("compare", { before: before.name, after: after.name }));
-    text.textContent = `${before.name} → ${after.name}\n\n${await answer.text()}`;
+    show(`${before.name} and ${after.name}`, at("compare", { before: before.name, after: after.name }));
   });
 }
 

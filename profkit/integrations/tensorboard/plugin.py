@@ -69,16 +69,17 @@ class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
     @wrappers.Request.application  # type: ignore[arg-type]
     def _compare(self, request: werkzeug.Request) -> werkzeug.Response:
         from profkit.comparing import compare_paths
-        from profkit.report import render_comparison
+        from profkit.report.html.comparison import policy, render_html
 
         runs = find_runs(self._folders)
         before, after = (runs.get(request.args.get(side, "")) for side in ("before", "after"))
         if before is None or after is None:
             return _answer("There is no such run.", "text/plain", 404)
         try:
-            return _answer(render_comparison(compare_paths(before, after), "text", width=100), "text/plain")
+            page = render_html(compare_paths(before, after))
         except ProfkitError as error:
             return _answer(str(error), "text/plain", 500)
+        return _answer(page, "text/html", policy=policy())
 
 
 def _answer(text: str, kind: str, status: int = 200, policy: str = "default-src 'none'") -> werkzeug.Response:

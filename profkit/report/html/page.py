@@ -5,20 +5,18 @@ Its Content-Security-Policy forbids everything but the one style sheet and the o
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping
 from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 
 from profkit.findings import Diagnosis
 from profkit.pictures.values import Pictures
 from profkit.report.html import drawing
+from profkit.report.html.environment import asset, digest, environment
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
@@ -46,7 +44,7 @@ from profkit.units import format_count, format_share
 
 def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
     """The whole page. ``pages`` maps a rule's name to its page, shown folded beside each finding."""
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = asset("report.css"), asset("report.js")
     pictures = diagnosis.pictures or Pictures()
     return _template().render(
         **_words(diagnosis),
@@ -61,7 +59,7 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) ->
 
 def policy() -> str:
     """The Content-Security-Policy of every report, for a server to send with it."""
-    style, script = _digest(_asset("report.css")), _digest(_asset("report.js"))
+    style, script = digest(asset("report.css")), digest(asset("report.js"))
     return f"default-src 'none'; style-src '{style}'; script-src '{script}'; base-uri 'none'; form-action 'none'"
 
 
@@ -122,12 +120,11 @@ def _figure(value: float | int | str) -> str:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters.update(
+    engine = environment()
+    engine.filters.update(
         shown=printable,
         lines=printable_lines,
+        line=lambda text: "".join(printable_lines(text)),
         place=place,
         cost=cost,
         share=format_share,
@@ -135,13 +132,4 @@ def _template() -> Template:
         figure=_figure,
         whisker=drawing.whisker,
     )
-    return environment.from_string(_asset("report.html.j2"))
-
-
-@cache
-def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return engine.from_string(asset("report.html.j2"))
