@@ -134,12 +134,12 @@ def _inside(facts: Facts, rows: Rows, times_ns: Int64s) -> Bools:
 
 
 def _take_apart(facts: Facts, rows: Rows) -> _Passes:
-    """The replicas' threads begin with their first call to the device; what lies between the inputs' copies and that is
-    replication. Where no call of theirs was recorded, it ends with the broadcast."""
-    events = facts.trace.events
+    """The replicas' threads begin with the first work that they launch; what lies between the inputs' copies and that
+    is replication. Where no launch of theirs was recorded, it ends with the broadcast."""
+    events, calls = facts.trace.events, facts.launches.call[facts.launches.call >= 0]
     start, end = events.start_ns[rows], events.ends_of(rows)
     main = events.lane == facts.steps.main_lane
-    of_threads = (events.category == Category.RUNTIME) & ~facts.serial_lanes[events.lane]
+    of_threads = calls[~facts.serial_lanes[events.lane[calls]]]
     named = {name: np.flatnonzero(facts.trace.named(name) & main) for name in (_SCATTER, _BROADCAST, _GATHER)}
     gather = _first_between(np.sort(events.start_ns[named[_GATHER]]), start, end, end)
     scattered = _last_between(np.sort(events.ends_of(named[_SCATTER])), start, gather, start)

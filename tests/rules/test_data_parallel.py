@@ -92,6 +92,16 @@ def test_where_the_threads_calls_were_not_recorded_replication_ends_with_the_bro
     assert found.evidence["replicating_ns_per_step"] == 110_000
 
 
+def test_a_thread_that_launches_nothing_is_no_replicas():
+    """As the one that pins a DataLoader's batches."""
+
+    def pinned(number: int) -> list[Json]:
+        return [*replicated(number), runtime("cudaHostAlloc", 100, 20, tid=13)]
+
+    (found,) = find(facts_of(steps_of(pinned)))
+    assert found.evidence["replicating_ns_per_step"] == 210_000
+
+
 def test_the_range_of_the_threads_reaches_from_nothing_to_one_thread_alone():
     """Where the threads are all that costs, the uncertainty is the whole saving."""
 
