@@ -37,18 +37,28 @@ def overwritten() -> None:
 
 
 
+def not_on_the_processor() -> None:
+    torch.ones(3, device="meta").numpy()
+
+
+def on_two_devices() -> None:
+    torch.add(torch.ones(3), torch.ones(3, device="meta"))
+
+
 @pytest.mark.parametrize(
     ("fail", "advice"),
     [
+        (not_on_the_processor, "`x.detach().cpu().numpy()`"),
+        (on_two_devices, "`x = x.to(device)`"),
         (without_parameters, "depends on no parameter"),
         (graph_of_the_step_before, "detach it"),
         (overwritten, "Write a new tensor"),
     ],
 )
 def test_the_words_of_this_pytorch_are_known(fail: Callable[[], None], advice: str) -> None:
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises((RuntimeError, TypeError)) as caught:
         fail()
-    assert advice in remedy_for(f"RuntimeError: {caught.value}")
+    assert advice in remedy_for(f"{caught.type.__name__}: {caught.value}")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ _NO_GPU = (
 )
 _REMEDIES = (
     (r"can't convert .* device type tensor to numpy", _NUMPY),
-    (r"Expected all tensors to be on the same device", _ONE_DEVICE),
+    (r"Expected all tensors to be on the same device|is not on the expected device", _ONE_DEVICE),
     (r"Input type \(.*cuda.*\) and (weight|bias) type \(.*\) should be the same", _ONE_DEVICE),
     (r"Input type \(.*\) and (weight|bias) type \(.*cuda.*\) should be the same", _ONE_DEVICE),
     (r"out of memory\. Tried to allocate", _MEMORY),
