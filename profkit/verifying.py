@@ -29,7 +29,7 @@ from profkit import measuring as experiments
 from profkit.catalogue import ANOTHER_RESULT, NOTHING, Scenario
 from profkit.diagnosing import diagnose_path
 from profkit.errors import ProfkitError
-from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Saving, faults, no_gain_note
+from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Saving, Severity, faults, no_gain_note
 from profkit.trace.events import Int64s
 
 _ROUNDS = 12
@@ -148,9 +148,10 @@ def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
 
 
 def _prove_silence(scenario: Scenario, device: str, kind: str) -> Proof:
-    """No rule has anything to report in either variant, and the effect is real if there should be one."""
+    """No rule has a fault of weight to report in either variant, and the effect is real if there should be one."""
     found = [finding for variant in ("pitfall", "fix")
-             for finding in faults(diagnose_variant(scenario, variant, device).findings)]  # fmt: skip
+             for finding in faults(diagnose_variant(scenario, variant, device).findings)
+             if finding.severity is not Severity.LOW]  # fmt: skip
     measured = None
     if kind != SILENCE:
         measurement = measure(scenario, device, kind)

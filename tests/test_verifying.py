@@ -127,8 +127,10 @@ def test_a_control_holds_when_nothing_is_reported_in_either_variant(monkeypatch,
         assert (found.holds, found.was_run) == (False, True)
 
 
-def test_what_is_too_small_to_matter_is_no_report(monkeypatch):
-    small = diagnosis(replace(finding(), severity=Severity.INFO))
+@pytest.mark.parametrize("severity", [Severity.INFO, Severity.LOW])
+def test_what_is_of_no_weight_is_no_report(monkeypatch, severity):
+    """Such as a few steps that took longer beside other programs."""
+    small = diagnosis(replace(finding(), severity=severity))
     assert proof(monkeypatch, small, small, rounds(10, 10), faultless(NOTHING)).holds
 
 
