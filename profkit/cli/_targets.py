@@ -67,18 +67,19 @@ def latest_run(path: Path) -> Path:
     return max(runs, key=lambda run: (load_run(run).started or "", run), default=path)
 
 
-def choose_device(device: str, needs_gpu: bool) -> str:
-    """``cuda``, ``cpu`` or ``recorded`` for a scenario. Raises `UsageError` if that is not possible here."""
+def choose_device(device: str, needs_gpu: bool, gpus: int = 1) -> str:
+    """``cuda``, ``cpu`` or ``recorded`` for a scenario that on GPUs takes so many. Raises `UsageError` if that is not
+    possible here."""
     if device == "recorded" or (device == "cpu" and not needs_gpu):
         return device
     from profkit.collect.machine.devices import look_for_devices
 
-    present = look_for_devices().gpu is not None
+    present = look_for_devices().gpus
     if device == "cuda" and not present:
         raise UsageError("--device cuda: PyTorch sees no GPU here")
     if device == "cpu":
         raise UsageError("--device cpu: this scenario needs a GPU; leave out --device to use its recording")
-    if present:
+    if present >= gpus:
         return "cuda"
     return "recorded" if needs_gpu else "cpu"
 

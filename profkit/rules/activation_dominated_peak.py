@@ -5,9 +5,9 @@ A training step whose peak of live memory is at least 256 MiB, of which at least
 and is freed in its backward pass, and a line that runs several times in the forward pass, such as the call of a block
 in a loop, and allocates much of that. Where the recording does not say how much of the device's memory is taken in
 all, parameters and optimizer state, which mostly exist before it begins, are counted with three times the bytes of the
-gradients. Where a GPU is seen to have memory to spare, this is for information only. A memory snapshot shows everything
-that the device holds at its peak, the optimizer's state too; there a call of a line begins wherever its first
-allocation comes again.
+gradients. Where a GPU is seen to have memory to spare, this is for information only. A machine's memory is shared with
+other programs: where there is room, the message says so. A memory snapshot shows everything that the device holds at
+its peak, the optimizer's state too; there a call of a line begins wherever its first allocation comes again.
 
 Why is this bad?
 It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
@@ -49,7 +49,7 @@ from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.trace.events import NONE, Int64s, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_bytes
+from profkit.units import format_bytes, format_share
 
 _LARGE_BYTES = 256 << 20
 """A smaller peak fits beside everything else even into a GPU of 4 GB, the smallest that people train on."""
@@ -154,8 +154,9 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
     if best is None or site is None or best.saved_bytes <= 0:
         return
     memory = memory_use(facts)
-    room = memory if facts.device.present and memory.has_room_for(0) else None
-    yield _suspect(best, Location.of(site), peak.total_bytes, peak.activation_bytes, room)
+    room = memory if memory.has_room_for(0) else None
+    severity = _severity(facts) if room else None
+    yield _suspect(best, Location.of(site), peak.total_bytes, peak.activation_bytes, room, severity)
 
 
 def _suspect(
@@ -164,24 +165,30 @@ def _suspect(
     peak_bytes: int,
     activation_bytes: int,
     room: MemoryUse | None = None,
+    severity: Severity | None = None,
     is_of_blocks: bool = True,
 ) -> Suspicion:
     what = f"{best.calls} calls here keep" if is_of_blocks else "what is called here keeps"
     share = activation_bytes / peak_bytes
     in_use = f"{format_bytes(room.used_bytes)} of {format_bytes(room.total_bytes)}" if room else ""
     return Suspicion(
-        message=f"Activations that wait for the backward pass are {share:.0%} of the peak of "
+        message=f"Activations that wait for the backward pass are {format_share(share)} of the peak of "
         f"{format_bytes(peak_bytes)}; {what} {format_bytes(best.kept_bytes)} of them."
-        + (f" There is room: no more than {in_use} of the device are in use." if room else ""),
+        + (f" There is room: no more than {in_use} are in use." if room else ""),
         fix=_OF_BLOCKS if is_of_blocks else _OF_MODEL,
         places=Places(place),
         size_bytes=best.saved_bytes,
         peak_fraction=best.saved_bytes / peak_bytes,
         confidence=0.8,
-        severity=Severity.INFO if room else None,
+        severity=severity,
         count=best.calls if is_of_blocks else 1,
         evidence={"peak_bytes": peak_bytes, "activation_bytes": activation_bytes, "calls": best.calls},
     )
+
+
+def _severity(facts: Facts) -> Severity:
+    """Where there is room: a GPU's is this program's, a machine's is also that of others."""
+    return Severity.INFO if facts.device.present else Severity.LOW
 
 
 def _peak_of(facts: Facts, step: int) -> _Peak:

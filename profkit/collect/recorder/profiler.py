@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.program.guard import Guard, describe, say, uncompiled
+from profkit.collect.program.guard import Guard, describe, describe_end, say, uncompiled
 from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder
@@ -134,7 +134,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        notes = () if error is None or isinstance(error, SystemExit) else (f"{FAILED}{describe(error)}",)
+        notes = () if error is None or isinstance(error, SystemExit) else (f"{FAILED}{describe_end(error)}",)
         self._guard(lambda: self._end(None, notes, error=error))
         return False
 
