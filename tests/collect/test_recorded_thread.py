@@ -12,7 +12,7 @@ import pytest
 from profkit.collect.boundaries import recorded_thread
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.program.guard import WhenDropped
+from profkit.collect.program.interrupts import WhenDropped
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests
 from profkit.run import load_callsites, load_live, load_run

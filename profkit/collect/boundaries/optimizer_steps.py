@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-from profkit.collect.program.guard import Guard, WhenDropped, uncompiled
+from profkit.collect.program.guard import Guard, uncompiled
+from profkit.collect.program.interrupts import WhenDropped
 from profkit.run import OptimizerUse
 
 OnStep = Callable[[], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import sys
 from collections.abc import Callable
@@ -50,20 +49,6 @@ class Guard:
         except BaseException as error:
             self._on_error(error)
             raise
-
-
-class WhenDropped:
-    """Calls ``action`` where the last reference to it goes: in a thread's own storage, on that thread when it ends."""
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-
-    @uncompiled
-    def __del__(self) -> None:
-        try:
-            self._action()
-        except KeyboardInterrupt:  # a finalizer's exception is not raised: interrupt again, outside
-            _thread.interrupt_main()
 
 
 def say(line: str) -> None:

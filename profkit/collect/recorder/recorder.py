@@ -29,7 +29,8 @@ from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.machine.sampler import Sampler, rss_bytes_of
 from profkit.collect.program.children import ProcessorTime
 from profkit.collect.program.engine import in_backward_pass
-from profkit.collect.program.guard import Guard, WhenDropped
+from profkit.collect.program.guard import Guard
+from profkit.collect.program.interrupts import WhenDropped
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
 from profkit.collect.recorder.phase_recordings import PhaseRecordings
 from profkit.collect.recorder.prologue import Prologue
