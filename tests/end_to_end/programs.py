@@ -93,9 +93,10 @@ def judge(program: Program, recordings: Recordings) -> tuple[Verdict, Outcome]:
     """Diagnose the recording of it; a failure is a false alarm that finds nothing.
 
     What is compiled runs in a process of its own, as users run it: forks of a process that has PyTorch imported already
-    crashed in the compiler now and then.
+    crashed in the compiler now and then. So does what runs the collector of garbage, which finds less in a fork.
     """
-    kept = record_program(recordings, str(program.path), reads=[program.path], alone="compiled" in program.kind)
+    alone = "compiled" in program.kind or "gc" in _imported(program.path.read_text(encoding="utf-8"))
+    kept = record_program(recordings, str(program.path), reads=[program.path], alone=alone)
     begun = time.monotonic()
     outcome = judge_kept(kept)
     seconds = kept.seconds + time.monotonic() - begun
