@@ -50,7 +50,7 @@ from profkit.evidence.transfers.faults import (
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines
-from profkit.savings.bus import Link, host_link
+from profkit.savings.bus import Link, host_link, pin
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools
@@ -73,7 +73,7 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
     transfers = coming_again(facts, faulty_transfers(facts, TransferFault.PAGEABLE))
     large = transfers.size_bytes > STAGED_BYTES
     link = host_link(facts, to_device=True)
-    edit = _pinned(facts, transfers, link)
+    edit = pin(facts, transfers, link)
     saved = replay(facts, edit).fraction if large.any() else 0.0
     if saved < LOW_FROM:
         return
@@ -103,13 +103,6 @@ def _why_unknown(facts: Facts) -> str:
     large = sent.to_device & (sent.size_bytes > STAGED_BYTES)
     is_told = (sent.is_pageable | sent.is_pinned)[large]
     return "" if is_told.any() or not large.any() else "the recording does not say which of the host's memory is pinned"
-
-
-def _pinned(facts: Facts, transfers: Transfers, link: Link) -> Edit:
-    """The host goes on, and the copies take what they take from pinned memory."""
-    kept = np.minimum(link.copy_ns(transfers.size_bytes), facts.trace.events.duration_ns[transfers.work])
-    waits = waits_below(facts, transfers.place)
-    return combine([unblock(waits, link.uncertainty), shrink_work(transfers.work, kept, link.uncertainty)])
 
 
 def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: int) -> str:
