@@ -63,7 +63,7 @@ def render(
 
 COMPARISON_FORMATS: dict[str, Format] = {
     "text": Format("comparison", "render_text", ("width", "color")),
-    "json": Format("comparison_json", "render_json"),
+    "json": Format("json", "to_json"),
     "markdown": Format("comparison_markdown", "render_markdown"),
     "html": Format("html.comparison", "render_html"),
 }

@@ -60,7 +60,7 @@ def test_blocks_in_a_loop_keep_most_of_the_peak():
     assert found.peak_fraction == pytest.approx(220 / 320)
     assert found.count == 8
     assert found.evidence == {"peak_bytes": 320 * MIB, "activation_bytes": 320 * MIB, "calls": 8}
-    assert "are 100% of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
+    assert "are 100 % of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
     assert "use_reentrant=False" in found.fix
 
 

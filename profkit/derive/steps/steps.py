@@ -130,7 +130,7 @@ def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
-    return _finish(trace, launches, waits, first_calls, lane, _whole_window(trace))
+    return _finish(trace, launches, waits, first_calls, lane, whole_window(trace))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -265,7 +265,8 @@ def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows
     return np.flatnonzero(wanted & (tree.nearest_ancestor(wanted) == longest))
 
 
-def _whole_window(trace: Trace) -> Windows:
+def whole_window(trace: Trace) -> Windows:
+    """From the first event to the last."""
     events = trace.events
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
     known = known if known.any() else np.ones(len(events), dtype=bool)
