@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -158,9 +159,10 @@ def test_an_error_for_want_of_memory_says_what_the_device_had_left(tmp_path):
     assert history.time_ns[0] == 7000
 
 
-def test_compressed_snapshots_are_unpacked(tmp_path):
+@pytest.mark.parametrize("compress", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+def test_compressed_snapshots_are_unpacked(compress, tmp_path):
     content = pickle.dumps([_segment()])
-    assert flat(read(gzip.compress(content), tmp_path)) == flat(read(content, tmp_path))
+    assert flat(read(compress(content), tmp_path)) == flat(read(content, tmp_path))
 
 
 def test_a_pickle_is_told_by_its_first_bytes():
