@@ -4,12 +4,14 @@ What it detects
 A memory snapshot in whose history the allocator reserved at least a tenth, and 256 MiB, more than the program held at
 its peak, and went on to ask the driver for memory while that lay free; or a request that found no room although more
 than it asked for was free in gaps between used pieces. Free memory as such is no fault: PyTorch keeps it for the next
-tensors. What was reserved before the history begins is not judged, nor is anything with expandable segments.
+tensors. What was reserved before the history begins is not judged, nor is anything with expandable segments, nor a
+device of which several streams or graphs hold a part each, as none may use what lies free in another's.
 
 Why is this bad?
 A piece of memory cannot be used for a larger one, and pieces of two segments are never joined. Sequences or pictures of
 varying sizes, and small tensors that stay alive among large ones that go, leave holes that the next sizes do not fit
-into. So the program runs out of memory that it does not use.
+into. Segments that are free as a whole PyTorch hands back when the driver has no more, and waits for it; gaps in used
+ones stay. So the program runs out of memory that it does not use.
 
 Example
     for x in batches_of_varying_length:
@@ -77,7 +79,7 @@ def fragmentation(facts: Facts) -> Iterator[Suspicion]:
         if _is_expandable(allocator.snapshot, use.device):
             continue
         failed = [one for one in failures(facts) if one.device == use.device and one.gap_bytes >= one.asked_bytes]
-        growth = _growth(facts, use)
+        growth = None if _is_shared_out(allocator.snapshot, use) else _growth(facts, use)
         if failed:
             yield _suspect_failure(facts, use, failed[-1])
         elif growth is not None and growth.wasted_bytes >= max(_LEAST_BYTES, _LEAST_SHARE * growth.reserved_bytes):
@@ -87,6 +89,15 @@ def fragmentation(facts: Facts) -> Iterator[Suspicion]:
 def _is_expandable(snapshot: Snapshot, device: int) -> bool:
     segments, setting = snapshot.segments, snapshot.settings.get("expandable_segments", "")
     return setting == "True" or bool(segments.is_expandable[segments.device == device].any())
+
+
+def _is_shared_out(snapshot: Snapshot, use: DeviceUse) -> bool:
+    """Whether more than a tenth is not of the one stream and pool that hold most."""
+    segments = snapshot.segments
+    mine = segments.device == use.device
+    _, owner = np.unique(np.stack([segments.stream[mine], segments.pool[mine]]), axis=1, return_inverse=True)
+    held = np.bincount(owner.ravel(), segments.size_bytes[mine])
+    return bool(held.max(initial=0) < (1 - _LEAST_SHARE) * use.reserved_bytes)
 
 
 def _growth(facts: Facts, use: DeviceUse) -> _Growth | None:

@@ -97,6 +97,16 @@ def test_a_segment_for_small_requests_is_no_sign():
     assert find(recording) == []
 
 
+@pytest.mark.parametrize("elsewhere", [{"stream": 7}, {"pool": (0, 3)}], ids=["another stream", "a CUDA graph's pool"])
+def test_what_lies_free_elsewhere_is_no_gap(elsewhere):
+    recording = Recording()
+    recording.segment(BASE, 1000 * MIB, at(5), **elsewhere)
+    recording.alloc(BASE, 1000 * MIB, at(5))
+    recording.free(BASE, at(6))
+    ask(recording, 768)
+    assert find(recording) == []
+
+
 def test_expandable_segments_have_no_such_gaps():
     recording = pieces(expandable=True)
     ask(recording, 768)

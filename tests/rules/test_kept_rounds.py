@@ -11,8 +11,10 @@ from profkit.judging import judging_tasks
 from profkit.rules.base import Suspicion
 from profkit.rules.growing_live_tensors import growing_live_tensors
 from profkit.rules.retained_graph import retained_graph
-from profkit.settings import EVERYTHING
-from tests.snapshots import BACKWARD, MIB, Recording, at, facts_of_snapshot, in_model, moving
+from profkit.run import CallSite, LiveHolder, LiveSample
+from profkit.settings import EVERYTHING, Settings
+from tests.snapshots import BACKWARD, MIB, Recording, at, facts_of_snapshot, in_model, moving, snapshot_of
+from tests.traces import facts_of, op, step
 
 BASE = 1 << 40
 
@@ -177,3 +179,14 @@ def test_a_snapshot_alone_is_enough_to_look():
     assert len(outcomes["retained-graph"].judged) == 1
     assert outcomes["growing-live-tensors"].reason is None
     assert outcomes["launch-bound"].reason == "a memory snapshot holds no operators, no steps and no times"
+
+
+def test_what_the_names_tell_comes_before_what_the_snapshot_tells():
+    events = [event for i in range(5) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i + 1, 9))]
+    site = CallSite("train.py", 99, "main", "losses.append(loss)")
+    live = tuple(LiveSample(n - 1, (LiveHolder("losses", site, n, 7 * n, 4 * n, n),)) for n in range(1, 6))
+    trace, snapshot = facts_of(events).trace, snapshot_of(passes(model(), 12))
+    both, alone = Facts(trace, live=live, snapshot=snapshot), Facts(trace, snapshot=snapshot)
+    for facts, line in ((both, 99), (alone, 11)):
+        (outcome,) = (task() for task in judging_tasks(facts, Settings(select=frozenset({"retained-graph"}))))
+        assert [one.finding.location and one.finding.location.line for one in outcome.judged] == [line]
