@@ -105,8 +105,11 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
     if trace_path is None:
         if snapshot_path is None:
             raise UnreadableInput(path, "holds no trace (*.pt.trace.json or *.pt.trace.json.gz)")
-        run = run_directory.load_run(path) if path.is_dir() else Run()
-        return Facts(no_trace(), run, snapshot=read_snapshot(snapshot_path, memory_limit()))
+        alone = read_snapshot(snapshot_path, memory_limit())
+        if not path.is_dir():
+            return Facts(no_trace(), snapshot=alone)
+        sources, run = run_directory.load_sources(path), run_directory.load_run(path)
+        return Facts(no_trace(), run, sources=sources, snapshot=alone)
     trace = read_trace(trace_path, on_progress, memory_limit())
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
@@ -207,6 +210,7 @@ def _diagnose_snapshot(facts: Facts, settings: Settings) -> Diagnosis:
         skipped={**skipped, **{name: UNCHOSEN for name in all_rules() if not settings.wants(name)}},
         health=(*notes, *no_account, *unchecked),
         memory=memory,
+        failure=attempt("", partial(describe_end_of_memory, facts), None)[0],
         ignored=dict(ignored),
     )
     obstacles = () if any(one.peak_bytes for one in memory) else ("the snapshot holds no memory of any device",)
