@@ -183,11 +183,10 @@ def _diagnose_trace(facts: Facts, measure: Measure | None, settings: Settings) -
         workers=workers,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
         memory=attempt("the account of the device's memory", partial(_account_memory, facts), ())[0],
-        failure=attempt("", partial(describe_end_of_memory, facts), None)[0],
-        peaks=attempt("", partial(_tell_peaks, facts), ())[0],
         pictures=pictures,
         ignored=dict(ignored),
     )
+    diagnosis = _with_memory(facts, diagnosis)
     if not _is_telling(diagnosis):
         hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
         diagnosis = replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
@@ -371,6 +370,13 @@ def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
     whole_ns = max(sum(time for _, time in shares), 1)
     parts = ((label, time / whole_ns) for label, time in shares)
     return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)
+
+
+def _with_memory(facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
+    """How full memory was, and whether a lack of it ended the program."""
+    failure, unknown = attempt("what ended the program", partial(describe_end_of_memory, facts), None)
+    peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
+    return replace(diagnosis, failure=failure, peaks=peaks, health=(*diagnosis.health, *unknown, *untold))
 
 
 def _tell_peaks(facts: Facts) -> tuple[MemoryPeak, ...]:
