@@ -84,8 +84,9 @@ class Sought:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One recording. ``error`` says why there is no diagnosis. ``step_ms`` is the step that profkit tells, without the
-    recording where it tells that, ``least_ms`` the shortest that it may be, ``busy_ms`` how long the device was at work on a step, as recorded; ``clean`` says
-    that nothing is wrong with the program, ``grave`` are its findings of medium and high severity."""
+    recording where it tells that, ``least_ms`` the shortest that it may be, ``busy_ms`` how long the device was at work
+    on a step, as recorded; ``clean`` says that nothing is wrong with the program, ``grave`` are its findings of medium
+    and high severity."""
 
     recording: Recording
     measured_ms: float | None

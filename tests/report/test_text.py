@@ -275,7 +275,7 @@ def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: 
         ("estimated", None, None, "10.0 ms without recording (estimated)"),
         ("estimated", 0.2, 5_000_000,
          "10.0 ms without recording (estimated, at least 5.00 ms: recording slows the host by 20 %)"),
-    ],  # fmt: skip
+    ],
 )
 def test_how_the_time_without_recording_is_known_is_said(
     clean_diagnosis: Diagnosis, source: str | None, overhead: float | None, least_ns: int | None, words: str
