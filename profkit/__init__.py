@@ -105,7 +105,7 @@ def _as_text(diagnosis: Diagnosis) -> str:
 
 
 def _as_html(diagnosis: Diagnosis) -> str:
-    from profkit.report.html import render_frame
+    from profkit.report.html.page import render_frame
 
     return render_frame(diagnosis)
 

@@ -9,6 +9,7 @@ from profkit.findings import (
     Diagnosis,
     Finding,
     Kind,
+    Saving,
     Severity,
     TimeShare,
     Timing,
@@ -75,7 +76,7 @@ def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:
     if len(mend) == 1:
         return f"1 fault {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
     total = diagnosis.total
-    together = f" cost {format_share(total.fraction)} of the {total.whole} together" if total else ""
+    together = f" cost {_share_of(total)} together" if total else ""
     return f"{len(mend)} faults{together}; the worst {_cost(worst)}{_beyond(worst)}: {_short_name(worst)}"
 
 
@@ -109,25 +110,32 @@ def _short_name(finding: Finding) -> str:
 
 
 def _cost(finding: Finding) -> str:
-    """``costs 43 % of the step``."""
+    """``costs 43 % (30 to 50) of the step``."""
     saving = finding.saving
     if saving is None:
         return "has no measured cost"
     if grows(finding) and (saving.fraction < 0.10 or saving.time_ns_per_step <= 0):
         return f"makes memory grow by {format_bytes(saving.bytes)} per step"
     if saving.time_ns_per_step > 0:
-        return f"costs {format_share(saving.fraction)} of the {saving.whole}"
+        return f"costs {_share_of(saving)}"
     return f"holds {format_bytes(saving.bytes)} of memory" if saving.bytes > 0 else "costs no time here"
 
 
 def _gain(finding: Finding) -> str:
-    """``would give back 43 % of the step``."""
+    """``would give back 43 % (30 to 50) of the step``."""
     saving = finding.saving
     if saving is None or (saving.time_ns_per_step <= 0 and saving.bytes <= 0):
         return "has a gain that was not measured"
     if saving.time_ns_per_step <= 0:
         return f"would free {format_bytes(saving.bytes)} of memory"
-    return f"would give back {format_share(saving.fraction)} of the {saving.whole}"
+    return f"would give back {_share_of(saving)}"
+
+
+def _share_of(saving: Saving) -> str:
+    """``43 % (30 to 50) of the step``."""
+    low, high = format_share(saving.low), format_share(saving.high)
+    likely = f" ({low.removesuffix(' %')} to {high.removesuffix(' %')})" if low != high else ""
+    return f"{format_share(saving.fraction)}{likely} of the {saving.whole}"
 
 
 def _largest_part(timing: Timing) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,18 +37,21 @@ from profkit.findings import (
     WorkerTimes,
     is_worth_mending,
     no_gain_note,
-    rank,
+    rank_order,
 )
 from profkit.forks import share_out
 from profkit.health import check_recording, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
 from profkit.judging import Judged, gather, judging_tasks, price_together, weigh
+from profkit.pictures.from_facts import draw
 from profkit.plan import COUNTED_AS
+from profkit.rules import all_rules
 from profkit.run import Run
 from profkit.savings.edits import combine
 from profkit.savings.simulate import measured_saving, predict_saving
 from profkit.savings.step_time import StepTime, step_time
 from profkit.savings.trial import Trial
+from profkit.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
 from profkit.trace.containers import OnProgress
 from profkit.trace.limits import memory_limit
 from profkit.trace.reading import read_trace
@@ -60,12 +64,12 @@ _MOST_EXPERIMENTS = 8
 """Each takes two seconds, and a diagnosis with many faulty lines must not take minutes."""
 
 
-def diagnose_path(path: Path, measure: Measure | None = None) -> Diagnosis:
+def diagnose_path(path: Path, measure: Measure | None = None, settings: Settings = EVERYTHING) -> Diagnosis:
     """Diagnose a trace file or a run directory.
 
     Raises `UnreadableInput` for anything that is neither.
     """
-    return diagnose(read_facts(path), measure)
+    return diagnose(read_facts(path), measure, settings)
 
 
 def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
@@ -86,6 +90,7 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
         run_directory.load_live(directory),
         run_directory.load_samples(directory),
         read_workers(directory),
+        run_directory.load_sources(directory),
     )
 
 
@@ -93,16 +98,19 @@ Measure = Callable[[Facts, Sequence[Experiment]], Sequence[Answer]]
 """Runs experiments on the machine of the recording: `profkit.measuring.measure`, passed in by the caller."""
 
 
-def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
+def diagnose(facts: Facts, measure: Measure | None = None, settings: Settings = EVERYTHING) -> Diagnosis:
     """Let every rule judge the facts. The result is ranked; a rule that could not look is in ``skipped``.
 
-    With ``measure``, findings that have an experiment are priced by it if it can be run.
+    With ``measure``, findings that have an experiment are priced by it if it can be run. ``settings`` choose the rules.
     """
-    tasks: list[Callable[[], Any]] = [*judging_tasks(facts, with_experiments=measure is not None)]
+    tasks: list[Callable[[], Any]] = [*judging_tasks(facts, settings, with_experiments=measure is not None)]
     tasks += [partial(_check, facts), partial(_time, facts)]  # the last are done first, and these take long
     is_shared = measure is None and len(facts.trace.events) >= _SHARED_EVENTS
     *outcomes, health, (timing, not_timed) = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
     judged, skipped = gather(outcomes)
+    ignored = Counter(one.rule for one in judged if is_left_out(one.finding))
+    judged = [one for one in judged if not is_left_out(one.finding)]
+    skipped = {**skipped, **{name: UNCHOSEN for name in all_rules() if not settings.wants(name)}}
     notes: list[str] = [*not_timed]
     if measure is not None:
         (judged, unmeasured), broke = attempt("--measure", partial(_measure_all, facts, judged, measure), (judged, []))
@@ -113,22 +121,31 @@ def diagnose(facts: Facts, measure: Measure | None = None) -> Diagnosis:
     skipped = {**{one.rule: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
     judged = [one for one in judged if not _awaits_price(one) and not _is_worthless(one.finding)]
     judged, no_sharing = attempt("what the findings give back together", partial(price_together, facts, judged), judged)
+    judged = [judged[at] for at in rank_order([one.finding for one in judged])]
+    rows = [one.suspicion.rows for one in judged]
+    pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
     diagnosis = Diagnosis(
         run=run,
         timing=timing,
-        findings=rank([one.finding for one in judged]),
+        findings=tuple(_with_source(facts, one.finding) for one in judged),
         skipped=skipped,
-        health=(*health, *notes, *no_total, *no_sharing, *no_workers, *no_device),
+        health=(*health, *notes, *no_total, *no_sharing, *no_workers, *no_device, *not_drawn),
         total=total,
         workers=workers,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
+        pictures=pictures,
+        ignored=dict(ignored),
     )
     if not _is_telling(diagnosis):
         hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
         diagnosis = replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
-    looked = len(skipped) < len(outcomes)
+    looked = len(skipped) < len(all_rules())
     obstacles = [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
     return replace(diagnosis, verdict=conclude(diagnosis, obstacles))
+
+
+def _with_source(facts: Facts, finding: Finding) -> Finding:
+    return finding if finding.location is None else replace(finding, location=finding.location.within(facts.sources))
 
 
 def _is_telling(diagnosis: Diagnosis) -> bool:

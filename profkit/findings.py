@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from profkit.pictures.values import Pictures
 from profkit.printing import shown
-from profkit.run import CallSite
+from profkit.run import CallSite, Sources
 
 SCHEMA = "profkit.diagnosis/1"
 
@@ -37,20 +38,40 @@ class Severity(str, Enum):
         return list(Severity).index(self)
 
 
+_MOST_AROUND = 3
+"""Lines before and after the one that is meant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in the user's code. ``precision`` is ``call`` for the calling line, ``def`` for the function alone."""
+    """A place in the user's code. ``precision`` is ``call`` for the calling line, ``def`` for the function alone.
+    ``around`` are lines of the file from number ``around_from`` on, among them this one; none if they were not
+    recorded."""
 
     file: str
     line: int
     function: str
     source: str = ""
     precision: str = "call"
+    around: tuple[str, ...] = ()
+    around_from: int = 0
 
     @classmethod
     def of(cls, site: CallSite) -> Location:
         """The place of a marked line."""
         return cls(site.file, site.line, site.function, site.source)
+
+    def within(self, sources: Sources) -> Location:
+        """The same with the lines around it, as far as they are known without a gap."""
+        known = sources.get(self.file, {})
+        first = last = self.line
+        if self.line not in known or known[self.line].strip() != self.source:
+            return self
+        while first - 1 in known and self.line - first < _MOST_AROUND:
+            first -= 1
+        while last + 1 in known and last - self.line < _MOST_AROUND:
+            last += 1
+        return replace(self, around=tuple(known[number] for number in range(first, last + 1)), around_from=first)
 
     @property
     def short(self) -> str:
@@ -208,8 +229,9 @@ class Diagnosis:
     """``total`` is what fixing all faults at once gives back, if more than one has a price. ``workers`` are those of
     DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
     step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
-    says where most of the time goes if nothing important was found: first lines, then operators. Old diagnoses have no
-    ``verdict``."""
+    says where most of the time goes if nothing important was found: first lines, then operators. ``pictures`` are what
+    reports draw. ``ignored`` counts by rule the findings that comments on their lines leave out. Old diagnoses have
+    neither a ``verdict`` nor pictures."""
 
     run: RunSummary
     timing: Timing
@@ -221,6 +243,8 @@ class Diagnosis:
     verdict: Verdict | None = None
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
+    pictures: Pictures | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
     schema: str = SCHEMA
 
     @property

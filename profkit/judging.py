@@ -18,6 +18,7 @@ from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
 from profkit.savings.edits import Edit, combine
 from profkit.savings.simulate import predict_part, predict_saving
+from profkit.settings import Settings
 from profkit.units import format_time
 
 
@@ -38,11 +39,11 @@ class Outcome(Struct, frozen=True):
     reason: str | None = None
 
 
-def judging_tasks(facts: Facts, with_experiments: bool = False) -> list[Callable[[], Outcome]]:
-    """A task for each rule. What it returns can be sent to another process, unless it comes with experiments: they hold
-    functions."""
+def judging_tasks(facts: Facts, settings: Settings, with_experiments: bool = False) -> list[Callable[[], Outcome]]:
+    """A task for each rule that is asked for. What it returns can be sent to another process, unless it comes with
+    experiments: they hold functions."""
     judge = _judge_by if with_experiments else _judge_without_experiments
-    return [partial(judge, facts, rule) for rule in all_rules().values()]
+    return [partial(judge, facts, rule) for rule in all_rules().values() if settings.wants(rule.name)]
 
 
 def gather(outcomes: Sequence[Outcome]) -> tuple[list[Judged], dict[str, str]]:

@@ -6,6 +6,7 @@
       run.json                     what was run, with which settings, and what went wrong with the recording
       <host>_<pid>.<ns>.pt.trace.json.gz   the torch.profiler trace (the name torch-tb-profiler looks for)
       callsites.json               the lines that the trace's line marks stand for
+      sources.json                 these lines and a few around each, as they were when the program ran
       live.json                    what was alive at the end of each recorded step
       samples.json                 host and GPU load, sampled
       workers/                     what each worker of a DataLoader did (`profkit.trace.worker_records`)
@@ -30,6 +31,7 @@ from profkit.errors import RunDirectoryError, UnreadableInput
 
 RUN_FILE = "run.json"
 CALLSITES_FILE = "callsites.json"
+SOURCES_FILE = "sources.json"
 LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
 WORKERS_DIRECTORY = "workers"
@@ -50,6 +52,10 @@ class CallSite(Struct, frozen=True):
     line: int
     function: str
     source: str = ""
+
+
+Sources = Mapping[str, Mapping[int, str]]
+"""Lines of source text by file and number."""
 
 
 class LiveHolder(Struct, frozen=True):
@@ -314,9 +320,20 @@ def directory_of_rank(path: Path) -> Path:
     return path / f"rank{rank}" if several else path
 
 
+def unused_directory(path: Path) -> Path:
+    """``path`` for this process's rank; ``path-2``, ``path-3`` … where the ones before hold a run: a program that names
+    its directory is started more than once."""
+    names = (path if n == 1 else path.with_name(f"{path.name}-{n}") for n in itertools.count(1))
+    return next(one for one in map(directory_of_rank, names) if not holds_run(one))
+
+
+def holds_run(path: Path) -> bool:
+    return any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*"))
+
+
 def refuse_other_run(path: Path) -> None:
     """Raises `RunDirectoryError` if ``path`` holds a run."""
-    if any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*")):
+    if holds_run(path):
         raise RunDirectoryError(path, "holds another run; name a new directory with --output")
 
 
@@ -384,6 +401,10 @@ def load_run(directory: Path) -> Run:
 
 def load_callsites(directory: Path) -> tuple[CallSite, ...]:
     return _load(directory / CALLSITES_FILE, tuple[CallSite, ...], ())
+
+
+def load_sources(directory: Path) -> Sources:
+    return _load(directory / SOURCES_FILE, dict[str, dict[int, str]], {})
 
 
 def load_live(directory: Path) -> tuple[LiveSample, ...]:

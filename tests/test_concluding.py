@@ -77,7 +77,7 @@ def test_memory_that_grows_until_the_program_dies_comes_before_time():
 def test_several_faults_cost_together_what_they_do_together():
     both = replace(diagnosis(finding("a", 0.2), finding("b", 0.1)), total=Saving(2_500_000, 0.25, 0.2, 0.3))
     assert conclude(both).text == (
-        "2 faults cost 25 % of the step together; the worst costs 20 % of the step: a at train.py:7"
+        "2 faults cost 25 % (20 to 30) of the step together; the worst costs 20 % of the step: a at train.py:7"
     )
 
 

@@ -125,3 +125,24 @@ def test_the_worst_severity_is_that_of_faults_alone() -> None:
     opportunity = finding("x", Severity.HIGH, Kind.OPPORTUNITY)
     assert diagnosis(opportunity).worst is None
     assert diagnosis(opportunity, finding("y", Severity.LOW)).worst is Severity.LOW
+
+
+SOURCES = {"train.py": {2: "", 3: "for x in xs:", 4: "    y = x", 5: "    z = y", 6: "", 7: "print(z)", 9: "end"}}
+
+
+def test_a_line_stands_among_those_around_it() -> None:
+    place = Location("train.py", 5, "f", "z = y").within(SOURCES)
+    assert place.around == ("", "for x in xs:", "    y = x", "    z = y", "", "print(z)")
+    assert place.around_from == 2
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Location("train.py", 8, "f", "z = y"),
+        Location("train.py", 5, "f", "another = line"),
+        Location("other.py", 5, "f", "z = y"),
+    ],
+)
+def test_a_line_that_is_not_the_recorded_one_stays_alone(place: Location) -> None:
+    assert place.within(SOURCES) == place

@@ -18,9 +18,9 @@ import profkit
 
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = ("errors", "failures", "units", "printing", "marks", "plan", "forks", "processor", "run", "source",
-          "experiment", "trace", "derive", "evidence", "findings", "savings", "ruling", "rules", "health", "catalogue",
-          "judging", "concluding", "diagnosing", "measuring", "comparing", "verifying", "report", "cli",
-          "integrations")  # fmt: skip
+          "experiment", "trace", "derive", "evidence", "pictures", "findings", "savings", "ruling", "rules", "health",
+          "settings", "catalogue", "judging", "concluding", "diagnosing", "measuring", "comparing", "verifying",
+          "report", "cli", "integrations")  # fmt: skip
 SIDE_DOORS = {"collect": {"errors", "units", "marks", "plan", "processor", "run", "source", "experiment"}}
 """What they may import; they themselves are for the command line and the public package only."""
 LEVELS = {*LAYERS, *SIDE_DOORS}

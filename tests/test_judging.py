@@ -15,6 +15,7 @@ from profkit.failures import OWN_ERROR, STRICT
 from profkit.findings import Diagnosis
 from profkit.judging import gather, judging_tasks
 from profkit.rules import all_rules
+from profkit.settings import EVERYTHING
 from tests.traces import facts_of, op, step
 
 pytestmark = [
@@ -56,7 +57,7 @@ def test_the_diagnosis_is_the_same() -> None:
 
 @pytest.mark.usefixtures("shared", "_leaves_no_process")
 def test_every_rule_is_judged_and_no_process_is_left() -> None:
-    tasks = judging_tasks(recording())
+    tasks = judging_tasks(recording(), EVERYTHING)
     done = forks._work_with_another(tasks)
     assert sorted(done) == list(range(len(all_rules())))
     assert [done[number].rule for number in sorted(done)] == list(all_rules())
@@ -98,5 +99,5 @@ def test_a_rule_that_breaks_in_either_process_is_reported(monkeypatch: pytest.Mo
 
 def test_experiments_are_kept_where_they_are_to_be_run() -> None:
     for wanted in (True, False):
-        judged, _ = gather([task() for task in judging_tasks(recording(), with_experiments=wanted)])
+        judged, _ = gather([task() for task in judging_tasks(recording(), EVERYTHING, with_experiments=wanted)])
         assert any(one.suspicion.trial is not None for one in judged) == wanted

@@ -18,6 +18,8 @@ BAD_INPUT = 2
 OWN_FAILURE = 4
 """Not 1, which means that `--fail-on` was reached."""
 _LONGEST_CAUSE_CHARACTERS = 200
+_WHOLE_SUMMARY = 1000
+"""Characters: more than any has."""
 
 
 class _Commands(click.Group):
@@ -31,6 +33,21 @@ class _Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            from profkit.cli._targets import nearest
+
+            ctx.fail(f"there is no command {args[0]!r}{nearest(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The whole summary of each command, wrapped: click would cut it."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(_WHOLE_SUMMARY)) for name, one in commands if one])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

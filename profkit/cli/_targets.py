@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from profkit.errors import UnreadableInput, UsageError
 
 _TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite")
 _SNAPSHOT_ENDINGS = (".pickle", ".pkl")
+_DEPTHS = ("*/", "*/*/")
+"""``traces/<target>/<time>`` from ``traces`` and from the target's folder."""
 
 
 class TargetKind(Enum):
@@ -28,7 +32,7 @@ def classify(target: str) -> TargetKind:
     if path.is_dir():
         return TargetKind.TRACE
     if target.endswith(".py") and not path.exists():
-        raise UnreadableInput(path, "no such script")
+        raise UnreadableInput(path, f"no such script{nearest(path.name, _names_in(path.parent, '*.py'))}")
     if target.endswith(".py") and path.is_file():
         return TargetKind.SCRIPT
     if path.is_file():
@@ -40,6 +44,30 @@ def classify(target: str) -> TargetKind:
     if "/" in target or "\\" in target or target.endswith(_TRACE_ENDINGS):
         raise UnreadableInput(path, "no such file")
     return TargetKind.SCENARIO
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'train.py'?``; empty if nothing known is like it."""
+    found = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def _names_in(folder: Path, pattern: str) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def latest_run(path: Path) -> Path:
+    """``path``, or the run below it that began last where it is a directory that holds runs and is none itself."""
+    from profkit.run import RUN_FILE, find_trace, load_run
+
+    if not path.is_dir() or find_trace(path) is not None:
+        return path
+    runs = [file.parent for depth in _DEPTHS for file in path.glob(f"{depth}{RUN_FILE}")]
+    runs = [run for run in runs if find_trace(run) is not None]
+    return max(runs, key=lambda run: (load_run(run).started or "", run), default=path)
 
 
 def choose_device(device: str, needs_gpu: bool) -> str:

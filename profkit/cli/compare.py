@@ -10,7 +10,7 @@ import click
 from profkit.errors import UsageError
 
 REGRESSION_FOUND = 1
-FORMATS = ("text", "json", "markdown")
+FORMATS = ("text", "json", "markdown", "html")
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,16 @@ from profkit.cli._recording import (
     refuse_wishes,
     run_program,
 )
-from profkit.cli._targets import TargetKind, choose_device, classify, find_recording
+from profkit.cli._settings import settings_options
+from profkit.cli._targets import TargetKind, choose_device, classify, find_recording, latest_run
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
     from profkit.diagnosing import Measure
     from profkit.findings import Diagnosis
+    from profkit.settings import Settings
 
-FORMATS = ("text", "json", "markdown", "html", "sarif")
+FORMATS = ("text", "json", "markdown", "html", "sarif", "github")
 FAULTS_FOUND = 1
 
 
@@ -42,8 +45,7 @@ FAULTS_FOUND = 1
 @recording_options
 @click.option("--measure", is_flag=True,
               help="Price findings by experiments on this machine where possible; takes seconds.")  # fmt: skip
-@click.option("--fail-on", type=click.Choice(["low", "medium", "high"]), metavar="low|medium|high",
-              help="Exit with status 1 when a fault of this severity or above is found.")  # fmt: skip
+@settings_options
 def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     target: str | None,
     arguments: tuple[str, ...],
@@ -53,7 +55,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     variant: str,
     device: str,
     measure: bool,
-    fail_on: str | None,
+    settings: Settings,
     **wishes: Any,
 ) -> None:
     """Say what to change in TARGET, on which line, and what it gives back.
@@ -70,24 +72,28 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     """
     if module is not None:
         given = (target, *arguments) if target is not None else arguments
-        return _finish_program(run_program(module, given, output, True, **wishes), measure, format_name, fail_on)
+        return _finish_program(run_program(module, given, output, True, **wishes), measure, format_name, settings)
     if target is None:
         raise UsageError("name a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
     kind = classify(target)
     if kind is TargetKind.SCRIPT:
-        return _finish_program(run_program(target, arguments, output, False, **wishes), measure, format_name, fail_on)
+        return _finish_program(run_program(target, arguments, output, False, **wishes), measure, format_name, settings)
     if arguments:
         raise UsageError(f"{arguments[0]}: only a script or a module takes arguments")
     refuse_wishes(f"a {kind.value}", **{name: wishes.pop(name) for name in PROGRAMS_ONLY})
     if kind is TargetKind.SCENARIO:
-        return _finish(*_run_scenario(target, variant, device, output, wishes, measure), format_name, fail_on)
-    return _finish(*_read(Path(target), output, measure), format_name, fail_on)
+        found = _run_scenario(target, variant, device, output, wishes, measure, settings)
+        return _finish(*found, format_name, settings)
+    path = latest_run(Path(target))
+    if path != Path(target):
+        click.echo(f"profkit: {target}: the latest run in it, {path}", err=True)
+    return _finish(*_read(path, output, measure, settings), format_name, settings)
 
 
-def _diagnose(path: Path, measure: bool) -> Diagnosis:
+def _diagnose(path: Path, measure: bool, settings: Settings) -> Diagnosis:
     from profkit.diagnosing import diagnose_path
 
-    return diagnose_path(path, _measure() if measure else None)
+    return diagnose_path(path, _measure() if measure else None, settings)
 
 
 def _measure() -> Measure:
@@ -96,7 +102,7 @@ def _measure() -> Measure:
     return measuring.measure
 
 
-def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Path]:
+def _read(path: Path, output: Path | None, measure: bool, settings: Settings) -> tuple[Diagnosis, Path]:
     """Diagnose before a directory is made, so that an unreadable file leaves nothing behind; but check first that the
     result can be written, as reading may take minutes."""
     from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
@@ -112,14 +118,20 @@ def _read(path: Path, output: Path | None, measure: bool) -> tuple[Diagnosis, Pa
     with ReadingBar(path) as bar:
         facts = read_facts(path, bar.show)
     reuse_memory_for_rules()
-    diagnosis = diagnose(facts, _measure() if measure else None)
+    diagnosis = diagnose(facts, _measure() if measure else None, settings)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
     return diagnosis, directory
 
 
 def _run_scenario(
-    name: str, variant: str, device: str, output: Path | None, plan: dict[str, int], measure: bool
+    name: str,
+    variant: str,
+    device: str,
+    output: Path | None,
+    plan: dict[str, int],
+    measure: bool,
+    settings: Settings,
 ) -> tuple[Diagnosis, Path]:
     from profkit.catalogue import find_scenario
     from profkit.run import create_directory, default_directory
@@ -130,29 +142,29 @@ def _run_scenario(
         recording = find_recording(name, variant)
         needing = f"{name} needs a GPU" if scenario.needs_gpu else name
         click.echo(f"profkit: {needing}: showing a recording made elsewhere ({recording})", err=True)
-        return _diagnose(recording, measure), create_directory(output or default_directory(name))
+        return _diagnose(recording, measure, settings), create_directory(output or default_directory(name))
     from profkit.cli._progress import Progress
     from profkit.collect.launch.scenario import run_scenario
 
     directory = create_directory(output or default_directory(name))
     with Progress() as progress:
         run_scenario(scenario.path, variant, chosen, directory, on_progress=progress.show, **plan)
-    return _diagnose(directory, measure), directory
+    return _diagnose(directory, measure, settings), directory
 
 
-def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, fail_on: str | None) -> None:
+def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, settings: Settings) -> None:
     """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
     first, *windows = recorded.directories
-    diagnoses = [_diagnose(first, measure), *(_write(_diagnose(window, measure), window) for window in windows)]
-    worst = min((found.worst.rank for found in diagnoses if found.worst is not None), default=None)
+    later = (_write(_diagnose(window, measure, settings), window) for window in windows)
+    diagnoses = [_diagnose(first, measure, settings), *later]
     _report(diagnoses[0], first, format_name)
-    _exit(recorded.status, worst, fail_on)
+    _exit(recorded.status, diagnoses, settings)
 
 
-def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, fail_on: str | None) -> None:
+def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, settings: Settings) -> None:
     """Write the two files, print the report, and exit with the status of the outcome."""
     _report(diagnosis, directory, format_name)
-    _exit(0, diagnosis.worst.rank if diagnosis.worst is not None else None, fail_on)
+    _exit(0, [diagnosis], settings)
 
 
 def _report(diagnosis: Diagnosis, directory: Path, format_name: str) -> None:
@@ -176,13 +188,20 @@ def _say_where(directory: Path) -> None:
     click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
 
 
-def _exit(program_status: int, worst_rank: int | None, fail_on: str | None) -> None:
-    from profkit.findings import Severity
-
+def _exit(program_status: int, diagnoses: Sequence[Diagnosis], settings: Settings) -> None:
     if program_status != 0:
         fail_as(program_status)
-    if fail_on and worst_rank is not None and worst_rank <= Severity(fail_on).rank:
+    if any(reaches(diagnosis, settings) for diagnosis in diagnoses):
         sys.exit(FAULTS_FOUND)
+
+
+def reaches(diagnosis: Diagnosis, settings: Settings) -> bool:
+    """Whether a finding is as severe as the settings say for its kind."""
+    from profkit.findings import Kind, Severity
+
+    least = {Kind.FAULT: settings.fail_on, Kind.OPPORTUNITY: settings.fail_on_opportunity}
+    chosen = ((one.severity, least[one.kind]) for one in diagnosis.findings)
+    return any(level is not None and severity.rank <= Severity(level).rank for severity, level in chosen)
 
 
 command.name = "diagnose"

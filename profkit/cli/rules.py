@@ -6,15 +6,26 @@ import click
 
 
 @click.command()
-def command() -> None:
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+@click.option("--format", "format_name", default="text", show_default=True, type=click.Choice(["text", "json"]),
+              help="What goes to stdout.")  # fmt: skip
+def command(words: tuple[str, ...], format_name: str) -> None:
     """List the rules: what profkit looks for.
 
-    `profkit explain RULE` shows the page of one rule.
+    With words, those alone whose name, kind or summary holds all of them. `profkit explain RULE` shows the page of one
+    rule.
     """
     from profkit.cli._tables import show_table
     from profkit.rules import all_rules
 
-    show_table([(rule.name, rule.kind.value, rule.summary) for rule in all_rules().values()])
+    rows: list[tuple[str, ...]] = [(rule.name, rule.kind.value, rule.summary) for rule in all_rules().values()]
+    rows = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words)]
+    if format_name == "json":
+        import json
+
+        click.echo(json.dumps([dict(zip(("name", "kind", "summary"), row, strict=True)) for row in rows], indent=2))
+    else:
+        show_table(rows)
 
 
 command.name = "rules"

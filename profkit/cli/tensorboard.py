@@ -13,10 +13,14 @@ import click
 @click.option("--copies", type=click.Path(path_type=Path), help="Where the copies go.  [default: a folder in LOGDIR]")
 @click.option("--prepare-only", is_flag=True, help="Make the copies, name their directories, serve nothing.")
 def command(logdir: Path, port: int, copies: Path | None, prepare_only: bool) -> None:
-    """Show the traces below LOGDIR (default: traces) in TensorBoard's "PyTorch Profiler" tab.
+    """Show the runs below LOGDIR (default: traces) in TensorBoard: reports, and the "PyTorch Profiler" tab.
 
-    That tab, torch-tb-profiler, is no longer developed and misreads the traces of today's PyTorch. So it gets copies
-    that are rewritten for it. The recordings stay as they are, and a copy is made again only when its trace changes.
+    The tab "profkit" lists the runs with their verdicts, shows their reports and compares two; plain `tensorboard
+    --logdir traces` has it too.
+
+    The tab "PyTorch Profiler", torch-tb-profiler, is no longer developed and misreads the traces of today's PyTorch. So
+    it gets copies that are rewritten for it. The recordings stay as they are, and a copy is made again only when its
+    trace changes.
 
     Only this machine can reach the server (127.0.0.1). Its pages need no internet: tables replace what the tab would
     draw with Google Charts. The exception is the Trace view, which loads a script from cdnjs.cloudflare.com; offline,
@@ -33,8 +37,13 @@ def command(logdir: Path, port: int, copies: Path | None, prepare_only: bool) ->
         for run in runs:
             click.echo(run)
         return
+    from profkit.integrations.tensorboard.tab import ProfkitTab
     from profkit.report.tensorboard_tab import serve
     from profkit.units import format_count
 
     click.echo(f"profkit: starting TensorBoard with {format_count(len(runs), 'run')} ...", err=True)
-    serve(prepared, port, lambda address: click.echo(f"profkit: {address} (Ctrl-C ends it)", err=True))
+    serve(prepared, port, _announce, [ProfkitTab(str(logdir))])
+
+
+def _announce(address: str) -> None:
+    click.echo(f"profkit: {address} (Ctrl-C ends it)", err=True)

@@ -17,6 +17,8 @@ from profkit.comparing.settings import find_differences, same_settings
 from profkit.comparing.step_times import compare_step_times
 from profkit.comparing.values import Comparison, Difference, Side, StepTime, Verdict
 
+_MOST_STEPS = 256
+"""Of a side that are kept one by one."""
 UNPROFILED, RECORDED = "unprofiled steps", "recorded steps"
 
 
@@ -81,7 +83,9 @@ def _took_turns(before: Sequence[Recorded], after: Sequence[Recorded]) -> bool:
 
 def _side(runs: Sequence[Recorded], step_time_ns: int, steps: str) -> Side:
     summary = runs[0].diagnosis.run
-    counts = [len(_times(run, steps == UNPROFILED)) for run in runs]
+    times = [_times(run, steps == UNPROFILED) for run in runs]
+    counts = list(map(len, times))
+    kept = tuple(time for one in times for time in one[: _MOST_STEPS // len(runs)])
     paths = tuple(str(run.path) for run in runs)
     calls = sum(sum(work.calls for work in run.operators.values()) for run in runs) / len(runs)
-    return Side(paths, summary.command, summary.device, summary.torch, step_time_ns, sum(counts), round(calls, 3))
+    return Side(paths, summary.command, summary.device, summary.torch, step_time_ns, sum(counts), round(calls, 3), kept)

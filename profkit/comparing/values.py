@@ -23,7 +23,8 @@ class Verdict(str, Enum):
 @dataclass(frozen=True, slots=True)
 class Side:
     """What was run. ``paths`` are its recordings, and ``calls`` the operators per recorded step, which are counted and
-    free of noise; the rest is that of the first recording."""
+    free of noise; the rest is that of the first recording. ``step_ns`` are the steps behind the step time, the first
+    of each recording."""
 
     paths: tuple[str, ...]
     command: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class Side:
     step_time_ns: int | None = None
     steps: int = 0
     calls: float = 0.0
+    step_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

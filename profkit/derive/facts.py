@@ -29,7 +29,7 @@ from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.failures import attempt
-from profkit.run import CallSite, LiveSample, LoadSample, Run
+from profkit.run import CallSite, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.values import distinct
 from profkit.trace.worker_records import Workers
@@ -58,6 +58,7 @@ class Facts:
         live: tuple[LiveSample, ...] = (),
         samples: tuple[LoadSample, ...] = (),
         workers: Workers | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
@@ -65,6 +66,7 @@ class Facts:
         self.live = live
         self.samples = samples
         self.workers = workers or Workers()
+        self.sources = sources or {}
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 

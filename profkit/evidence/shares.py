@@ -20,19 +20,26 @@ IDLE = "idle: "
 """The beginning of the labels for what the host does while the device idles."""
 HOST_COMPUTING = ("optimizer", "backward", "operators of the forward pass and others")
 """What counts as computing if there is no device."""
+_BETWEEN_OPERATORS = "Python and all else between operators"
 
 
 def time_shares(facts: Facts) -> tuple[Share, ...]:
     """Split the measured steps by what the device did and, while it idled or if there is none, by what the host did."""
-    present = facts.device.present
-    parts, left = _device_parts(facts) if present else _host_parts(facts), _measured_time(facts.steps)
-    totals = []
-    for label, covered in parts:
-        before_ns = left.total_ns
-        left = left.minus(covered)
-        totals.append((label, before_ns - left.total_ns))
-    totals += _idle_places(facts, left) if present else _host_places(facts, left)
+    *parts, (_, left) = facts.once(time_parts)
+    totals = [(label, when.total_ns) for label, when in parts]
+    totals += _idle_places(facts, left) if facts.device.present else _host_places(facts, left)
     return tuple((label, facts.steps.per_step_ns(total_ns)) for label, total_ns in totals if total_ns > 0)
+
+
+def time_parts(facts: Facts) -> tuple[tuple[str, Intervals], ...]:
+    """When the measured steps did what, one thing at a time. The last part is all the rest."""
+    left, parts = _measured_time(facts.steps), []
+    for label, covered in _device_parts(facts) if facts.device.present else _host_parts(facts):
+        rest = left.minus(covered)
+        parts.append((label, left.minus(rest)))
+        left = rest
+    rest_label = f"{IDLE}elsewhere" if facts.device.present else _BETWEEN_OPERATORS
+    return (*parts, (rest_label, left))
 
 
 def _measured_time(steps: Steps) -> Intervals:
@@ -78,7 +85,7 @@ def _host_places(facts: Facts, left: Intervals) -> list[Share]:
     largest = time_by_place(facts, left)[:1]
     return [
         *((f"Python in {place}", time_ns) for place, time_ns in largest),
-        ("Python and all else between operators", left.total_ns - sum(time_ns for _, time_ns in largest)),
+        (_BETWEEN_OPERATORS, left.total_ns - sum(time_ns for _, time_ns in largest)),
     ]
 
 

@@ -40,8 +40,9 @@ FORMATS: dict[str, Format] = {
     "text": Format("text", "render_text", ("width", "color")),
     "json": Format("json", "render_json"),
     "markdown": Format("markdown", "render_markdown"),
-    "html": Format("html", "render_html", ("pages",)),
+    "html": Format("html.page", "render_html", ("pages",)),
     "sarif": Format("sarif", "render_sarif", ("pages",)),
+    "github": Format("github", "render_github"),
 }
 
 
@@ -63,6 +64,7 @@ COMPARISON_FORMATS: dict[str, Format] = {
     "text": Format("comparison", "render_text", ("width", "color")),
     "json": Format("comparison_json", "render_json"),
     "markdown": Format("comparison_markdown", "render_markdown"),
+    "html": Format("html.comparison", "render_html"),
 }
 
 

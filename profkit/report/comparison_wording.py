@@ -7,6 +7,7 @@ from profkit.findings import Severity
 from profkit.report.wording import printable, short_place
 from profkit.units import format_count, format_share, format_time
 
+_MANY_TIMES = 10
 MOST_MOVES = 8
 """Rows of a table: anything that moved less hardly explains the change."""
 
@@ -40,7 +41,9 @@ def _interval(time: StepTime) -> str:
 
 
 def signed_share(fraction: float) -> str:
-    """``0.05`` → ``'+5.0 %'``."""
+    """``0.05`` → ``'+5.0 %'``; from ten times on that is said: ``724.0`` → ``'725 times as long'``."""
+    if fraction >= _MANY_TIMES - 1:
+        return f"{fraction + 1:,.0f} times as long"
     text = format_share(fraction)
     return f"+{text}" if fraction > 0 and text[0].isdigit() else text
 

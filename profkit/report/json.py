@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,17 @@ MAX_BYTES = 64 << 20
 """Largest ``diagnosis.json`` that is read; a finding takes about a kilobyte."""
 
 
+_KEY = '\n  "pictures": '
+_NO_PICTURES = f"{_KEY}null"
+"""Nowhere else in the text: a line break inside of a value is escaped."""
+
+
 def render_json(diagnosis: Diagnosis) -> str:
     """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health``, ``total``,
-    ``workers``, ``verdict``, ``cannot_judge``, ``hottest`` and ``schema``."""
-    return to_json(diagnosis)
+    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``pictures``, ``ignored`` and ``schema``. The pictures,
+    thousands of numbers, stand on one line."""
+    pictures = msgspec.json.encode(_encodable(msgspec.to_builtins(diagnosis.pictures))).decode()
+    return to_json(replace(diagnosis, pictures=None)).replace(_NO_PICTURES, f'{_KEY}{pictures}', 1)
 
 
 def to_json(value: object) -> str:

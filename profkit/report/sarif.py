@@ -5,14 +5,16 @@ Specification: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import quote
 
 from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
-from profkit.report.wording import cost, printable, verdict
+from profkit.report.wording import cost, printable, source_path, verdict
 
 _SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "note"}
@@ -22,8 +24,9 @@ _WINDOWS_DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
 def render_sarif(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
     """The findings as one SARIF run. ``pages`` maps a rule's name to the text of its page."""
     names = list(dict.fromkeys(finding.rule for finding in diagnosis.findings))
+    rules = [_rule(name, (pages or {}).get(name, "")) for name in names]
     run = {
-        "tool": {"driver": {"name": "profkit", "rules": [_rule(name, (pages or {}).get(name, "")) for name in names]}},
+        "tool": {"driver": {"name": "profkit", **_version(), "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "invocations": [_invocation(diagnosis)],
         "results": [_result(finding, names.index(finding.rule)) for finding in diagnosis.findings],
@@ -56,6 +59,7 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
     fix = printable(finding.fix)
     sentences = (printable(finding.message), price, f"Fix: {fix}" if fix else "")
     result: dict[str, Any] = {
+        "partialFingerprints": {"lineText/v1": _fingerprint(finding)},
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": _LEVELS[finding.severity] if finding.kind is Kind.FAULT else "note",
@@ -72,6 +76,20 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
     return result
 
 
+def _version() -> dict[str, str]:
+    try:
+        return {"version": version("profkit")}
+    except PackageNotFoundError:  # run from its sources
+        return {}
+
+
+def _fingerprint(finding: Finding) -> str:
+    """The same for a finding whose line has moved (3.27.17): of its rule, file, function and source text."""
+    place = finding.location
+    parts = [finding.rule, *((source_path(place.file), place.function, place.source.strip()) if place else ())]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
+
+
 def _properties(finding: Finding) -> dict[str, Any]:
     saving = finding.saving
     properties: dict[str, Any] = {
@@ -86,7 +104,7 @@ def _properties(finding: Finding) -> dict[str, Any]:
 
 def _location(location: Location) -> dict[str, Any]:
     """A location (3.28). An unknown line is left out, as line numbers start at 1 (3.30.5)."""
-    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(location.file)}}
+    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(source_path(location.file))}}
     if location.line >= 1:
         physical["region"] = {"startLine": location.line}
         if location.source:

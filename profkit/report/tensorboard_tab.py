@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +67,16 @@ class LocalTab(TorchProfilerPlugin):  # type: ignore[misc] # the plugin publishe
             super()._load_run(run_dir)
 
 
-def serve(prepared: Path, port: int, announce: Callable[[str], None]) -> None:
+def serve(prepared: Path, port: int, announce: Callable[[str], None], tabs: Sequence[Any] = ()) -> None:
     """Serve the prepared directory on ``127.0.0.1`` until interrupted; ``announce`` gets the address of the tab.
+    ``tabs`` are more of TensorBoard's plugin loaders.
 
     Port 0 takes a free one. Raises `UsageError` where the port is taken.
     """
     _check_port(port)
     # TensorBoard warns of every page of the plugin that it has no policy, and of each route that this server lacks.
     logging.getLogger("tensorboard").setLevel(logging.ERROR)
-    server = program.TensorBoard(plugins=[CorePluginLoader(), LocalTab])
+    server = program.TensorBoard(plugins=[CorePluginLoader(), LocalTab, *tabs])
     # Its data server would read event files, of which there are none here.
     server.configure(("", "--logdir", str(prepared), "--host", ADDRESS, "--port", str(port), "--load_fast", "false"))
     try:

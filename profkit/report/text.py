@@ -18,6 +18,7 @@ from profkit.report.wording import (
     group_by_reason,
     hot_lines,
     hot_operators,
+    ignored_note,
     major_findings,
     minor_findings,
     opportunities_note,
@@ -131,7 +132,10 @@ def _write_hottest(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _write_skipped(page: Page, diagnosis: Diagnosis) -> None:
-    _write_title(page, "Not looked at", bool(diagnosis.skipped))
+    ignored = ignored_note(diagnosis)
+    _write_title(page, "Not looked at", bool(diagnosis.skipped or ignored))
+    if ignored:
+        page.write_bullet(ignored)
     for reason, rules in group_by_reason(diagnosis.skipped):
         page.write_bullet(f"{reason}: {skipped_rules(rules)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from profkit.concluding import conclude, step_figure
 from profkit.findings import (
@@ -109,6 +110,14 @@ def place(location: Location) -> str:
     return f"{file}:{location.line}{function}"
 
 
+def source_path(file: str) -> str:
+    """The file relative to the working directory where it lies below it, as checks of a repository name files."""
+    try:
+        return Path(file).relative_to(Path.cwd()).as_posix()
+    except (ValueError, OSError):
+        return file
+
+
 def short_place(location: Location) -> str:
     """``train.py:31``."""
     return printable(location.short)
@@ -141,7 +150,7 @@ def _unprofiled(timing: Timing) -> Iterator[str]:
     if unprofiled_ns is not None:
         but = f" ({least}: it stood by and may have slowed launches)" if least else ""
         yield f"{format_time(unprofiled_ns)} without the profiler{but}"
-    if overhead is not None:
+    if overhead is not None and overhead > 0:
         yield f"recording added {format_share(overhead)}"
 
 
@@ -180,6 +189,14 @@ def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]
     for rule, reason in skipped.items():
         groups.setdefault(printable(reason), []).append(printable(rule))
     return [(reason, sorted(rules)) for reason, rules in groups.items()]
+
+
+def ignored_note(diagnosis: Diagnosis) -> str:
+    """How many findings comments leave out; empty if none."""
+    if not diagnosis.ignored:
+        return ""
+    named = ", ".join(f"{printable(rule)} ({count})" for rule, count in sorted(diagnosis.ignored.items()))
+    return f"left out, as a comment on the line asks (profkit: ignore): {named}"
 
 
 _MOST_NAMED = 4

@@ -1,26 +1,56 @@
-"""Rules: one file, one rule, one page. They are found by walking this package; nothing lists them."""
+"""Rules: one file, one rule, one page. They are found by walking this package; nothing lists them.
+
+Those of other packages come by an entry point in the group ``profkit.rules`` that names a `Rule`. One that cannot be
+loaded, is no rule, or has the name of another is passed over with a line on stderr: it must not cost the others.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import pkgutil
+import sys
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
 from profkit.errors import UsageError
 from profkit.rules.base import Rule
 
+GROUP = "profkit.rules"
+"""The group of entry points by which packages bring rules of their own."""
+
 
 @cache
 def all_rules() -> MappingProxyType[str, Rule]:
     """Every rule by its public name, in alphabetical order."""
-    found = {}
+    found: dict[str, Rule] = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
         rule = getattr(importlib.import_module(f"{__name__}.{module.name}"), module.name, None)
         if isinstance(rule, Rule):
             found[rule.name] = rule
-    return MappingProxyType(found)
+    for entry in entry_points(group=GROUP):
+        rule = _load(entry)
+        if rule is not None and found.setdefault(rule.name, rule) is not rule:
+            _pass_over(entry, f"there is a rule {rule.name} already")
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def _load(entry: EntryPoint) -> Rule | None:
+    """The rule that an installed package offers; None, with a line on stderr, if it offers none."""
+    try:
+        rule = entry.load()
+    except Exception as error:
+        _pass_over(entry, f"{type(error).__name__}: {' '.join(ascii(str(error))[1:-1].split())}")
+        return None
+    if isinstance(rule, Rule):
+        return rule
+    _pass_over(entry, "is no rule made with profkit.rules.base.rule")
+    return None
+
+
+def _pass_over(entry: EntryPoint, why: str) -> None:
+    sys.stderr.write(f"profkit: the rule {entry.name} ({entry.value}) is left out: {why}\n")
 
 
 def find_rule(name: str) -> Rule:

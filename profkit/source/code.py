@@ -5,10 +5,12 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Iterable
 from types import CodeType
 
 PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder of profkit's own code."""
+_LINES_AROUND = 3
 _MOST_SOURCE = 200
 """Characters of a line that are kept."""
 
@@ -39,3 +41,13 @@ def function_name(code: CodeType) -> str:
 def source_line(file: str, line: int) -> str:
     """The text of the line without what is around it, cut where it is very long; empty where there is none."""
     return linecache.getline(file, line).strip()[:_MOST_SOURCE]
+
+
+def lines_around(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]:
+    """Each line with the few before and after it, by file and number, as they stand in the file."""
+    found: dict[str, dict[int, str]] = {}
+    for file, line in places:
+        lines = linecache.getlines(file)
+        numbers = range(max(line - _LINES_AROUND, 1), min(line + _LINES_AROUND, len(lines)) + 1)
+        found.setdefault(file, {}).update((number, lines[number - 1].rstrip()[:_MOST_SOURCE]) for number in numbers)
+    return {file: lines for file, lines in found.items() if lines}

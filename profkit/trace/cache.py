@@ -1,9 +1,10 @@
-"""The columns of a large trace, kept in a file beside it, so that the next diagnosis need not decode the trace again.
+"""The columns of a large trace, kept in the user's cache folder, so that the next diagnosis need not decode it again.
 
-The file is an ``.npz`` as NumPy writes it: one array per column, and one of bytes that holds the tables as JSON. It is
-only used if it was made from this very trace (size, time of change, a hash of both ends) by this version of the reader
-with this memory limit. Its content is checked like that of any other file: nothing is unpickled, and every code must
-lie within its table.
+The folder is the system's for this user (``~/.cache/profkit/columns`` on Linux) and bounded in size: the files that
+were used longest ago go first. A file is an ``.npz`` as NumPy writes it: one array per column, and one of bytes that
+holds the tables as JSON. It is only used if it was made from this very trace (size, time of change, a hash of both
+ends) by this version of the reader with this memory limit. Its content is checked like that of any other file: nothing
+is unpickled, and every code must lie within its table.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ if TYPE_CHECKING:  # imported only when used: small traces need none of them
     from zipfile import ZipFile
 
 CACHE = "PROFKIT_CACHE"
-"""The environment variable that, set to 0, keeps such files from being read and written."""
-SUFFIX = ".profkit.npz"
+"""The environment variable that names another folder, or with 0 keeps such files from being read and written."""
+MOST_BYTES = 4 << 30
+"""Of all files together: some twenty traces of a gigabyte of text."""
 FORMAT = 4
 """Raised with every change to what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
 """A smaller trace is some 10 MB of text, which take a tenth of a second to decode."""
-_WRITABLE = 0o222
-"""A directory that nobody may write to stays as it is, although the superuser could."""
 SMALLEST_BYTES = 256 << 10
 """No smaller file holds that many events, however well it is compressed: the best take some 8 bytes each."""
 _ENDS_BYTES = 64 << 10
+_SUFFIX = ".npz"
 _STORED = 0
 """How an archive says that a member is not compressed."""
 _TABLES = "tables"
@@ -66,30 +67,55 @@ class _Unusable(Exception):
 
 
 def read_through_cache(path: Path, read: Callable[[Path], Trace], limit_bytes: int) -> Trace:
-    """The trace in a file, from the columns beside it where they are up to date; else read, and kept if it is large.
+    """The trace in a file, from the columns that were kept of it if they are up to date; else read, and kept if it is
+    large.
 
     The columns are up to date where the file was read within the same memory limit. A cache that cannot be read or
     written never fails the reading.
     """
-    if os.environ.get(CACHE) == "0":
+    chosen = os.environ.get(CACHE, "")
+    if chosen == "0":
         return read(path)
-    beside = path.with_name(path.name + SUFFIX)
     try:
         if path.stat().st_size < SMALLEST_BYTES:
             return read(path)
-        made_from = _fingerprint(path, limit_bytes)
-    except OSError:
-        return read(path)  # it says what is wrong
+        made_from, kept = _fingerprint(path, limit_bytes), _kept_file(path, chosen)
+    except (OSError, RuntimeError):  # the reader says what is wrong with the file; a user may have no home
+        return read(path)
     with suppress(OSError, _Unusable):
-        found = _load(beside, made_from)
+        found = _load(kept, made_from)
         if found is not None:
+            os.utime(kept)
             return found
     trace = read(path)
     if len(trace.events) >= FEWEST_EVENTS:
         with suppress(OSError):
-            if path.parent.stat().st_mode & _WRITABLE:
-                _save(trace, beside, made_from)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            _save(trace, kept, made_from)
+            _remove_oldest(kept.parent)
     return trace
+
+
+def _kept_file(path: Path, chosen: str) -> Path:
+    """Where the columns of this file are kept, in the ``chosen`` folder if there is one."""
+    import hashlib
+
+    from platformdirs import user_cache_path
+
+    folder = Path(chosen) if chosen else user_cache_path("profkit", appauthor=False) / "columns"
+    return folder / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}{_SUFFIX}"
+
+
+def _remove_oldest(folder: Path) -> None:
+    """Keep the folder within its bound: what was used longest ago goes."""
+    files = [(entry.stat(), entry.path) for entry in os.scandir(folder) if entry.name.endswith(_SUFFIX)]
+    left_bytes = sum(status.st_size for status, _ in files)
+    for status, path in sorted(files, key=lambda file: file[0].st_mtime_ns):
+        if left_bytes <= MOST_BYTES:
+            return
+        with suppress(OSError):
+            os.unlink(path)
+        left_bytes -= status.st_size
 
 
 def _fingerprint(path: Path, limit_bytes: int) -> tuple[int, int, int, int, str]:

@@ -28,6 +28,17 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
+def test_a_command_and_a_script_that_do_not_exist_are_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "cnn.py").touch()
+    result = profkit("diagnos", "cnn.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.endswith("there is no command 'diagnos'; did you mean 'diagnose'?\n")
+    line = refused(profkit("diagnose", "cnnn.py", cwd=tmp_path))
+    assert line == "profkit: cnnn.py: no such script; did you mean 'cnn.py'?"
+    line = refused(profkit("diagnose", "transformer.py", cwd=tmp_path))
+    assert line == "profkit: transformer.py: no such script"
+
+
 def test_an_unknown_scenario_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     line = refused(profkit("diagnose", "loss-lst", cwd=tmp_path))
     assert "loss-lst" in line

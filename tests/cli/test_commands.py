@@ -42,6 +42,18 @@ def test_explain_shows_a_page_with_all_its_headings_in_order(tmp_path: Path, nam
     assert places[0] == 2
 
 
+def test_rules_lists_those_that_hold_every_word(tmp_path: Path) -> None:
+    found = json.loads(profkit("rules", "Transfer", "fault", "--format", "json", cwd=tmp_path))
+    names = [rule.name for rule in all_rules().values() if "transfer" in f"{rule.name} {rule.summary}".lower()]
+    assert "repeated-transfer" in names
+    assert [one["name"] for one in found] == [name for name in names if all_rules()[name].kind.value == "fault"]
+    assert set(found[0]) == {"name", "kind", "summary"}
+
+
+def test_the_help_cuts_no_summary(tmp_path: Path) -> None:
+    assert "..." not in profkit("--help", cwd=tmp_path).partition("Commands:")[2]
+
+
 def test_explain_prints_the_page(tmp_path: Path) -> None:
     shown = profkit("explain", "input-bound", cwd=tmp_path)
     assert shown == f"input-bound (fault)\n\n{all_rules()['input-bound'].page}\n"

@@ -69,11 +69,24 @@ def test_a_profile_records_once(tmp_path: Path, warnings_said: Callable[[], str]
     assert "records once" in warnings_said()
 
 
-def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path: Path, warnings_said: Callable[[], str]) -> None:
-    with profile(tmp_path):
+def test_a_program_that_names_its_directory_records_each_of_its_runs(tmp_path: Path) -> None:
+    directories = []
+    for _ in range(3):
+        with profile(tmp_path / "run") as recording:
+            torch.rand(3)
+        directories.append(recording.directory)
+    assert directories == [tmp_path / "run", tmp_path / "run-2", tmp_path / "run-3"]
+    assert [len(traces_in(directory)) for directory in directories] == [1, 1, 1]
+
+
+def test_a_directory_that_came_to_hold_a_run_is_not_overwritten(
+    tmp_path: Path, warnings_said: Callable[[], str]
+) -> None:
+    early, late = profile(tmp_path), profile(tmp_path)
+    with early:
         torch.rand(3)
     (before,) = traces_in(tmp_path)
-    with profile(tmp_path) as recording:
+    with late as recording:
         assert train(2, recording) == train(2)
     assert traces_in(tmp_path) == [before]
     assert warnings_said().startswith(f"profkit: not recording: {tmp_path}: holds another run")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import profkit
+from profkit.source.code import lines_around
 from profkit.source.user_code import UserFiles
 
 STDLIB = sysconfig.get_path("stdlib")
@@ -69,3 +70,10 @@ def test_the_cache_of_compiled_code_is_not_the_users(tmp_path: Path, monkeypatch
     files = UserFiles([tmp_path])
     assert not files[str(tmp_path / "cache" / "ab.py")]
     assert files[str(tmp_path / "model.py")]
+
+
+def test_lines_around_a_place_are_read_once_for_each_file(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("".join(f"line{number}  \n" for number in range(1, 12)))
+    found = lines_around([(str(path), 2), (str(path), 10), (str(tmp_path / "absent.py"), 3)])
+    assert found == {str(path): {number: f"line{number}" for number in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11)}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profkit.findings import (
@@ -15,6 +17,7 @@ from profkit.findings import (
     TimeShare,
     Timing,
 )
+from profkit.pictures.values import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
 
 _LEAK = Finding(
     rule="retained-graph",
@@ -73,6 +76,31 @@ def full_diagnosis() -> Diagnosis:
         skipped={"pageable-transfer": "the recording holds no GPU", "fragmentation": "the recording holds no GPU"},
         health=("The trace was cut off: 3 of 8 steps are missing.",),
     )
+
+
+@pytest.fixture
+def drawn_diagnosis(full_diagnosis: Diagnosis) -> Diagnosis:
+    """The same with pictures: two steps on a device, the first finding in the first half of each."""
+    branches = (
+        Branch(0, "train.py:31 losses.append(loss)", 0.0, 0.75, 3_000_000),
+        Branch(0, "backward", 0.75, 0.25, 1_000_000),
+        Branch(1, "aten::mm", 0.0, 0.5, 2_000_000),
+        Branch(2, "gemm", 0.0, 0.5, 2_000_000),
+    )
+    pictures = Pictures(
+        parts=("device: computing", "idle: waiting for data"),
+        steps=(
+            StepPicture(7, 10_000_000, (6_000_000, 4_000_000), 0.0, 0.5),
+            StepPicture(8, 10_000_000, (8_000_000, 2_000_000), 0.5, 1.0),
+        ),
+        duration_ns=20_000_000,
+        lanes=(Lane("device: kernels", "//AA" * 2, 0.5), Lane("waiting for data", "AA//" * 2, 0.5)),
+        marks=(Mark(0, ((0.0, 0.25), (0.5, 0.75))),),
+        memory=MemoryCurve("Af/AAf/A", 0, 2_890_000_000),
+        branches=branches,
+        of_device=True,
+    )
+    return replace(full_diagnosis, pictures=pictures)
 
 
 @pytest.fixture

@@ -132,5 +132,5 @@ def test_markdown_holds_the_same_and_escapes_what_comes_from_recordings() -> Non
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(UsageError, match="html: not a comparison format"):
-        render_comparison(WORSE, "html")
+    with pytest.raises(UsageError, match="pdf: not a comparison format"):
+        render_comparison(WORSE, "pdf")

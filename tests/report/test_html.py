@@ -8,13 +8,16 @@ from html.parser import HTMLParser
 import pytest
 
 from profkit.findings import Diagnosis, Finding, TimeShare, Timing, WorkerTimes
-from profkit.report.html import render_html
+from profkit.pictures.values import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
+from profkit.report.html.page import render_html
 
 VOID = {"meta", "br"}
+"""Those of HTML; elements of pictures close themselves."""
 
 
 class Page(HTMLParser):
-    """The elements, attributes and text of a page; every element must be closed in order."""
+    """The elements, attributes and text of a page; every element must be closed in order. Text inside of pictures is
+    that of ``svg``."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -30,11 +33,15 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert "svg" in self.open
+        self.elements.append((tag, dict(attrs)))
+
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        place = self.open[-1] if self.open else ""
+        place = "svg" if "svg" in self.open else self.open[-1] if self.open else ""
         self.text[place] = self.text.get(place, "") + data
 
     def names(self) -> set[str]:
@@ -44,17 +51,34 @@ class Page(HTMLParser):
         metas = [attributes for name, attributes in self.elements if name == "meta"]
         return next(a["content"] for a in metas if a.get("http-equiv") == "Content-Security-Policy")
 
+    def shown(self, name: str) -> list[dict[str, str | None]]:
+        """The attributes of each element of this name."""
+        return [attributes for element, attributes in self.elements if element == name]
+
+
+def _pictures_of(diagnosis: Diagnosis) -> Pictures:
+    assert diagnosis.pictures is not None
+    return diagnosis.pictures
+
 
 @pytest.fixture
-def hostile_page(full_diagnosis: Diagnosis, hostile_finding: Finding) -> Page:
+def hostile_page(drawn_diagnosis: Diagnosis, hostile_finding: Finding) -> Page:
     attack = hostile_finding.message
+    pictures = replace(
+        _pictures_of(drawn_diagnosis),
+        parts=(attack, attack),
+        lanes=(Lane(attack, attack, 0.5),),
+        memory=MemoryCurve(attack, 0, 1),
+        branches=(Branch(0, attack, 0.0, 1.0, 1), Branch(1, attack, 0.0, 1.0, 1)),
+    )
     diagnosis = replace(
-        full_diagnosis,
+        drawn_diagnosis,
+        pictures=pictures,
         findings=(hostile_finding,),
         skipped={attack: attack},
         health=(attack,),
-        run=replace(full_diagnosis.run, command=(attack,), device=attack),
-        timing=replace(full_diagnosis.timing, steps_from=attack),
+        run=replace(drawn_diagnosis.run, command=(attack,), device=attack),
+        timing=replace(drawn_diagnosis.timing, steps_from=attack, shares=(TimeShare(attack, 1, 1.0),)),
     )
     return Page(render_html(diagnosis, {hostile_finding.rule: f"</details>{attack}"}))
 
@@ -62,38 +86,46 @@ def hostile_page(full_diagnosis: Diagnosis, hostile_finding: Finding) -> Page:
 def test_every_part_of_the_diagnosis_is_on_the_page(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis))
     assert page.text["title"] == page.text["h1"]
-    assert page.text["h1"] == "1 fault costs 43 % of the step: retained-graph at train.py:31"
+    assert page.text["h1"] == "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
     assert page.text["h2"] == (
-        "What to change, the largest gain firstFor your informationNot looked atWhere the step's time wentThe recording"
+        "Where the step's time wentWhat to change, the largest gain firstFor your informationThe recordingNot looked at"
     )
-    assert page.text["h3"] == " retained-graph launch-bound zero-filled-gradients"
-    assert page.text["span"] == "highmedium opportunityinfo"
+    assert page.text["h3"] == "1.  retained-graph2.  launch-bound zero-filled-gradients"
+    assert page.text["span"].endswith("highmedium opportunityinfo")
     assert "losses.append(loss)" in page.text["code"]
     assert "5.30 ms per step (43 % of the step; likely 30 to 50 %)" in page.text["dd"]
-    assert page.text["li"] == "The trace was cut off: 3 of 8 steps are missing."
+    assert page.text["li"].endswith("The trace was cut off: 3 of 8 steps are missing.")
 
 
-def test_no_text_of_a_finding_becomes_an_element(hostile_page: Page, full_diagnosis: Diagnosis) -> None:
+def test_no_text_of_a_finding_becomes_an_element(hostile_page: Page) -> None:
     assert hostile_page.names() <= {
         *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "article"),
         *("h1", "h2", "h3", "p", "span", "dl", "dt", "dd", "pre", "code", "ul", "li", "br"),
-        *("details", "summary", "table", "tr", "th", "td", "progress"),
+        *("details", "summary", "table", "thead", "tbody", "tr", "th", "td", "div", "button", "a", "b", "h4"),
+        *("script", "svg", "rect", "path", "line", "text", "g"),
     }
+    assert len(hostile_page.shown("script")) == 1
     assert "<script>alert(1)</script>" in hostile_page.text["code"]
     assert "\x1b" not in "".join(hostile_page.text.values())
 
 
-def test_the_page_fetches_nothing_and_runs_nothing(hostile_page: Page) -> None:
+def test_the_page_fetches_nothing(hostile_page: Page) -> None:
     attributes = {name for _, attrs in hostile_page.elements for name in attrs}
-    assert attributes <= {"lang", "charset", "http-equiv", "content", "name", "class", "scope", "max", "value"}
+    assert not attributes & {"src", "srcset", "style", "xlink:href"}
+    assert not [name for name in attributes if name.startswith("on")]
+    assert {link["href"] for link in hostile_page.shown("a")} == {"#finding-1"}
     assert "url(" not in hostile_page.text["style"]
     assert "@import" not in hostile_page.text["style"]
 
 
-def test_the_policy_allows_the_style_sheet_alone(hostile_page: Page) -> None:
-    digest = base64.b64encode(hashlib.sha256(hostile_page.text["style"].encode()).digest()).decode()
+def test_the_policy_allows_the_one_style_sheet_and_the_one_script(hostile_page: Page) -> None:
+    style, script = (
+        base64.b64encode(hashlib.sha256(hostile_page.text[name].encode()).digest()).decode()
+        for name in ("style", "script")
+    )
     assert hostile_page.policy() == (
-        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; "
+        "base-uri 'none'; form-action 'none'"
     )
 
 
@@ -112,7 +144,7 @@ def test_nothing_known_and_nothing_found_is_still_a_page(empty_diagnosis: Diagno
 def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
     worker = WorkerTimes(0, 1, 21, 10**9, 0.38, 0.01, 0.6, 7_340_000, 2_100_000)
     page = render_html(replace(clean_diagnosis, workers=(worker,)))
-    assert "<h2>What the DataLoader&#x27;s workers did</h2>" in page
+    assert "<h2>What the DataLoader's workers did</h2>" in page
     assert "<li>worker 1: fetching 38 %, collating 1.0 %" in page
 
 
@@ -121,4 +153,53 @@ def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: 
     timing = Timing(5, 21_300_000, "", shares=shares, bound_by="host", device_step_time_ns=7_900_000)
     page = render_html(replace(clean_diagnosis, timing=timing))
     assert "<p>The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it</p>" in page
-    assert ("<table>" in page) is bool(shares)
+    assert ("The parts of a step" in page) is bool(shares)
+
+
+def test_the_verdict_shows_the_step_now_and_after_each_change(full_diagnosis: Diagnosis) -> None:
+    page = Page(render_html(full_diagnosis))
+    bars = [rect["width"] for rect in page.shown("rect") if rect["class"] in ("now", "after")]
+    assert bars[:3] == ["100.0%", "57.0%", "92.0%"]
+    assert "now11.0 mswithout retained-graph6.27 ms (5.50 ms to 7.70 ms)without" in page.text["span"]
+
+
+def test_the_timeline_has_a_lane_for_each_thing_and_each_finding(drawn_diagnosis: Diagnosis) -> None:
+    page = Page(render_html(drawn_diagnosis))
+    areas = [area["aria-label"] for area in page.shown("svg") if area.get("class") == "area"]
+    assert areas == [
+        "device: kernels: 50 % of the time",
+        "waiting for data: 50 % of the time",
+        "Where retained-graph lies",
+        "Memory allocated: from 0 B to 2.89 GB",
+    ]
+    assert page.text["a"] == "1. retained-graph"
+    paths = [path["d"] for path in page.shown("path")]
+    assert "M0 63v-63h2v63h2v-63h2v63h2v0z" in paths
+    assert "M0 0H500V63H0zM1000 0H1500V63H1000z" in paths
+
+
+def test_lines_operators_and_kernels_lie_below_each_other(drawn_diagnosis: Diagnosis) -> None:
+    page = Page(render_html(drawn_diagnosis))
+    leaves = [(leaf["x"], leaf["width"], leaf["y"]) for leaf in page.shown("svg") if leaf.get("class") == "leaf"]
+    assert leaves == [("0.0%", "75.0%", "0"), ("75.0%", "25.0%", "0"), ("0.0%", "50.0%", "24"), ("0.0%", "50.0%", "48")]
+    assert page.text["td"] == "2.00 ms50 %2.00 ms50 %"
+
+
+def test_a_diagnosis_from_a_file_may_hold_any_pictures(drawn_diagnosis: Diagnosis) -> None:
+    odd = replace(
+        _pictures_of(drawn_diagnosis),
+        steps=(StepPicture(-1, -5, ()), StepPicture(2**70, 0, (1, 2, 3))),
+        marks=(Mark(99, ((5.0, -1.0),)),),
+        lanes=(Lane("", "", -1.0),),
+        branches=(Branch(-7, "", 9.0, -9.0, -1), Branch(4, "x", 0.0, 1.0, 0)),
+    )
+    assert Page(render_html(replace(drawn_diagnosis, pictures=odd))).text["h1"]
+
+
+def test_the_line_is_marked_among_those_around_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    assert leak.location is not None
+    place = replace(leak.location, around=("for x in xs:", "    losses.append(loss)", "<b>"), around_from=30)
+    page = Page(render_html(replace(full_diagnosis, findings=(replace(leak, location=place),))))
+    assert page.text["mark"] == "   31      losses.append(loss)"
+    assert "   30  for x in xs:\n" in page.text["code"]
+    assert "   32  <b>" in page.text["code"]

@@ -53,8 +53,20 @@ FULL = {
                 "function": "train_step",
                 "source": "losses.append(loss)",
                 "precision": "call",
+                "around": [],
+                "around_from": 0,
             },
-            "also": [{"file": "train.py", "line": 44, "function": "evaluate", "source": "", "precision": "call"}],
+            "also": [
+                {
+                    "file": "train.py",
+                    "line": 44,
+                    "function": "evaluate",
+                    "source": "",
+                    "precision": "call",
+                    "around": [],
+                    "around_from": 0,
+                }
+            ],
             "saving": {
                 "time_ns_per_step": 5_300_000,
                 "fraction": 0.43,
@@ -80,6 +92,8 @@ FULL = {
                 "function": "forward",
                 "source": "",
                 "precision": "def",
+                "around": [],
+                "around_from": 0,
             },
             "also": [],
             "saving": {
@@ -114,6 +128,8 @@ FULL = {
     "verdict": {"kind": "found", "text": "1 fault costs 43 % of the step: retained-graph at train.py:31"},
     "cannot_judge": None,
     "hottest": [],
+    "pictures": None,
+    "ignored": {},
     "schema": "profkit.diagnosis/1",
 }
 
@@ -123,7 +139,19 @@ def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagno
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
     keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "hottest"]
-    assert list(json.loads(text)) == [*keys, "schema"]
+    assert list(json.loads(text)) == [*keys, "pictures", "ignored", "schema"]
+
+
+def test_pictures_stand_on_one_line_and_read_back(drawn_diagnosis: Diagnosis) -> None:
+    text = render_json(drawn_diagnosis)
+    (line,) = [line for line in text.splitlines() if '"pictures"' in line]
+    assert line.startswith('  "pictures": {"parts":["device: computing"')
+    assert parse_json(text.encode()) == drawn_diagnosis
+
+
+def test_a_text_that_looks_like_the_key_of_the_pictures_stays_a_text(drawn_diagnosis: Diagnosis) -> None:
+    looks = replace(drawn_diagnosis, health=('\n  "pictures": null', '"pictures": null'))
+    assert parse_json(render_json(looks).encode()) == looks
 
 
 def test_what_is_written_reads_back_the_same(full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis) -> None:

@@ -9,7 +9,7 @@ from profkit.findings import Diagnosis, Finding, TimeShare, Timing
 from profkit.report.markdown import render_markdown
 
 FULL = """\
-## 1 fault costs 43 % of the step: retained-graph at train.py:31
+## 1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31
 
 ### What to change, the largest gain first
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ def test_each_rule_stands_once_and_each_result_points_to_it(full_diagnosis: Diag
     run = run_of(replace(full_diagnosis, findings=(*full_diagnosis.findings, leak)), {"launch-bound": " the page\n"})
     assert run["tool"]["driver"] == {
         "name": "profkit",
+        "version": version("profkit"),
         "rules": [
             {"id": "retained-graph", "shortDescription": {"text": "retained graph"}},
             {"id": "launch-bound", "shortDescription": {"text": "launch bound"}, "help": {"text": "the page"}},
@@ -43,8 +45,21 @@ def test_each_rule_stands_once_and_each_result_points_to_it(full_diagnosis: Diag
     ]
 
 
+def test_a_finding_whose_line_has_moved_keeps_its_fingerprint(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    assert leak.location is not None
+    place = leak.location
+    prints = [
+        run_of(replace(full_diagnosis, findings=(replace(leak, location=location),)))["results"][0][
+            "partialFingerprints"
+        ]
+        for location in (place, replace(place, line=99), replace(place, source="other(line)"))
+    ]
+    assert prints[0] == prints[1] != prints[2]
+
+
 def test_a_result_says_what_it_costs_where_it_is_and_how_to_mend_it(full_diagnosis: Diagnosis) -> None:
     assert run_of(full_diagnosis)["results"][0] == {
+        "partialFingerprints": {"lineText/v1": "58c7cb822a9827907fb84df25d6de72e"},
         "ruleId": "retained-graph",
         "ruleIndex": 0,
         "level": "error",
@@ -141,5 +156,5 @@ def test_nothing_found_is_a_run_without_results(empty_diagnosis: Diagnosis) -> N
 
 def test_the_verdict_is_a_property_of_the_run(full_diagnosis: Diagnosis) -> None:
     assert run_of(full_diagnosis)["properties"] == {
-        "verdict": "1 fault costs 43 % of the step: retained-graph at train.py:31"
+        "verdict": "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
     }

@@ -23,7 +23,7 @@ from profkit.findings import (
 from profkit.report.text import render_text
 
 FULL = """\
-1 fault costs 43 % of the step: retained-graph at train.py:31
+1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31
 
 What to change, the largest gain first
 An opportunity also changes numerics or structure.
@@ -158,13 +158,15 @@ def test_a_hidden_wait_is_said_to_gain_nothing(full_diagnosis: Diagnosis, leak: 
 def test_several_faults_are_counted_and_the_first_is_named(full_diagnosis: Diagnosis, leak: Finding) -> None:
     second = replace(leak, rule="input-bound", severity=Severity.LOW)
     text = render_text(replace(full_diagnosis, findings=(leak, second)))
-    assert text.startswith("2 faults; the worst costs 43 % of the step: retained-graph at train.py:31\n")
+    assert text.startswith("2 faults; the worst costs 43 % (30 to 50) of the step: retained-graph at\ntrain.py:31\n")
 
 
 def test_only_opportunities_are_no_fault(clean_diagnosis: Diagnosis, leak: Finding) -> None:
     chance = replace(leak, kind=Kind.OPPORTUNITY)
     text = render_text(replace(clean_diagnosis, findings=(chance,), skipped={"a": "b"}))
-    assert text.startswith("No fault, but an opportunity would give back 43 % of the step: retained-graph at\n")
+    first, second, *_ = text.splitlines()
+    assert first == "No fault, but an opportunity would give back 43 % (30 to 50) of the step:"
+    assert second == "retained-graph at train.py:31"
 
 
 def test_a_recording_without_steps_could_not_be_looked_at(empty_diagnosis: Diagnosis) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from profkit.trace import cache
-from profkit.trace.cache import CACHE, SUFFIX
+from profkit.trace.cache import CACHE
 from profkit.trace.events import Events
 from profkit.trace.kineto.reader import read_kineto
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES
@@ -32,16 +32,24 @@ EVENTS = [
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.delenv(CACHE, raising=False)
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "FEWEST_EVENTS", 1)
     monkeypatch.setattr(cache, "SMALLEST_BYTES", 1)
-    found = tmp_path / "trace.json.gz"
+    found = tmp_path / "traces" / "trace.json.gz"
+    found.parent.mkdir()
     found.write_bytes(gzip.compress(json_of(EVENTS, deviceProperties=[{"name": "A100"}])))
     return found
 
 
-def beside(path):
-    return path.with_name(path.name + SUFFIX)
+def kept(path):
+    """The file of the columns; there is one at most."""
+    found = kept_files(path)
+    assert len(found) == 1
+    return found[0]
+
+
+def kept_files(path):
+    return sorted((path.parents[1] / "cache").glob("*"))
 
 
 def same(one, other):
@@ -72,18 +80,53 @@ def test_the_second_reading_gives_the_same_without_decoding(path):
 def test_a_small_trace_gets_no_file(path, monkeypatch):
     monkeypatch.setattr(cache, "FEWEST_EVENTS", 8)
     assert len(read_trace(path).events) == 7
+    assert kept_files(path) == []
+
+
+def test_nothing_is_left_beside_the_trace(path):
+    read_trace(path)
     assert os.listdir(path.parent) == [path.name]
+    assert len(kept_files(path)) == 1
 
 
 def test_it_can_be_switched_off(path, monkeypatch):
+    folder = os.environ[CACHE]
     monkeypatch.setenv(CACHE, "0")
     read_trace(path)
-    assert os.listdir(path.parent) == [path.name]
-    monkeypatch.delenv(CACHE)
+    assert kept_files(path) == []
+    monkeypatch.setenv(CACHE, folder)
     read_trace(path)
     assert not is_decoded(path)
     monkeypatch.setenv(CACHE, "0")
     assert is_decoded(path)
+
+
+def test_it_lies_in_the_user_s_cache_folder(path, tmp_path, monkeypatch):
+    monkeypatch.delenv(CACHE)
+    with patch("platformdirs.user_cache_path", return_value=tmp_path / "home"):
+        read_trace(path)
+        assert not is_decoded(path)
+    assert len(list((tmp_path / "home" / "columns").iterdir())) == 1
+
+
+def test_files_used_longest_ago_go_first(path, monkeypatch):
+    second = path.with_name("second.json.gz")
+    second.write_bytes(path.read_bytes())
+    read_trace(path)
+    first_kept = kept(path)
+    os.utime(first_kept, ns=(1, 1))
+    monkeypatch.setattr(cache, "MOST_BYTES", 3 * first_kept.stat().st_size // 2)
+    read_trace(second)
+    assert not first_kept.exists()
+    assert len(kept_files(path)) == 1
+    assert not is_decoded(second)
+
+
+def test_a_file_that_is_used_counts_as_new(path):
+    read_trace(path)
+    os.utime(kept(path), ns=(1, 1))
+    read_trace(path)
+    assert kept(path).stat().st_mtime_ns > 1
 
 
 def test_another_size_time_content_limit_or_version_makes_it_anew(path):
@@ -113,21 +156,24 @@ def test_where_it_cannot_be_written_the_trace_is_read_all_the_same(path):
         assert len(read_trace(path).events) == 7
     with patch("os.replace", side_effect=OSError), patch("numpy.savez", side_effect=OSError("disk full")):
         assert len(read_trace(path).events) == 7
-    assert os.listdir(path.parent) == [path.name]
+    assert kept_files(path) == []
 
 
-def test_a_directory_that_nobody_may_write_to_stays_as_it_is(path):
-    path.parent.chmod(0o555)
-    try:
+def test_where_the_folder_cannot_be_made_the_trace_is_read_all_the_same(path, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(CACHE, str(tmp_path / "file" / "cache"))
+    assert len(read_trace(path).events) == 7
+
+
+def test_a_user_without_a_home_reads_the_trace_all_the_same(path, monkeypatch):
+    monkeypatch.delenv(CACHE)
+    with patch("platformdirs.user_cache_path", side_effect=RuntimeError("no home directory")):
         assert len(read_trace(path).events) == 7
-        assert os.listdir(path.parent) == [path.name]
-    finally:
-        path.parent.chmod(0o755)
 
 
 def rewrite(path, **changed):
     """The file with other arrays, or with other bytes in the place of one."""
-    with zipfile.ZipFile(beside(path)) as archive:
+    with zipfile.ZipFile(kept(path)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     for name, value in changed.items():
         if isinstance(value, np.ndarray):
@@ -135,7 +181,7 @@ def rewrite(path, **changed):
             np.save(file, value)
             value = file.getvalue()  # noqa: PLW2901  # as bytes
         members[f"{name}.npy"] = value
-    with zipfile.ZipFile(beside(path), "w") as archive:
+    with zipfile.ZipFile(kept(path), "w") as archive:
         for name, value in members.items():
             if value is not None:
                 archive.writestr(name, value)
@@ -179,7 +225,8 @@ def test_what_does_not_hold_together_is_made_anew(path, changed):
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"x" * 500, json.dumps([1]).encode()])
 def test_what_is_no_archive_is_made_anew(path, content):
-    beside(path).write_bytes(content)
+    read_trace(path)
+    kept(path).write_bytes(content)
     assert is_decoded(path)
     read_trace(path)
     assert not is_decoded(path)
@@ -187,11 +234,11 @@ def test_what_is_no_archive_is_made_anew(path, content):
 
 def test_a_cut_or_a_compressed_one_is_made_anew(path):
     read_trace(path)
-    content = beside(path).read_bytes()
+    content = kept(path).read_bytes()
     for end in range(0, len(content), 97):
-        beside(path).write_bytes(content[:end])
+        kept(path).write_bytes(content[:end])
         assert is_decoded(path)
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(beside(path), "w", zipfile.ZIP_DEFLATED) as new:
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(kept(path), "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
             new.writestr(name, old.read(name))
     assert is_decoded(path)
@@ -199,9 +246,9 @@ def test_a_cut_or_a_compressed_one_is_made_anew(path):
 
 def test_any_flipped_byte_is_noticed_or_harmless(path):
     whole = read_trace(path)
-    content = bytearray(beside(path).read_bytes())
+    content = bytearray(kept(path).read_bytes())
     for at in range(0, len(content), 13):
         changed = content.copy()
         changed[at] ^= 0x41
-        beside(path).write_bytes(changed)
+        kept(path).write_bytes(changed)
         assert same(read_trace(path), whole)

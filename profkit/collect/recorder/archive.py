@@ -22,7 +22,8 @@ from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.plan import Subject
-from profkit.run import CALLSITES_FILE, LIVE_FILE, RUN_FILE, SAMPLES_FILE, Run, save
+from profkit.run import CALLSITES_FILE, LIVE_FILE, RUN_FILE, SAMPLES_FILE, SOURCES_FILE, Run, save
+from profkit.source.code import lines_around
 from profkit.source.index import forget_source_files
 from profkit.source.remarks import review_sources, user_sources
 from profkit.units import format_count, pick_form
@@ -130,6 +131,7 @@ class Archive:
         )
         save(self._directory, RUN_FILE, self._file.run)
         save(self._directory, CALLSITES_FILE, parts.tracer.callsites)
+        save(self._directory, SOURCES_FILE, lines_around((site.file, site.line) for site in parts.tracer.callsites))
         save(self._directory, LIVE_FILE, parts.census.samples)
         save(self._directory, SAMPLES_FILE, list(parts.sampler.samples))
 

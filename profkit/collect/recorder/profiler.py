@@ -28,9 +28,9 @@ from profkit.run import (
     PROFKIT_FAILED,
     create_directory,
     default_directory,
-    directory_of_rank,
     find_trace,
     fixed,
+    unused_directory,
 )
 
 _Arguments = ParamSpec("_Arguments")
@@ -48,8 +48,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     at most ``limit_s`` seconds. ``steps_from`` chooses one: ``step``, ``optimizer``, ``dataloader``, ``forward`` or
     ``epoch`` (a new pass over the DataLoader); ``at_step`` is the number of the first step that is recorded.
 
-    ``directory`` is made if absent (default ``traces/<target>/<time>``); ``on_progress`` is called with the phase of
-    each step, the number of steps over and the number planned. At the next end of a step SIGUSR1 begins another
+    ``directory`` is made if absent (default ``traces/<target>/<time>``); if it holds a run already, ``directory-2`` is
+    taken, and so on. ``on_progress`` is called with the phase of each step, the number of steps over and the number
+    planned. At the next end of a step SIGUSR1 begins another
     recording, in a directory of its own, if the context was entered on the main thread and the program does not handle
     the signal. Errors in here never reach the program: they become one line on stderr and a note in ``run.json``. As a
     decorator it records the first call.
@@ -75,7 +76,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         plan = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s, steps_from=signal, at_step=at_step)
         subject = Subject(("python", *sys.argv), target or script)
         directory = default_directory(subject.target or "run") if directory is None else Path(directory)
-        self._prepare(directory_of_rank(directory), plan, subject, on_progress)
+        self._prepare(unused_directory(directory), plan, subject, on_progress)
 
     @classmethod
     def planned(cls, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None = None) -> profile:

@@ -1,0 +1,40 @@
+"""The report for GitHub Actions: a workflow command per finding, which marks its line in the changed files.
+
+https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions tells their form.
+"""
+
+from __future__ import annotations
+
+from profkit.findings import Diagnosis, Finding, Kind, Severity
+from profkit.report.wording import cost, printable, source_path, verdict
+
+_COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice", Severity.INFO: "notice"}
+
+
+def render_github(diagnosis: Diagnosis) -> str:
+    """A command for the verdict, and one for each finding. An opportunity is a notice: nothing is wrong there."""
+    lines = [f"::notice title=profkit::{_escape(verdict(diagnosis))}"]
+    lines += [_command(finding) for finding in diagnosis.findings if finding.severity is not Severity.INFO]
+    return "\n".join(lines) + "\n"
+
+
+def _command(finding: Finding) -> str:
+    place = finding.location
+    properties = {"title": f"profkit {printable(finding.rule)}"}
+    if place is not None:
+        properties["file"] = printable(source_path(place.file))
+        if place.line >= 1:
+            properties["line"] = str(place.line)
+    listed = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
+    price = f"{'Cost' if finding.kind is Kind.FAULT else 'Gain'}: {cost(finding)}."
+    text = " ".join([printable(finding.message), price, f"Fix: {printable(finding.fix)}"])
+    kind = _COMMANDS[finding.severity] if finding.kind is Kind.FAULT else "notice"
+    return f"::{kind} {listed}::{_escape(text)}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")

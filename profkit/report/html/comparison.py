@@ -1,0 +1,102 @@
+"""A comparison as a page: both steps on one axis, each step a dot, the interval a band."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from jinja2 import Template
+from markupsafe import Markup
+from msgspec import Struct
+
+from profkit.comparing.values import Comparison, Move, Side
+from profkit.report.comparison_wording import (
+    MOST_MOVES,
+    difference_note,
+    explanation,
+    finding_note,
+    headline,
+    move_cells,
+    move_name,
+    side_facts,
+)
+from profkit.report.html.environment import asset, digest, environment
+from profkit.units import format_time
+
+_MOST_DOTS = 200
+_HIGHEST_STEP = 4.0
+"""Times the longer median: a single step beyond that would squeeze all others."""
+
+
+class Range(Struct, frozen=True):
+    x: float
+    width: float
+
+
+class Row(Struct, frozen=True):
+    """One side: the bar of its step time, the interval around it, and its steps, in per cent of the axis."""
+
+    label: str
+    value: str
+    width: float
+    hue: str
+    range: Range | None
+    dots: tuple[float, ...]
+
+
+def render_html(comparison: Comparison) -> str:
+    """The whole page; no script is in it."""
+    style = asset("report.css")
+    return _template().render(
+        policy=policy(),
+        style=Markup(style),  # noqa: S704  # ours, and without </style>
+        headline=headline(comparison),
+        notes=explanation(comparison),
+        sides=_sides(comparison),
+        findings=[finding_note(move) for move in comparison.findings],
+        lines=_rows(comparison.lines),
+        operators=_rows(comparison.operators),
+        facts=[("before", side_facts(comparison.before)), ("after", side_facts(comparison.after))],
+        differences=[difference_note(one) for one in comparison.differences] or ["nothing that the recordings show"],
+    )
+
+
+def policy() -> str:
+    """The Content-Security-Policy of every comparison, for a server to send with it."""
+    return f"default-src 'none'; style-src '{digest(asset('report.css'))}'; base-uri 'none'; form-action 'none'"
+
+
+def _rows(moves: Sequence[Move]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(move_name(move), move_cells(move)) for move in moves[:MOST_MOVES]]
+
+
+def _sides(comparison: Comparison) -> list[Row]:
+    time = comparison.step_time
+    middle = max(time.before_ns, time.after_ns, 1)
+    longest = max([middle, *comparison.before.step_ns, *comparison.after.step_ns])
+    axis_ns = min(longest, _HIGHEST_STEP * middle)
+    interval = None
+    if time.low is not None and time.high is not None:
+        low, high = (_percent(time.before_ns * (1 + change), axis_ns) for change in (time.low, time.high))
+        interval = Range(low, round(high - low, 2))
+    return [
+        _row("before", time.before_ns, comparison.before, axis_ns, "now", None),
+        _row("after", time.after_ns, comparison.after, axis_ns, "after", interval),
+    ]
+
+
+def _row(label: str, step_ns: int, side: Side, axis_ns: float, hue: str, interval: Range | None) -> Row:
+    return Row(label, format_time(step_ns), _percent(step_ns, axis_ns), hue, interval, _dots(side, axis_ns))
+
+
+def _dots(side: Side, axis_ns: float) -> tuple[float, ...]:
+    return tuple(_percent(step_ns, axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
+
+
+def _percent(part_ns: float, axis_ns: float) -> float:
+    return round(100 * min(max(part_ns / axis_ns, 0.0), 1.0), 2)
+
+
+@cache
+def _template() -> Template:
+    return environment().from_string(asset("comparison.html.j2"))

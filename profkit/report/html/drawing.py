@@ -1,0 +1,261 @@
+"""The shapes of the page's pictures: what the template draws, in the coordinates that it draws in.
+
+Positions are percentages of the picture's width, so that text keeps its shape at every width of the screen; only the
+lanes, which hold no text, are stretched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from profkit.findings import Diagnosis, Finding, Saving, Severity, faults, notable
+from profkit.pictures.values import LEVELS, Branch, Lane, Pictures, levels_of
+from profkit.report.wording import printable
+from profkit.units import format_bytes, format_count, format_share, format_time
+
+LANE_HEIGHT = len(LEVELS) - 1
+MARK_WIDTH = 2000
+_HUES = (
+    ("operators on the host", "other"), ("Python", "other"), ("computing", "compute"), ("kernels", "compute"),
+    ("forward", "compute"), ("operators", "compute"), ("communicat", "talk"), ("cop", "copy"),
+    ("waiting for data", "data"), ("backward", "backward"), ("optimizer", "update"), ("waits for the device", "wait"),
+    ("API", "launch"), ("launching", "launch"),
+)  # fmt: skip
+"""A word of a label, and the colour of what it names: the same thing has one colour in all pictures."""
+_MOST_BARS = 4
+_LEAST_COLUMNS = 16
+"""Wide ones would look like a chart of something else."""
+_LEAST_LABEL = 9.0
+"""Per cent of the width: a narrower branch has no room for a name."""
+
+
+class Piece(Struct, frozen=True):
+    """A rectangle from ``x``, ``width`` wide, in per cent, with a colour's class, a label and its value in words."""
+
+    x: float
+    width: float
+    hue: str
+    label: str
+    value: str
+
+
+class Bar(Struct, frozen=True):
+    """A step's length: now, or after a change with its likely range, in per cent of now."""
+
+    label: str
+    value: str
+    width: float
+    low: float
+    high: float
+    is_now: bool
+
+
+def verdict_bars(diagnosis: Diagnosis) -> list[Bar]:
+    """The step as it is, and after the changes that give most back."""
+    timing, chosen = diagnosis.timing, [one for one in notable(diagnosis.findings) if _frees_time(one.saving)]
+    step_ns = timing.unprofiled_step_time_ns or timing.step_time_ns
+    if not step_ns or not chosen or any(one.saving and one.saving.of_part for one in chosen):
+        return []
+    mend = [one for one in faults(chosen) if _frees_time(one.saving)]
+    bars = [Bar("now", format_time(step_ns), 100.0, 100.0, 100.0, True)]
+    if len(mend) > 1 and diagnosis.total is not None:
+        bars.append(_after(f"without {format_count(len(mend), 'fault')}", step_ns, diagnosis.total))
+    singly = [_after(f"without {one.rule}", step_ns, one.saving) for one in chosen if one.saving]
+    return [*bars, *singly][:_MOST_BARS]
+
+
+def _frees_time(saving: Saving | None) -> bool:
+    return saving is not None and saving.fraction > 0
+
+
+def _after(label: str, step_ns: int, saving: Saving) -> Bar:
+    left, least, most = (max(0.0, 1 - min(share, 1.0)) for share in (saving.fraction, saving.high, saving.low))
+    span = f" ({format_time(step_ns * least)} to {format_time(step_ns * most)})" if least != most else ""
+    value = f"{format_time(step_ns * left)}{span}"
+    return Bar(printable(label), value, _percent(left), _percent(least), _percent(most), False)
+
+
+def _percent(share: float) -> float:
+    return round(100 * min(max(share, 0.0), 1.0), 2)
+
+
+def whisker(finding: Finding) -> Bar | None:
+    """What the finding gives back of the step, with its range; None where that is no time."""
+    saving = finding.saving
+    if saving is None or saving.fraction <= 0:
+        return None
+    value = format_share(saving.fraction)
+    return Bar("", value, _percent(saving.fraction), _percent(saving.low), _percent(saving.high), False)
+
+
+def stacked(diagnosis: Diagnosis) -> list[Piece]:
+    """Where the step's time went, as one bar."""
+    pieces, x = [], 0.0
+    for share in diagnosis.timing.shares:
+        width = round(100 * min(max(share.fraction, 0.0), 1.0), 3)
+        label = printable(share.label)
+        value = f"{format_share(share.fraction)}, {format_time(share.time_ns_per_step)}"
+        pieces.append(Piece(round(x, 3), width, hue(label), label, value))
+        x += width
+    return pieces
+
+
+def hue(label: str) -> str:
+    return next((name for word, name in _HUES if word in label), "idle" if label.startswith("idle") else "other")
+
+
+class Column(Struct, frozen=True):
+    """One step: a stack of pieces upwards, in per cent of the longest step."""
+
+    x: float
+    width: float
+    label: str
+    pieces: tuple[Piece, ...]
+
+
+def columns(pictures: Pictures) -> list[Column]:
+    """A column for each step."""
+    longest = max((sum(step.parts) for step in pictures.steps), default=0)
+    if len(pictures.steps) <= 1 or not longest:
+        return []
+    width = 100 / max(len(pictures.steps), _LEAST_COLUMNS)
+    return [
+        Column(round(width * at, 3), round(width * 0.8, 3), f"step {step.number}: {format_time(step.duration_ns)}",
+               tuple(_stack(pictures, step.parts, longest)))
+        for at, step in enumerate(pictures.steps)
+    ]  # fmt: skip
+
+
+def _stack(pictures: Pictures, parts: Sequence[int], longest: int) -> Iterator[Piece]:
+    y = 100.0
+    for label, time_ns in zip(pictures.parts, parts, strict=False):
+        height = 100 * time_ns / longest
+        y -= height
+        if height > 0:
+            yield Piece(round(y, 2), round(height, 2), hue(label), printable(label), format_time(time_ns))
+
+
+class Stripe(Struct, frozen=True):
+    """A lane of the timeline: its outline as an SVG path over ``columns`` by `LANE_HEIGHT`."""
+
+    label: str
+    share: str
+    hue: str
+    path: str
+    columns: int
+
+
+def stripes(lanes: Sequence[Lane]) -> list[Stripe]:
+    return [
+        Stripe(printable(one.label), format_share(one.fraction), hue(one.label), outline(one.levels), len(one.levels))
+        for one in lanes
+    ]
+
+
+def outline(levels: str) -> str:
+    """An SVG path around a row of columns: equal ones are one line, so that a quiet lane takes a few characters."""
+    path, before, run = [f"M0 {LANE_HEIGHT}"], 0, 0
+    for level in levels_of(levels):
+        if level != before:
+            path.append(f"{f'h{run}' if run else ''}v{before - level}")
+            before, run = level, 0
+        run += 1
+    return "".join([*path, f"h{run}v{before}z"])
+
+
+class Spans(Struct, frozen=True):
+    """Where a finding lies on the timeline, and its place among the findings."""
+
+    number: int
+    rule: str
+    severity: str
+    path: str
+
+
+def marks(diagnosis: Diagnosis) -> list[Spans]:
+    """The findings to act on that lie on the timeline."""
+    drawn = {mark.finding: mark.spans for mark in diagnosis.pictures.marks} if diagnosis.pictures else {}
+    shown = [at for at, one in enumerate(diagnosis.findings) if one.severity is not Severity.INFO]
+    return [_spans(number, diagnosis.findings[at], drawn[at]) for number, at in enumerate(shown, 1) if at in drawn]
+
+
+def _spans(number: int, finding: Finding, spans: Sequence[tuple[float, float]]) -> Spans:
+    edges = ((MARK_WIDTH * begin, MARK_WIDTH * end) for begin, end in spans)
+    path = "".join(f"M{begin:g} 0H{end:g}V{LANE_HEIGHT}H{begin:g}z" for begin, end in edges)
+    return Spans(number, printable(finding.rule), finding.severity.value, path)
+
+
+class Label(Struct, frozen=True):
+    """A word over the timeline, at ``x`` per cent."""
+
+    x: float
+    text: str
+
+
+def step_labels(pictures: Pictures) -> list[Label]:
+    return [Label(round(100 * step.begin, 3), str(step.number)) for step in pictures.steps if step.end > step.begin]
+
+
+class Curve(Struct, frozen=True):
+    path: str
+    columns: int
+    peak: str
+    least: str
+
+
+def memory(pictures: Pictures) -> Curve | None:
+    curve = pictures.memory
+    if curve is None:
+        return None
+    peak, least = format_bytes(curve.peak_bytes), format_bytes(curve.least_bytes)
+    return Curve(outline(curve.levels), len(curve.levels), peak, least)
+
+
+class Leaf(Struct, frozen=True):
+    """A branch of the icicle as a rectangle."""
+
+    x: float
+    width: float
+    y: int
+    hue: str
+    name: str
+    text: str
+    title: str
+
+
+def leaves(branches: Sequence[Branch]) -> list[Leaf]:
+    return [
+        Leaf(
+            round(100 * one.begin, 3),
+            round(100 * one.fraction, 3),
+            one.depth,
+            ("place", "operator", "kernel")[min(max(one.depth, 0), 2)],
+            printable(one.label),
+            printable(one.label) if 100 * one.fraction >= _LEAST_LABEL else "",
+            f"{printable(one.label)}: {format_time(one.time_ns)}, {format_share(one.fraction)}",
+        )
+        for one in branches
+    ]
+
+
+class Row(Struct, frozen=True):
+    """A row of a table: a name, its time in nanoseconds for sorting, and both in words."""
+
+    name: str
+    time_ns: int
+    time: str
+    share: str
+
+
+def table(branches: Sequence[Branch], depth: int, most: int = 12) -> list[Row]:
+    """What takes the most time among the branches at one depth, those of one name together."""
+    sums: dict[str, tuple[int, float]] = {}
+    for one in branches:
+        if one.depth == depth:
+            time_ns, fraction = sums.get(one.label, (0, 0.0))
+            sums[one.label] = time_ns + one.time_ns, fraction + one.fraction
+    largest = sorted(sums.items(), key=lambda item: -item[1][0])[:most]
+    return [Row(printable(name), time_ns, format_time(time_ns), format_share(fraction))
+            for name, (time_ns, fraction) in largest]  # fmt: skip

@@ -1,0 +1,128 @@
+"""What the user asks for once and for all: rules to look with, findings to leave out, and when a command fails.
+
+``[tool.profkit]`` in the nearest ``pyproject.toml``, from the working directory upwards::
+
+    [tool.profkit]
+    select = ["host-sync-in-step"]
+    ignore = ["launch-bound"]
+    fail-on = "medium"
+    fail-on-opportunity = "high"
+
+and on a line of the program, as far as its source was recorded, ``# profkit: ignore[rule, …]`` or, for all rules,
+``# profkit: ignore``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from profkit.errors import UsageError
+from profkit.findings import Finding, Severity
+from profkit.rules import all_rules
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FILE = "pyproject.toml"
+_MOST_BYTES = 1 << 20
+_COMMENT = re.compile(r"#\s*profkit:\s*ignore(?:\[([\w\s,-]*)\])?")
+_LEVELS = [level.value for level in Severity if level is not Severity.INFO]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``select`` names the only rules that look, all if it is empty; those in ``ignore`` never do. ``fail_on`` and
+    ``fail_on_opportunity`` are severities, or None."""
+
+    select: frozenset[str] = field(default_factory=frozenset)
+    ignore: frozenset[str] = field(default_factory=frozenset)
+    fail_on: str | None = None
+    fail_on_opportunity: str | None = None
+
+    def wants(self, rule: str) -> bool:
+        return (not self.select or rule in self.select) and rule not in self.ignore
+
+    def overridden(
+        self, select: Iterable[str], ignore: Iterable[str], fail_on: str | None, fail_on_opportunity: str | None
+    ) -> Settings:
+        """With what the command line says in the place of what the file says; rules to ignore are added."""
+        chosen = replace(
+            self,
+            select=frozenset(select) or self.select,
+            ignore=self.ignore | frozenset(ignore),
+            fail_on=fail_on or self.fail_on,
+            fail_on_opportunity=fail_on_opportunity or self.fail_on_opportunity,
+        )
+        _check_rules(chosen.select | chosen.ignore, "the command line")
+        return chosen
+
+
+EVERYTHING = Settings()
+"""All rules look, and no finding fails a command."""
+UNCHOSEN = "not asked for (select and ignore)"
+"""Why a rule did not look."""
+
+
+def read_settings(folder: Path) -> Settings:
+    """Those of the nearest ``pyproject.toml``. Raises `UsageError` that names the file and what is wrong in it."""
+    path = next((one / _FILE for one in (folder, *folder.parents) if (one / _FILE).is_file()), None)
+    if path is None:
+        return Settings()
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES)
+        table = tomllib.loads(text.decode("utf-8", "replace")).get("tool", {}).get("profkit", {})
+    except (OSError, tomllib.TOMLDecodeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    return _settings_of(table, path)
+
+
+def _settings_of(table: object, path: Path) -> Settings:
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{path}: tool.profkit is no table")
+    known = ("select", "ignore", "fail-on", "fail-on-opportunity")
+    for key in table:
+        if key not in known:
+            raise UsageError(f"{path}: tool.profkit.{key} is no setting; there are {', '.join(known)}")
+    names = {key: _names(table.get(key, []), f"{path}: tool.profkit.{key}") for key in known[:2]}
+    levels = {key: _level(table.get(key), f"{path}: tool.profkit.{key}") for key in known[2:]}
+    _check_rules(names["select"] | names["ignore"], str(path))
+    return Settings(names["select"], names["ignore"], levels["fail-on"], levels["fail-on-opportunity"])
+
+
+def _names(value: Any, where: str) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise UsageError(f"{where}: give a list of rules' names")
+    return frozenset(value)
+
+
+def _level(value: Any, where: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in _LEVELS:
+        raise UsageError(f"{where}: give one of {', '.join(_LEVELS)}")
+    return value
+
+
+def _check_rules(names: Iterable[str], where: str) -> None:
+    known = all_rules()
+    for name in sorted(names):
+        if name not in known:
+            close = get_close_matches(name, list(known), n=1)
+            raise UsageError(f"{where}: no rule is called {name!r}{f'; the nearest is {close[0]}' if close else ''}")
+
+
+def is_left_out(finding: Finding) -> bool:
+    """Whether a comment on its line asks for that."""
+    found = _COMMENT.search(finding.location.source) if finding.location is not None else None
+    if found is None:
+        return False
+    return found[1] is None or finding.rule in {name.strip() for name in found[1].split(",")}

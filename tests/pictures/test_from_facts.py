@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.pictures.from_facts import COLUMNS, draw
+from profkit.pictures.values import Branch, Mark, levels_of
+from profkit.run import CallSite
+from tests.traces import facts_of, kernel, mark, memory, op, runtime, step
+
+NONE = np.zeros(0, dtype=np.int64)
+
+
+def _row(*runs: tuple[int, int]) -> list[int]:
+    """Columns from the number of each level."""
+    return [level for level, count in runs for _ in range(count)]
+
+
+@pytest.fixture
+def on_host() -> Facts:
+    """Two steps of 1 ms: a forward operator, its backward, and a pause of 250 us."""
+    events = []
+    for number, at in ((1, 0), (2, 1000)):
+        events += [
+            step(number, at, 1000),
+            op("aten::mm", at, 500, sequence=number),
+            op("autograd::engine::evaluate_function: MmBackward0", at + 500, 250, sequence=number),
+            op("MmBackward0", at + 500, 250, sequence=number),
+            memory(at + 100, 1000, 4096),
+            memory(at + 600, -1000, 4096),
+        ]
+    return facts_of(events)
+
+
+@pytest.fixture
+def on_device() -> Facts:
+    """Two steps of 1 ms, each with a launch and a kernel of 400 us."""
+    events = []
+    for number, at in ((5, 0), (6, 1000)):
+        events += [
+            step(number, at, 1000),
+            op("aten::mm", at + 100, 100, external=number),
+            runtime("cudaLaunchKernel", at + 100, 100, correlation=number, external=number),
+            kernel("gemm", at + 200, 400, correlation=number, external=number),
+        ]
+    return facts_of(events)
+
+
+def test_each_step_shows_its_parts_and_place(on_host: Facts) -> None:
+    pictures = draw(on_host)
+    assert pictures.parts == (
+        "backward",
+        "operators of the forward pass and others",
+        "Python and all else between operators",
+    )
+    assert pictures.duration_ns == 2_000_000
+    first, second = pictures.steps
+    assert (first.number, first.duration_ns, first.parts) == (1, 1_000_000, (250_000, 500_000, 250_000))
+    assert (first.begin, first.end, second.begin, second.end) == (0, 0.5, 0.5, 1)
+
+
+def test_a_lane_tells_the_share_of_each_column(on_host: Facts) -> None:
+    lanes = {lane.label: lane for lane in draw(on_host).lanes}
+    forward, backward = lanes["forward and other operators"], lanes["backward"]
+    assert levels_of(forward.levels) == _row((63, 500), (0, 500)) * 2
+    assert levels_of(backward.levels) == _row((0, 500), (63, 250), (0, 250)) * 2
+    assert (forward.fraction, backward.fraction) == (0.5, 0.25)
+
+
+def test_what_is_more_than_nothing_is_drawn() -> None:
+    facts = facts_of([step(1, 0, 1_000_000), op("aten::add", 500_000, 1)])
+    (lane,) = draw(facts).lanes
+    assert len(lane.levels) == COLUMNS
+    assert sorted(set(levels_of(lane.levels))) == [0, 1]
+
+
+def test_on_a_device_host_and_device_have_lanes_of_their_own(on_device: Facts) -> None:
+    pictures = draw(on_device)
+    assert [lane.label for lane in pictures.lanes] == [
+        "device: kernels",
+        "forward and other operators",
+        "device API calls",
+    ]
+    assert pictures.lanes[0].fraction == pytest.approx(0.4, abs=0.01)
+    assert pictures.of_device
+
+
+def test_memory_is_the_most_of_each_column(on_host: Facts) -> None:
+    curve = draw(on_host).memory
+    assert curve is not None
+    assert (curve.least_bytes, curve.peak_bytes) == (0, 1000)
+    levels = levels_of(curve.levels)
+    assert set(levels) == {0, 63}
+    assert levels.count(63) == pytest.approx(1000, abs=4)
+
+
+def test_without_memory_events_there_is_no_curve(on_device: Facts) -> None:
+    assert draw(on_device).memory is None
+
+
+def test_a_finding_lies_where_its_events_lie(on_host: Facts) -> None:
+    rows = np.flatnonzero(on_host.trace.named("aten::mm"))
+    assert draw(on_host, [NONE, rows]).marks == (Mark(1, ((0.0, 0.2505), (0.5, 0.7505))),)
+
+
+def test_a_finding_of_ten_thousand_events_has_few_spans() -> None:
+    events = [step(1, 0, 1_000_000), *(op("aten::add", at, 1) for at in range(0, 1_000_000, 2000))]
+    facts = facts_of(events)
+    (mark_of_all,) = draw(facts, [np.flatnonzero(facts.trace.named("aten::add"))]).marks
+    assert len(mark_of_all.spans) == 64
+
+
+def test_lines_hold_their_operators_and_these_what_they_call() -> None:
+    sites = (CallSite("/home/user/train.py", 7, "step", "y = x @ w"),)
+    events = [
+        step(1, 0, 1000),
+        mark(0, 0, 900),
+        op("aten::matmul", 0, 800),
+        op("aten::mm", 200, 600),
+        step(2, 1000, 500),
+        op("aten::matmul", 1000, 400),
+        op("aten::mm", 1100, 300),
+    ]
+    assert draw(facts_of(events, callsites=sites)).branches == (
+        Branch(0, "train.py:7 y = x @ w", 0.0, 1.0, 400_000),
+        Branch(1, "aten::matmul", 0.0, 1.0, 400_000),
+        Branch(2, "aten::mm", 0.0, 0.75, 300_000),
+    )
+
+
+def test_a_device_s_time_goes_to_operators_and_their_kernels(on_device: Facts) -> None:
+    assert draw(on_device).branches == (
+        Branch(0, "no line recorded", 0.0, 1.0, 800_000),
+        Branch(1, "aten::mm", 0.0, 1.0, 800_000),
+        Branch(2, "gemm", 0.0, 1.0, 800_000),
+    )
+
+
+def test_a_long_recording_is_drawn_as_small_as_a_short_one() -> None:
+    events = [event for at in range(1000) for event in (step(at, 1000 * at, 1000), op("aten::mm", 1000 * at, 500))]
+    pictures = draw(facts_of(events))
+    assert len(pictures.steps) == 128
+    drawn = [one for one in pictures.steps if one.end > one.begin]
+    assert (len(drawn), pictures.duration_ns) == (16, 16_000_000)
+
+
+def test_a_recording_without_anything_in_its_step_has_an_empty_picture() -> None:
+    pictures = draw(facts_of([step(1, 0, 1000)]))
+    assert (pictures.lanes, pictures.branches, pictures.marks) == ((), (), ())

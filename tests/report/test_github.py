@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from profkit.findings import Diagnosis, Finding
+from profkit.report.github import render_github
+
+
+def test_each_finding_to_act_on_is_a_command_with_its_line(full_diagnosis: Diagnosis) -> None:
+    verdict, fault, chance = render_github(full_diagnosis).splitlines()
+    assert verdict == (
+        "::notice title=profkit::1 fault costs 43 %25 (30 to 50) of the step: retained-graph at train.py:31"
+    )
+    assert fault.startswith("::error title=profkit retained-graph,file=train.py,line=31::The list `losses` keeps")
+    assert chance.startswith("::notice title=profkit launch-bound,file=/home/user/models/network.py,line=12::")
+
+
+def test_a_file_of_this_repository_is_named_as_in_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    assert leak.location is not None
+    here = replace(leak, location=replace(leak.location, file=str(Path.cwd() / "a" / "train.py")))
+    assert ",file=a/train.py,line=31::" in render_github(replace(full_diagnosis, findings=(here,)))
+
+
+def test_no_text_begins_another_command(full_diagnosis: Diagnosis, hostile_finding: Finding) -> None:
+    attack = replace(hostile_finding, message="a\n::error::b", rule="x,file=y::z")
+    lines = render_github(replace(full_diagnosis, findings=(attack,), health=())).splitlines()
+    assert len(lines) == 2
+    assert "title=profkit x%2Cfile=y%3A%3Az" in lines[1]
+    assert "a ::error::b" in lines[1]
