@@ -353,6 +353,7 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         bound_by=found.bound_by,
         device_step_time_ns=found.device_ns,
         host_step_time_ns=found.host_ns,
+        unprofiled_least_time_ns=found.least_ns if found.is_uncertain else None,
     )
 
 

@@ -171,6 +171,8 @@ class Timing:
     ``unprofiled_from`` says whether the time without the profiler was ``measured`` or ``estimated``. ``bound_by`` is
     ``device`` or ``host``, whichever the step waits for. ``device_step_time_ns`` is how long the device works in a
     step, ``host_step_time_ns`` how long the host takes to launch it, without waits for the device.
+    ``unprofiled_least_time_ns`` is the shortest that the step without the profiler may be, None where that is as sure
+    as the time itself.
     """
 
     steps: int
@@ -184,6 +186,7 @@ class Timing:
     bound_by: str | None = None
     device_step_time_ns: int | None = None
     host_step_time_ns: int | None = None
+    unprofiled_least_time_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
-from profkit.derive.steps.distortion import estimate_overhead, find_overhead
+from profkit.derive.steps.distortion import estimate_overhead, find_overhead, may_hide_overhead
 from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located
 from profkit.derive.steps.steps import Steps, find_steps
 from profkit.derive.steps.whole_recording import take_whole
@@ -202,11 +202,19 @@ class Facts:
         """What the recording itself added to the host's time in the measured steps: known from steps that were timed
         without it, else estimated if there is a device; nothing if neither is possible."""
         in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
+        can_estimate = self.device.present and not self.trace.recording.kind
+        known = UNTOUCHED
         if self.run.reference_step_ns:
-            return Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
-        if self.device.present and not self.trace.recording.kind:
-            return estimate_overhead(self.trace, self.tree, self.steps, in_steps, self.waits, self._worked_ns)
-        return UNTOUCHED
+            known = Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
+            can_estimate &= may_hide_overhead(self.steps, self.run, self._worked_ns)
+        if not can_estimate:
+            return known
+        estimated = estimate_overhead(self.trace, self.tree, self.steps, in_steps, self.waits, self._worked_ns)
+        if not self.run.reference_step_ns:
+            return estimated
+        hidden_ns = self.waits.duration_ns[in_steps[self.waits.rows] & ~self.waits.own].sum()
+        most_ns = known.total_ns + int(hidden_ns)
+        return max(known, estimated.at_most(most_ns), key=lambda one: one.total_ns)
 
     @property
     def _worked_ns(self) -> int:

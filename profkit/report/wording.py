@@ -142,12 +142,16 @@ def step_note(timing: Timing) -> str:
 def _unprofiled(timing: Timing) -> Iterator[str]:
     """What the step takes without the recording, and how that is known."""
     unprofiled_ns, overhead = timing.unprofiled_step_time_ns, timing.profiler_overhead_fraction
+    least_ns = timing.unprofiled_least_time_ns
+    least = f"at least {format_time(least_ns)}" if least_ns is not None else ""
     if timing.unprofiled_from == "estimated" and unprofiled_ns is not None:
         slows = f": recording slows the host by {format_share(overhead)}" if overhead is not None else ""
-        yield f"{format_time(unprofiled_ns)} without recording (estimated{slows})"
+        but = f", {least}" if least else ""
+        yield f"{format_time(unprofiled_ns)} without recording (estimated{but}{slows})"
         return
     if unprofiled_ns is not None:
-        yield f"{format_time(unprofiled_ns)} without the profiler"
+        but = f" ({least}: it stood by and may have slowed launches)" if least else ""
+        yield f"{format_time(unprofiled_ns)} without the profiler{but}"
     if overhead is not None and overhead > 0:
         yield f"recording added {format_share(overhead)}"
 

@@ -275,18 +275,22 @@ def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: 
 
 
 @pytest.mark.parametrize(
-    ("source", "overhead", "words"),
+    ("source", "overhead", "least_ns", "words"),
     [
-        ("measured", 0.2, "10.0 ms without the profiler, recording added 20 %"),
-        (None, None, "10.0 ms without the profiler"),
-        ("estimated", 0.2, "10.0 ms without recording (estimated: recording slows the host by 20 %)"),
-        ("estimated", None, "10.0 ms without recording (estimated)"),
+        ("measured", 0.2, None, "10.0 ms without the profiler, recording added 20 %"),
+        (None, None, None, "10.0 ms without the profiler"),
+        ("measured", None, 7_000_000,
+         "10.0 ms without the profiler (at least 7.00 ms: it stood by and may have slowed launches)"),
+        ("estimated", 0.2, None, "10.0 ms without recording (estimated: recording slows the host by 20 %)"),
+        ("estimated", None, None, "10.0 ms without recording (estimated)"),
+        ("estimated", 0.2, 5_000_000,
+         "10.0 ms without recording (estimated, at least 5.00 ms: recording slows the host by 20 %)"),
     ],
 )
 def test_how_the_time_without_recording_is_known_is_said(
-    clean_diagnosis: Diagnosis, source: str | None, overhead: float | None, words: str
+    clean_diagnosis: Diagnosis, source: str | None, overhead: float | None, least_ns: int | None, words: str
 ) -> None:
-    timing = Timing(5, 12_000_000, "", 10_000_000, overhead, unprofiled_from=source)
+    timing = Timing(5, 12_000_000, "", 10_000_000, overhead, unprofiled_from=source, unprofiled_least_time_ns=least_ns)
     assert f"(median), {words}\n" in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 

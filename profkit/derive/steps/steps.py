@@ -25,6 +25,7 @@ from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.layers import are_layers
 from profkit.derive.steps.repetition import find_period
 from profkit.derive.timeline.intervals import stretches
+from profkit.derive.timeline.outliving import COMPILING
 from profkit.derive.timeline.tree import Tree
 from profkit.marks import STEP_MARK
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
@@ -46,8 +47,6 @@ _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
 _PREPARING_SHARE = 0.01
 """Of the host's step: less moves no median that anybody would see."""
-_COMPILING = "(dynamo_timed)"
-"""The end of the names of what PyTorch's compiler does (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
 
 class Steps(Struct, frozen=True):
@@ -312,7 +311,7 @@ def _preparing_ns(trace: Trace, first_calls: Rows, start_ns: Int64s, end_ns: Int
 
 def compiling(trace: Trace) -> Bools:
     """The events in which PyTorch's compiler works."""
-    return trace.where_name(lambda name: name.endswith(_COMPILING))
+    return trace.where_name(lambda name: name.endswith(COMPILING))
 
 
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:
