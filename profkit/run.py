@@ -478,6 +478,12 @@ def find_trace(directory: Path) -> Path | None:
     return max(traces, key=lambda p: p.stat().st_mtime_ns, default=None)
 
 
+def find_snapshot(directory: Path) -> Path | None:
+    """The memory snapshot in a run directory, None if there is none."""
+    path = directory / SNAPSHOT_FILE
+    return path if path.is_file() else None
+
+
 def _load(path: Path, kind: type[_Value], missing: _Value) -> _Value:
     if not path.is_file():
         return missing

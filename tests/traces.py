@@ -156,6 +156,11 @@ def rows_named(trace: Trace, *names: str) -> list[int]:
     return np.flatnonzero(trace.named(*names)).tolist()
 
 
+def busy_fraction(facts: Facts, start_ns: int, end_ns: int) -> float:
+    """Share of a window in which at least one stream of the device worked."""
+    return facts.device.occupied.clipped_to(start_ns, end_ns).total_ns / max(end_ns - start_ns, 1)
+
+
 def _event(category: str, name: str, start: float, duration: float, tid: int, arguments: Json) -> Json:
     known = {key: value for key, value in arguments.items() if value is not None}
     return {"ph": "X", "cat": category, "name": name, "pid": MAIN, "tid": tid, "ts": start, "dur": duration,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from types import CodeType, FunctionType
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -135,6 +137,14 @@ class Recording(Struct, frozen=True):
     least_release: tuple[int, int] | None = None
 
 
+def _code_alone(accept: Callable[[str], bool]) -> CodeType | None:
+    """The code of a function that depends on nothing else: of a lambda there is a new one at each call, with the same
+    code. None for what holds values of its own."""
+    if not isinstance(accept, FunctionType) or accept.__closure__ or accept.__defaults__ or accept.__kwdefaults__:
+        return None
+    return accept.__code__
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """One recording: its events, sorted by lane, start and falling duration, and the tables that they index."""
@@ -148,6 +158,8 @@ class Trace:
     health: tuple[str, ...] = ()
     _index: list[tuple[Int32s, list[int]]] = field(default_factory=list, init=False, repr=False, compare=False)
     """What `_rows_by_name` found, once it was asked for."""
+    _accepted: dict[CodeType, Int32s] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `codes_where` found, by the code of the question."""
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name_code[row])]
@@ -169,7 +181,14 @@ class Trace:
 
     def codes_where(self, accept: Callable[[str], bool]) -> Int32s:
         """Codes of the names for which ``accept(name)`` is true: a test per distinct name, not per event."""
-        return np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
+        asked = _code_alone(accept)
+        if asked is None or asked not in self._accepted:
+            found = np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
+            if asked is None:
+                return found
+            found.setflags(write=False)
+            self._accepted[asked] = found
+        return self._accepted[asked]
 
     def mask_of(self, rows: Rows) -> Bools:
         """A mask of the events with these indices."""
@@ -207,6 +226,12 @@ class Trace:
 
     def with_health(self, *notes: str) -> Trace:
         return replace(self, health=(*self.health, *notes))
+
+
+def no_trace() -> Trace:
+    """The trace of what is none, such as a memory snapshot alone."""
+    empty: dict[str, Any] = {column.name: np.zeros(0, dtype=np.int64) for column in fields(Events)}
+    return Trace(Events(**empty), (), (), (), 0)
 
 
 def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:

@@ -119,7 +119,7 @@ def test_a_programs_traceback_shows_nothing_of_profkits(tmp_path: Path, plainly:
     assert "direct cause" in plain[2]
     assert recorded_into_run("fail.py") == plain == (1, "", plain[2])
     run = load_run(tmp_path / "run")
-    assert (run.exit_status, run.notes) == (1, ("the program failed: ValueError: no more",))
+    assert (run.exit_status, run.notes) == (1, ("the program failed: ValueError: no more (at fail.py:9)",))
     events = read_events(tmp_path / "run")
     (multiplication,) = [event for event in events if event["name"] == "aten::mul"]
     site = load_callsites(tmp_path / "run")[marks_around(multiplication, events)[-1]]

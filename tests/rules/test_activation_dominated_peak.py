@@ -10,7 +10,7 @@ from profkit.derive.facts import Facts
 from profkit.findings import Kind, Severity
 from profkit.rules.activation_dominated_peak import activation_dominated_peak
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
-from profkit.run import CallSite
+from profkit.run import CallSite, Host, LoadSample, Run
 from tests.traces import facts_of, kernel, mark, memory, op, runtime, step
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def test_blocks_in_a_loop_keep_most_of_the_peak():
     assert found.peak_fraction == pytest.approx(220 / 320)
     assert found.count == 8
     assert found.evidence == {"peak_bytes": 320 * MIB, "activation_bytes": 320 * MIB, "calls": 8}
-    assert "are 100% of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
+    assert "are 100 % of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
     assert "use_reentrant=False" in found.fix
 
 
@@ -147,5 +147,18 @@ def test_a_gpu_with_room_makes_it_an_information(total_mib: int, severity: Sever
     """2 GiB are 85 % of 2,409.4 MiB."""
     (found,) = activation_dominated_peak.check(on_device(total_mib * MIB))
     assert found.severity is severity
-    room = "There is room: no more than 2.15 GB of 2.53 GB of the device are in use."
+    room = "There is room: no more than 2.15 GB of 2.53 GB are in use."
     assert found.message.endswith(room) is (severity is Severity.INFO)
+
+
+@pytest.mark.parametrize(("used_mib", "severity"), [(850, Severity.LOW), (851, None)])
+def test_room_on_a_machine_is_shared_with_other_programs(used_mib: int, severity: Severity | None):
+    known = {"run": Run(host=Host(8, 8, 1000 * MIB)), "samples": (LoadSample(0, used_mib * MIB, 1.0),)}
+    (found,) = activation_dominated_peak.check(facts_of(one_step(), callsites=(LOOP, INNER, OUTER), **known))
+    assert found.severity is severity
+    assert ("There is room: " in found.message) is (severity is not None)
+
+
+def test_where_nobody_looked_how_much_is_in_use_it_is_an_opportunity():
+    (found,) = find(one_step())
+    assert found.severity is None

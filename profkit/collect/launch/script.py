@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from profkit.collect.launch.main_module import Program, load_module, load_script
 from profkit.collect.program.frames import walk_up
-from profkit.collect.program.guard import describe
+from profkit.collect.program.guard import describe_end
 from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.run import FAILED, RUN_FILE, Run, save
 from profkit.source.code import PROFKIT
@@ -90,7 +90,7 @@ class Child:
     def fail(self, error: BaseException) -> NoReturn:
         """Show the program's own traceback, and let Python end the process as it would have."""
         interrupted = isinstance(error, KeyboardInterrupt)
-        self.finish(INTERRUPTED if interrupted else 1, f"{FAILED}{describe(error)}", error=error)
+        self.finish(INTERRUPTED if interrupted else 1, f"{FAILED}{describe_end(error)}", error=error)
         _strip(error, set())
         if self._options.module:
             error.__traceback__ = _below(sys._getframe(), error.__traceback__)

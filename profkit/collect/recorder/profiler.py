@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.program.guard import Guard, describe, say, uncompiled
+from profkit.collect.program.guard import Guard, describe, describe_end, say, uncompiled
 from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder
@@ -91,9 +91,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
         self._allowance = Allowance()
-        self._next = NextBoundary(self._guard, lambda: not self.is_over, self._begin_window)
+        self._next = NextBoundary(self._guard, lambda: not self.is_over, self._take_late)
         self._requests = WindowRequests(self._next)
-        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_anew)
+        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._take_late)
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -134,7 +134,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        notes = () if error is None or isinstance(error, SystemExit) else (f"{FAILED}{describe(error)}",)
+        notes = () if error is None or isinstance(error, SystemExit) else (f"{FAILED}{describe_end(error)}",)
         self._guard(lambda: self._end(None, notes, error=error))
         return False
 
@@ -164,12 +164,14 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         elif between is not None:
             between()
         else:
-            self._guard(lambda: self._announce_late(boundary))
+            self._guard(lambda: self._take_late(boundary))
 
-    def _announce_late(self, boundary: StepBoundary) -> None:
+    def _take_late(self, boundary: StepBoundary) -> None:
         """A step ends when nothing is recorded any more: it may be what should have been, or a window may be wanted."""
-        if not self._replacement.announce(boundary, self._recorder):
-            self._next.take(boundary)
+        if self._replacement.begins_at(boundary, self._recorder):
+            self._begin_anew(boundary.signal)
+        elif self._next.comes_with(boundary):
+            self._begin_window(boundary.signal)
 
     @uncompiled
     def pause(self) -> None:

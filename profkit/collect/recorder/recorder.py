@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import current_thread, local, main_thread
 from typing import Any
 
 from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
@@ -31,6 +31,7 @@ from profkit.collect.memory.watch import MemoryWatch
 from profkit.collect.program.children import ProcessorTime
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
+from profkit.collect.program.interrupts import WhenDropped
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
 from profkit.collect.recorder.phase_recordings import PhaseRecordings
 from profkit.collect.recorder.prologue import Prologue
@@ -38,6 +39,7 @@ from profkit.collect.recorder.watchdog import Watchdog
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import read_clocks, take_moment
+from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import is_capturing, when_cuda_starts
@@ -84,13 +86,13 @@ class Recorder:
         self._plan, self._guard, self._on_progress, self._on_over = plan, guard, on_progress, on_over
         self._notes, self._file, self._processor_time = list(notes), RunFile(subject), ProcessorTime()
         self._file.set(window=plan.window, signals_per_step=plan.every)
-        is_user, limits = UserFiles(subject.roots), (plan.limit_s, partial(rss_bytes_of, Process()))
+        is_user = UserFiles(subject.roots)
+        limits = plan.limit_s, HeldMemory(partial(rss_bytes_of, Process()))
 
         self._schedule = schedule = Schedule(plan, take_moment)
         self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
-        self.thread = RecordedThread(
-            lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake
-        )
+        self.thread = RecordedThread(lambda: schedule.phase is Phase.PROLOGUE, wake)
+        self._of_thread = local()
         self._recordings = recordings = Recordings(directory, partial(guard, self._yield_to_program), allowance)
         self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
@@ -244,7 +246,10 @@ class Recorder:
         if not self.choice.counts(boundary, is_committed):
             return Verdict.NOTHING
         if not self.hears():
-            if self.thread.misses(boundary):
+            if self.thread.adopts(boundary):
+                if current_thread() is not main_thread():
+                    self._of_thread.end = WhenDropped(partial(self._guard, self._leave_thread))
+            elif self.thread.misses(boundary):
                 self._watchdog.look()
             return Verdict.NOTHING
         return self.choice.judge(boundary, is_committed)
@@ -312,6 +317,8 @@ class Recorder:
 
     def _leave_thread(self) -> None:
         """The recorded thread ended: where nothing of it was recorded yet, the next that ends a step is recorded."""
+        if not self.thread.is_current:
+            return
         if self._recordings.running is None and not self._schedule.recorded:
             self.choice.begin_anew()
             self.signals.begin_anew()
