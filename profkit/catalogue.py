@@ -20,7 +20,10 @@ from profkit.errors import UnreadableInput, UsageError
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent
 _EXPECTATION = re.compile(r"# expect: ([a-z0-9]+(?:-[a-z0-9]+)*)\s*$")
-_SETTINGS = ("triggers", "needs_gpu", "effect", "needs_measuring")
+NOTHING = "nothing"
+ANOTHER_RESULT = "another result"
+EFFECTS = ("time", "memory", "time on a GPU", NOTHING, ANOTHER_RESULT)
+_SETTINGS = ("triggers", "needs_gpu", "gpus", "effect", "needs_measuring")
 _OWN_NAME = re.compile(r'^name = "profkit"$', re.MULTILINE)
 
 
@@ -28,8 +31,11 @@ _OWN_NAME = re.compile(r'^name = "profkit"$', re.MULTILINE)
 class Scenario:
     """One pitfall and its fix. ``expected`` gives, by variant, the lines (from 1) to be reported and their rules.
 
-    ``effect`` says what the fix gives back: ``time``, ``memory``, or ``time on a GPU``, which a CPU does not show.
-    ``needs_measuring``: only an experiment on the machine can price it (``--measure``).
+    ``effect`` says what the fix changes: ``time``, ``memory``, or ``time on a GPU``, which a CPU does not show;
+    `NOTHING` in a control, whose variants are both right, and `ANOTHER_RESULT` where the pitfall computes something
+    wrong. Without ``triggers`` no rule has anything to report in either variant.
+    ``gpus``: how many it takes where it runs on GPUs. ``needs_measuring``: only an experiment on the machine can price
+    it (``--measure``).
     """
 
     name: str
@@ -40,6 +46,7 @@ class Scenario:
     effect: str
     expected: Mapping[str, tuple[tuple[int, str], ...]]
     needs_measuring: bool = False
+    gpus: int = 1
 
 
 def list_scenarios() -> tuple[Scenario, ...]:
@@ -112,6 +119,7 @@ def read_scenario(path: Path) -> Scenario:
         effect=str(settings.get("effect", "time")),
         expected=_read_expectations(module, source),
         needs_measuring=bool(settings.get("needs_measuring", False)),
+        gpus=int(settings.get("gpus", 1)),
     )
 
 

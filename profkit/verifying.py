@@ -26,10 +26,10 @@ from typing import IO
 import numpy as np
 
 from profkit import measuring as experiments
-from profkit.catalogue import Scenario
+from profkit.catalogue import ANOTHER_RESULT, NOTHING, Scenario
 from profkit.diagnosing import diagnose_path
 from profkit.errors import ProfkitError
-from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Saving, no_gain_note
+from profkit.findings import GROWTH_EVIDENCE, Diagnosis, Finding, Saving, Severity, faults, no_gain_note
 from profkit.trace.events import Int64s
 
 _ROUNDS = 12
@@ -86,6 +86,8 @@ class Proof:
 
 
 _Answer = dict[str, list[int]]
+SILENCE = "silence"
+"""The kind of a proof that nothing is reported where nothing is wrong, and nothing measured."""
 HOLDS = "holds"
 INCONCLUSIVE = "inconclusive: the difference lies inside the noise"
 NOT_HERE = "not run: it needs a GPU"
@@ -110,10 +112,11 @@ def _environment(kind: str) -> dict[str, str]:
 def verify(scenario: Scenario, device: str = "cpu") -> Proof:
     """Record and diagnose both variants, measure both, and compare. If a scenario fails, the verdict says so."""
     kind = "memory" if scenario.effect == "memory" else "time"
+    kind = SILENCE if scenario.effect in (NOTHING, ANOTHER_RESULT) else kind
     if device == "cpu" and (scenario.needs_gpu or scenario.effect == "time on a GPU"):
         return Proof(scenario.name, kind, None, None, False, False, False, NOT_HERE)
     try:
-        return _prove(scenario, device, kind)
+        return _prove(scenario, device, kind) if scenario.triggers else _prove_silence(scenario, device, kind)
     except ProfkitError as error:
         return Proof(scenario.name, kind, None, None, False, False, False, f"failed: {error}")
 
@@ -142,6 +145,20 @@ def _prove(scenario: Scenario, device: str, kind: str) -> Proof:
         silent_on_fix=silent,
         verdict=_judge(measured, fired, exact_line, silent),
     )
+
+
+def _prove_silence(scenario: Scenario, device: str, kind: str) -> Proof:
+    """No rule has a fault of weight to report in either variant, and the effect is real if there should be one."""
+    found = [finding for variant in ("pitfall", "fix")
+             for finding in faults(diagnose_variant(scenario, variant, device).findings)
+             if finding.severity is not Severity.LOW]  # fmt: skip
+    measured = None
+    if kind != SILENCE:
+        measurement = measure(scenario, device, kind)
+        measured = effect_of(measurement.ns if kind == "time" else measurement.peak_bytes)
+    verdict = _judge_effect(measured) if measured else HOLDS
+    verdict = f"{found[0].rule} is reported where nothing is wrong" if found else verdict
+    return Proof(scenario.name, kind, measured, None, bool(found), False, not found, verdict)
 
 
 def diagnose_variant(scenario: Scenario, variant: str, device: str) -> Diagnosis:
@@ -239,6 +256,10 @@ def _judge(measured: Share, fired: bool, exact_line: bool, silent: bool) -> str:
         return "the rule named another line"
     if not silent:
         return "the rule fired on the fix too"
+    return _judge_effect(measured)
+
+
+def _judge_effect(measured: Share) -> str:
     if measured.low > 0:
         return HOLDS
     return "the fix made it worse" if measured.high < 0 else INCONCLUSIVE

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from profkit import measuring, verifying
-from profkit.catalogue import Scenario, find_scenario
+from profkit.catalogue import ANOTHER_RESULT, NOTHING, Scenario, find_scenario
 from profkit.cli.verify import command
 from profkit.findings import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing, no_gain_note
 from profkit.report.verification import rank_correlation, render_verification
-from profkit.verifying import HOLDS, INCONCLUSIVE, NOT_HERE, Measurement, Proof, Share, effect_of, verify
+from profkit.verifying import HOLDS, INCONCLUSIVE, NOT_HERE, SILENCE, Measurement, Proof, Share, effect_of, verify
 
 SCENARIO = Scenario(
     "a-fault", Path("a_fault.py"), "", ("slow-thing",), False, "time", {"pitfall": ((7, "slow-thing"),)}
@@ -110,6 +110,34 @@ def test_memory_that_grows_is_predicted_for_the_steps_that_were_run(monkeypatch)
     freed = finding(saving=Saving(0, 0.0, 0.0, 0.0, 500_000))
     found = proof(monkeypatch, diagnosis(freed), diagnosis(), rounds(10, 4), memory)
     assert found.predicted == Share(0.05, 0.05, 0.05)
+
+
+def faultless(effect: str) -> Scenario:
+    return replace(SCENARIO, triggers=(), effect=effect, expected={"pitfall": (), "fix": ()})
+
+
+@pytest.mark.parametrize("effect", [NOTHING, ANOTHER_RESULT])
+def test_a_control_holds_when_nothing_is_reported_in_either_variant(monkeypatch, effect):
+    control = faultless(effect)
+    found = proof(monkeypatch, diagnosis(), diagnosis(), rounds(10, 10), control)
+    assert (found.kind, found.measured, found.predicted, found.verdict) == (SILENCE, None, None, HOLDS)
+    for pitfall, fix in ((diagnosis(finding()), diagnosis()), (diagnosis(), diagnosis(finding()))):
+        found = proof(monkeypatch, pitfall, fix, rounds(10, 10), control)
+        assert found.verdict == "slow-thing is reported where nothing is wrong"
+        assert (found.holds, found.was_run) == (False, True)
+
+
+@pytest.mark.parametrize("severity", [Severity.INFO, Severity.LOW])
+def test_what_is_of_no_weight_is_no_report(monkeypatch, severity):
+    """Such as a few steps that took longer beside other programs."""
+    small = diagnosis(replace(finding(), severity=severity))
+    assert proof(monkeypatch, small, small, rounds(10, 10), faultless(NOTHING)).holds
+
+
+@pytest.mark.parametrize(("values", "verdict"), [(rounds(10, 6), HOLDS), (rounds(10, 10, 0.1), INCONCLUSIVE)])
+def test_an_effect_that_no_rule_tells_of_is_measured_all_the_same(monkeypatch, values, verdict):
+    found = proof(monkeypatch, diagnosis(), diagnosis(), values, faultless("time"))
+    assert (found.kind, found.measured, found.verdict) == ("time", effect_of(values), verdict)
 
 
 def test_what_needs_a_gpu_is_not_run_on_a_cpu():

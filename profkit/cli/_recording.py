@@ -23,10 +23,11 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 @dataclass(frozen=True)
 class RecordedProgram:
     """The run directories of a program: the first recording's, then those of its windows. ``status`` is how the program
-    ended, 0 where profkit ended it as asked."""
+    ended, 0 where profkit ended it as asked; ``remedy`` says what to do about a failure, where that is known."""
 
     directories: tuple[Path, ...]
     status: int
+    remedy: str = ""
 
 
 def recording_options(command: _Command) -> _Command:
@@ -78,14 +79,22 @@ def run_program(
         click.echo(f"profkit: {target}: nothing was recorded: {reasons}", err=True)
         sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
     windows = [directory.with_name(name) for name in run.windows]
-    return RecordedProgram((directory, *(path for path in windows if path.is_dir() and find_trace(path))), status)
+    recorded = (directory, *(path for path in windows if path.is_dir() and find_trace(path)))
+    return RecordedProgram(recorded, status, _remedy(run.notes) if status else "")
 
 
-def fail_as(status: int) -> NoReturn:
+def _remedy(notes: tuple[str, ...]) -> str:
+    from profkit.health.remedies import remedy_for
+
+    return next((remedy for note in notes if (remedy := remedy_for(note))), "")
+
+
+def fail_as(status: int, remedy: str = "") -> NoReturn:
     """End profkit because the program ended with this status, which is not 0."""
     from profkit.health.program import describe_status
 
-    click.echo(f"profkit: the program itself failed with {describe_status(status)}", err=True)
+    told = f": {remedy}" if remedy else ""
+    click.echo(f"profkit: the program itself failed with {describe_status(status)}{told}", err=True)
     sys.exit(PROGRAM_FAILED)
 
 

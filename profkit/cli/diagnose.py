@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from profkit.findings import Diagnosis
     from profkit.settings import Settings
 
-FORMATS = ("text", "json", "markdown", "html", "sarif", "github")
+FORMATS = ("text", "json", "markdown", "html", "sarif", "github", "memory-timeline")
 FAULTS_FOUND = 1
 
 
@@ -61,8 +61,8 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     """Say what to change in TARGET, on which line, and what it gives back.
 
     TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd), an Nsight
-    Systems export (*.sqlite) or a run directory. Arguments for a script stand after --. diagnosis.json and report.html
-    are written to the run directory; the report goes to stdout.
+    Systems export (*.sqlite), a GPU's memory snapshot (*.pickle) or a run directory. Arguments for a script stand after
+    --. diagnosis.json and report.html are written to the run directory; the report goes to stdout.
 
     \b
     profkit diagnose loss-list
@@ -137,7 +137,7 @@ def _run_scenario(
     from profkit.run import create_directory, default_directory
 
     scenario = find_scenario(name)
-    chosen = choose_device(device, scenario.needs_gpu)
+    chosen = choose_device(device, scenario.needs_gpu, scenario.gpus)
     if chosen == "recorded":
         recording = find_recording(name, variant)
         needing = f"{name} needs a GPU" if scenario.needs_gpu else name
@@ -158,13 +158,15 @@ def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, 
     later = (_write(_diagnose(window, measure, settings), window) for window in windows)
     diagnoses = [_diagnose(first, measure, settings), *later]
     _report(diagnoses[0], first, format_name)
-    _exit(recorded.status, diagnoses, settings)
+    if recorded.status:
+        fail_as(recorded.status, recorded.remedy)
+    _exit(diagnoses, settings)
 
 
 def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, settings: Settings) -> None:
     """Write the two files, print the report, and exit with the status of the outcome."""
     _report(diagnosis, directory, format_name)
-    _exit(0, [diagnosis], settings)
+    _exit([diagnosis], settings)
 
 
 def _report(diagnosis: Diagnosis, directory: Path, format_name: str) -> None:
@@ -188,9 +190,7 @@ def _say_where(directory: Path) -> None:
     click.echo(f"Written to {directory}: diagnosis.json, report.html", err=True)
 
 
-def _exit(program_status: int, diagnoses: Sequence[Diagnosis], settings: Settings) -> None:
-    if program_status != 0:
-        fail_as(program_status)
+def _exit(diagnoses: Sequence[Diagnosis], settings: Settings) -> None:
     if any(reaches(diagnosis, settings) for diagnosis in diagnoses):
         sys.exit(FAULTS_FOUND)
 

@@ -45,7 +45,7 @@ def _record_program(
     for directory in recorded.directories:
         click.echo(str(directory), err=True)
     if recorded.status:
-        fail_as(recorded.status)
+        fail_as(recorded.status, recorded.remedy)
 
 
 def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[str, Any]) -> None:
@@ -53,12 +53,13 @@ def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[st
     from profkit.collect.launch.scenario import run_scenario
     from profkit.collect.machine.devices import look_for_devices
 
-    gpu = look_for_devices().gpu
-    if gpu is None:
+    devices = look_for_devices()
+    if devices.gpu is None:
         raise UsageError("record: PyTorch sees no GPU here")
-    gpu = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+    gpu = re.sub(r"[^a-z0-9]+", "-", devices.gpu.lower()).strip("-")
     root = (output or Path("traces/recorded")) / gpu
-    chosen = [find_scenario(name) for name in names] or [s for s in list_scenarios() if s.needs_gpu]
+    needing = [one for one in list_scenarios() if one.needs_gpu and one.gpus <= devices.gpus]
+    chosen = [find_scenario(name) for name in names] or needing
     for scenario in chosen:
         for variant in _VARIANTS:
             directory = root / scenario.name / variant

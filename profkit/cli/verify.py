@@ -37,12 +37,11 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
     if everything == bool(names):
         raise UsageError("name the scenarios to verify, or say --all")
     scenarios = list_scenarios() if everything else tuple(find_scenario(name) for name in names)
-    chosen = choose_device(device, needs_gpu=False)
     proofs = []
     with Progress() as progress:
         for number, scenario in enumerate(scenarios):
             progress.show(scenario.name, number, len(scenarios))
-            proofs.append(verify(scenario, chosen))
+            proofs.append(verify(scenario, choose_device(device, False, scenario.gpus)))
     click.echo(render_verification(proofs, "json" if as_json else "markdown" if as_markdown else "text"))
     if not all(proof.holds or not proof.was_run for proof in proofs):
         sys.exit(NOT_SHOWN)

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from profkit.derive.facts import Facts
+from profkit.health.remedies import remedy_for
 from profkit.run import FAILED
 from profkit.units import format_time
 
 _SIGNALS = {"SIGINT": 130, "SIGABRT": 134, "SIGKILL": 137, "SIGSEGV": 139, "SIGTERM": 143}
 _LAUNCHERS = ("torch.distributed", "torchrun", "accelerate", "deepspeed")
+
+
+def notes_of_run(facts: Facts) -> tuple[str, ...]:
+    """What the recorder noted. Where the verdict is not about it, a failure of the program comes with its remedy."""
+    if check_failure(facts) is not None:
+        return facts.run.notes
+    return tuple(_with_remedy(note) if note.startswith(FAILED) else note for note in facts.run.notes)
+
+
+def _with_remedy(failure: str) -> str:
+    remedy = remedy_for(failure.removeprefix(FAILED))
+    return f"{failure}. {remedy}" if remedy else failure
 
 
 def check_failure(facts: Facts) -> str | None:
@@ -16,7 +29,7 @@ def check_failure(facts: Facts) -> str | None:
         return None
     failures = [note.removeprefix(FAILED) for note in facts.run.notes if note.startswith(FAILED)]
     if failures:
-        return f"the program failed before any step of it was recorded: {failures[0]}"
+        return f"the program failed before any step of it was recorded: {_with_remedy(failures[0])}"
     status = facts.run.exit_status
     if status and not facts.run.was_stopped:
         return f"the program ended with {describe_status(status)} before any step of it was recorded"

@@ -59,7 +59,7 @@ def _share(share: Share | None) -> str:
 
 def _summary(proofs: Sequence[Proof]) -> list[str]:
     """How many hold, and how far off the predicted times are."""
-    run = [proof for proof in proofs if proof.measured is not None]
+    run = [proof for proof in proofs if proof.was_run]
     holding = sum(proof.holds for proof in run)
     lines = [f"{holding} of {format_count(len(run), 'scenario')} hold"]
     pairs = [

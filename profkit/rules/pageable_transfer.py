@@ -38,6 +38,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import times_per_step
+from profkit.evidence.program import spent_ns
 from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, program_transfers, waits_below
 from profkit.evidence.transfers.faults import (
     TransferFault,
@@ -50,10 +51,12 @@ from profkit.evidence.transfers.faults import (
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines
-from profkit.savings.bus import Link, host_link
+from profkit.savings.bus import Link, host_link, pin
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
+from profkit.savings.outliers import LEAST_STEPS, MOST_TIMES_MEDIAN
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools
+from profkit.trace.values import among, distinct, median
 from profkit.units import format_bytes, format_share, format_time
 
 _FIX = (
@@ -73,11 +76,13 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
     transfers = coming_again(facts, faulty_transfers(facts, TransferFault.PAGEABLE))
     large = transfers.size_bytes > STAGED_BYTES
     link = host_link(facts, to_device=True)
-    edit = _pinned(facts, transfers, link)
+    usual = _without_stops(facts, transfers)
+    edit = pin(facts, usual, link)
     saved = replay(facts, edit).fraction if large.any() else 0.0
     if saved < LOW_FROM:
         return
-    waited, before = waited_ns(facts, transfers), waited_before_ns(facts, transfers)
+    scale = facts.steps.measured_count / len(distinct(facts.step_of(usual.place)))
+    waited, before = (int(scale * ns) for ns in (waited_ns(facts, usual), waited_before_ns(facts, usual)))
     places = costliest_lines(facts, transfers.place[large])
     yield Suspicion(
         message=_message(facts, transfers.at(large), link, waited, before) + _ahead(facts, edit, saved),
@@ -97,19 +102,25 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
     )
 
 
+def _without_stops(facts: Facts, transfers: Transfers) -> Transfers:
+    """Without those of steps in which the host takes many times as long for them as in the others: the machine had
+    stopped it, as another program may, or memory that it touches for the first time. Pinned memory changes nothing
+    about that."""
+    steps, waits = distinct(facts.step_of(transfers.place)), waits_below(facts, transfers.place)
+    if len(steps) < LEAST_STEPS:
+        return transfers
+    waits = waits[among(facts.step_of(waits), steps)]
+    waited = np.bincount(np.searchsorted(steps, facts.step_of(waits)), spent_ns(facts, waits), len(steps))
+    stopped = steps[waited > MOST_TIMES_MEDIAN * median(waited)]
+    return transfers.at(~among(facts.step_of(transfers.place), stopped))
+
+
 def _why_unknown(facts: Facts) -> str:
     """AMD's profiler names no memory."""
     sent = program_transfers(facts)
     large = sent.to_device & (sent.size_bytes > STAGED_BYTES)
     is_told = (sent.is_pageable | sent.is_pinned)[large]
     return "" if is_told.any() or not large.any() else "the recording does not say which of the host's memory is pinned"
-
-
-def _pinned(facts: Facts, transfers: Transfers, link: Link) -> Edit:
-    """The host goes on, and the copies take what they take from pinned memory."""
-    kept = np.minimum(link.copy_ns(transfers.size_bytes), facts.trace.events.duration_ns[transfers.work])
-    waits = waits_below(facts, transfers.place)
-    return combine([unblock(waits, link.uncertainty), shrink_work(transfers.work, kept, link.uncertainty)])
 
 
 def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: int) -> str:

@@ -5,7 +5,8 @@ Inside `Optimizer.step` of an optimizer of `torch.optim` that could do otherwise
 elementwise operators for each parameter, and none of those that take all parameters at once (`_foreach_…`, `_fused_…`).
 On a GPU, or where the program asked for it with `foreach=False` or wrote the loop itself, it is a fault. On a CPU the
 loop is what PyTorch chooses by itself, so there it is an opportunity; and so is a loop of the program's own that makes
-the updates of Adam and spends its time on their data, which only a fused update would save.
+the updates of Adam and spends its time on their data, which only a fused update would save. Sparse gradients
+(`nn.Embedding(…, sparse=True)`) are taken by the loop alone: an optimizer that has one is not reported.
 
 Why is this bad?
 Each operator is a call of Python and the dispatcher, on a GPU also a launch, for a few kilobytes of data; and each
@@ -67,6 +68,8 @@ _FUSED_ON_CPU_SINCE: Release = (2, 4)
 _FOREACH = frozenset((*_FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"))
 """Those that take ``foreach=True``; the others of torch.optim have the loop alone."""
 _TOGETHER = ("aten::_foreach_", "aten::_fused_")
+_OF_SPARSE = "aten::_nnz"
+"""Asked of sparse tensors alone, by every operator that works on one."""
 _SEVERAL = 1.5
 """Updates in a step: a window that cuts one off, or holds one more, is no second one."""
 _MIN_OPERATORS = 16
@@ -135,7 +138,7 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
     """Look at each optimizer's steps, by class and line."""
     for found in _find_updates(facts):
         per_step = len(found.operators) / len(found.steps)
-        if per_step < _MIN_OPERATORS or found.per_parameter < _MIN_PER_PARAMETER:
+        if per_step < _MIN_OPERATORS or found.per_parameter < _MIN_PER_PARAMETER or _has_sparse(facts, found):
             continue
         asked = found.is_own or any(
             use.name == found.name and use.foreach is False and not use.fused for use in facts.run.optimizers
@@ -171,6 +174,12 @@ def single_tensor_optimizer(facts: Facts) -> Iterator[Suspicion]:
             evidence={"operators_per_parameter": round(updates.per_parameter, 1), "parameters": updates.parameters},
             trial=None if updates.is_own else _run_together(facts, updates, work),
         )
+
+
+def _has_sparse(facts: Facts, updates: _Updates) -> bool:
+    """Whether one of the gradients is sparse: `fused` raises, and `foreach` takes the loop."""
+    asked = facts.trace.named(_OF_SPARSE) & facts.tree.under(facts.trace.mask_of(updates.steps))
+    return bool(asked.any())
 
 
 def _fused_since(name: str, on_device: bool) -> Release:

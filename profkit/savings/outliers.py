@@ -14,8 +14,8 @@ from profkit.savings.edits import Edit
 from profkit.trace.events import Category
 from profkit.trace.values import median
 
-_LEAST_STEPS = 3
-_MOST_TIMES_MEDIAN = 3.0
+LEAST_STEPS = 3
+MOST_TIMES_MEDIAN = 3.0
 """How many times the median one step may give back. Inputs of other lengths change it by less, seldom by more."""
 
 
@@ -28,7 +28,7 @@ def outliers_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
     events, steps = facts.trace.events, facts.steps
     number = np.flatnonzero(steps.measured)
     are_operators = (events.category[edit.rows] == Category.OPERATOR) & ~facts.loading[edit.rows]
-    if facts.device.present or len(number) < _LEAST_STEPS or not are_operators.all():
+    if facts.device.present or len(number) < LEAST_STEPS or not are_operators.all():
         return 0
     step = steps.index_of(np.concatenate([events.start_ns[edit.rows], edit.span_start_ns]))
     counts = np.bincount(step[step >= 0], minlength=len(steps))[number]
@@ -36,4 +36,4 @@ def outliers_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
         return 0
     own = removed.minus(facts.overhead.where)
     saved = own.covered_before(steps.end_ns[number]) - own.covered_before(steps.start_ns[number])
-    return int((saved - _MOST_TIMES_MEDIAN * median(saved)).clip(min=0).sum())
+    return int((saved - MOST_TIMES_MEDIAN * median(saved)).clip(min=0).sum())

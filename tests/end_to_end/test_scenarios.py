@@ -14,6 +14,8 @@ from tests.end_to_end.running import Outcome, diagnose, judge, record_variant
 from tests.recordings import Recordings
 
 CPU_SCENARIOS = [scenario for scenario in list_scenarios() if not scenario.needs_gpu]
+FAULTY = [scenario for scenario in CPU_SCENARIOS if scenario.triggers]
+FAULTLESS = [scenario for scenario in CPU_SCENARIOS if not scenario.triggers]
 Variants = Callable[[Scenario, str], Outcome]
 pytestmark = pytest.mark.slow
 
@@ -32,7 +34,7 @@ def diagnose_variant(tmp_path: Path, recordings: Recordings, monkeypatch: pytest
     return run
 
 
-@pytest.mark.parametrize("scenario", CPU_SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", FAULTY, ids=lambda scenario: scenario.name)
 def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, diagnose_variant: Variants) -> None:
     outcome = diagnose_variant(scenario, "pitfall")
     assert outcome.status == 0, outcome.stderr
@@ -51,10 +53,20 @@ def test_the_pitfall_is_found_at_rank_1_on_the_exact_line(scenario: Scenario, di
     assert Path(first["location"]["file"]).name == scenario.path.name
 
 
-@pytest.mark.parametrize("scenario", CPU_SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", FAULTY, ids=lambda scenario: scenario.name)
 def test_the_fix_is_clean_of_it(scenario: Scenario, diagnose_variant: Variants) -> None:
     outcome = diagnose_variant(scenario, "fix")
     assert outcome.status == 0, outcome.stderr
     assert not set(outcome.rules) & set(scenario.triggers), outcome.stdout
     grave = [fault for fault in outcome.faults if fault["severity"] in ("high", "medium")]
     assert grave == []
+
+
+@pytest.mark.parametrize("variant", ["pitfall", "fix"])
+@pytest.mark.parametrize("scenario", FAULTLESS, ids=lambda scenario: scenario.name)
+def test_a_scenario_without_triggers_has_no_fault(
+    scenario: Scenario, variant: str, diagnose_variant: Variants
+) -> None:
+    outcome = diagnose_variant(scenario, variant)
+    assert outcome.status == 0, outcome.stderr
+    assert [fault["rule"] for fault in outcome.faults if fault["severity"] in ("high", "medium")] == [], outcome.stdout

@@ -10,7 +10,7 @@ from profkit.derive.facts import Facts
 from profkit.findings import Kind, Severity
 from profkit.rules.activation_dominated_peak import activation_dominated_peak
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
-from profkit.run import CallSite
+from profkit.run import CallSite, Host, LoadSample, Run
 from tests.traces import facts_of, kernel, mark, memory, op, runtime, step
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def test_blocks_in_a_loop_keep_most_of_the_peak():
     assert found.peak_fraction == pytest.approx(220 / 320)
     assert found.count == 8
     assert found.evidence == {"peak_bytes": 320 * MIB, "activation_bytes": 320 * MIB, "calls": 8}
-    assert "are 100% of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
+    assert "are 100 % of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
     assert "use_reentrant=False" in found.fix
 
 
@@ -126,10 +126,39 @@ def on_device(total_bytes: int) -> Facts:
     return facts_of(events, callsites=(LOOP, INNER, OUTER), deviceProperties=devices)
 
 
+@pytest.mark.parametrize(("before", "count"), [(320 * MIB, 1), (320 * MIB + 1, 0)])
+def test_what_a_device_held_before_the_recording_counts_as_it_is_and_not_as_a_guess(before: int, count: int):
+    """Of gradients that would count for 300 MiB and more, as for 100 MiB of parameters."""
+    held, events = before, []
+    for number, event in enumerate(one_step(parameters=107 * MIB), 1):
+        if event["name"] == "[memory]":
+            held += event["args"]["Bytes"]
+            event["args"].update({"Device Type": 1, "Device Id": 0, "Total Allocated": held})
+        if event["name"] == "aten::add":
+            events += [runtime("cudaLaunchKernel", event["ts"] + 0.1, 0.1, correlation=number),
+                       kernel("add", event["ts"] + 0.3, 0.5, correlation=number)]  # fmt: skip
+        events.append(event)
+    found = list(activation_dominated_peak.check(facts(events)))
+    assert [one.evidence["peak_bytes"] for one in found] == [320 * MIB + before] * count
+
+
 @pytest.mark.parametrize(("total_mib", "severity"), [(2410, Severity.INFO), (2409, None)])
 def test_a_gpu_with_room_makes_it_an_information(total_mib: int, severity: Severity | None):
     """2 GiB are 85 % of 2,409.4 MiB."""
     (found,) = activation_dominated_peak.check(on_device(total_mib * MIB))
     assert found.severity is severity
-    room = "There is room: no more than 2.15 GB of 2.53 GB of the device are in use."
+    room = "There is room: no more than 2.15 GB of 2.53 GB are in use."
     assert found.message.endswith(room) is (severity is Severity.INFO)
+
+
+@pytest.mark.parametrize(("used_mib", "severity"), [(850, Severity.LOW), (851, None)])
+def test_room_on_a_machine_is_shared_with_other_programs(used_mib: int, severity: Severity | None):
+    known = {"run": Run(host=Host(8, 8, 1000 * MIB)), "samples": (LoadSample(0, used_mib * MIB, 1.0),)}
+    (found,) = activation_dominated_peak.check(facts_of(one_step(), callsites=(LOOP, INNER, OUTER), **known))
+    assert found.severity is severity
+    assert ("There is room: " in found.message) is (severity is not None)
+
+
+def test_where_nobody_looked_how_much_is_in_use_it_is_an_opportunity():
+    (found,) = find(one_step())
+    assert found.severity is None

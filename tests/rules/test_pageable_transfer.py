@@ -155,3 +155,16 @@ def test_without_a_gpu_the_rule_does_not_look():
     assert Need.DEVICE in missing_needs(facts, pageable_transfer.needs)
 
 
+
+
+@pytest.mark.parametrize(("longest_us", "counted"), [(290, 10), (310, 9)])
+def test_a_stop_of_the_machines_in_one_step_is_no_cost_of_the_memory(longest_us, counted):
+    """Up to three times the usual wait counts. Beyond that, what the others wait is told of all steps, and that one
+    gives back nothing."""
+    usual = stepped(sent(10, MB), computed(140), steps=9, length=800)
+    longer = stepped(sent(10, MB, took=longest_us), computed(longest_us + 60), first=9, steps=1, length=800)
+    (found,) = find(facts_of([*usual, *longer]))
+    assert len(found.edit.work) == counted
+    assert found.evidence["bytes_per_step"] == MB
+    mean_us = (9 * 100 + longest_us) / 10 if counted == 10 else 100
+    assert found.evidence["waited_ns_per_step"] == pytest.approx(1000 * mean_us, abs=500)

@@ -182,6 +182,16 @@ def test_operators_on_all_parameters_at_once_are_silent():
     assert find(facts_of(steps_of(lambda at: [*update(at), {**together, "ts": at + 61}]))) == []
 
 
+@pytest.mark.parametrize(("inside", "reported"), [(True, 0), (False, 1)])
+def test_sparse_gradients_are_for_the_loop_alone(inside, reported):
+    """Of an optimizer that has one; a sparse tensor elsewhere in the step is another matter."""
+
+    def part(at: float) -> list[Json]:
+        return [*update(at + 10), op("aten::_nnz", at + (75 if inside else 90), 1)]
+
+    assert len(find(facts_of(steps_of(part)))) == reported
+
+
 @pytest.mark.parametrize("name", ["LBFGS", "SparseAdam", "MyOptimizer"])
 def test_an_optimizer_that_can_do_no_other_is_silent(name):
     assert find(facts_of(steps_of(lambda at: update(at, name=name)))) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profkit.catalogue import Scenario, list_scenarios
+from profkit.catalogue import ANOTHER_RESULT, EFFECTS, NOTHING, Scenario, list_scenarios
 from profkit.rules import all_rules
 from tests.end_to_end.recording import RESULTS
 from tests.end_to_end.running import record_variant
@@ -49,8 +49,18 @@ def test_the_docstring_states_the_mistake_and_its_source(scenario: Scenario) -> 
 
 @each_scenario
 def test_the_triggers_are_rules(scenario: Scenario) -> None:
-    assert scenario.triggers
     assert set(scenario.triggers) <= RULES
+
+
+@each_scenario
+def test_a_scenario_without_triggers_says_why_nothing_is_reported(scenario: Scenario) -> None:
+    """What changes neither time nor memory has no rule. What does, and has none, tells that in its docstring."""
+    assert scenario.effect in EFFECTS
+    text = ast.get_docstring(ast.parse(scenario.path.read_text(encoding="utf-8"))) or ""
+    says_so = any(words in " ".join(text.split()) for words in ("nothing is reported", "no rule tells of it"))
+    assert says_so == (not scenario.triggers)
+    if scenario.effect in (NOTHING, ANOTHER_RESULT):
+        assert not scenario.triggers
 
 
 @each_scenario
@@ -78,7 +88,9 @@ def test_the_variants_differ(scenario: Scenario) -> None:
 
 @pytest.mark.slow
 @each_scenario
-def test_both_variants_compute_the_same(scenario: Scenario, recordings: Recordings) -> None:
+def test_both_variants_compute_the_same_or_what_the_scenario_says(
+    scenario: Scenario, recordings: Recordings
+) -> None:
     """As far as float32 arithmetic explains: 0.1 % each. They are recorded meanwhile."""
     if "torch.compile" in scenario.path.read_text(encoding="utf-8") and not HAS_COMPILER:
         pytest.skip("torch.compile needs a C++ compiler on a CPU")
@@ -88,4 +100,7 @@ def test_both_variants_compute_the_same(scenario: Scenario, recordings: Recordin
     assert min(len(pitfall), len(fix)) >= 2  # how many steps are recorded and timed depends on how long they take
     for first, second in zip(pitfall, fix, strict=False):
         assert first.shape == second.shape
-        np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-4, equal_nan=False)
+        if scenario.effect == ANOTHER_RESULT:
+            assert not np.allclose(first, second, rtol=1e-3, atol=1e-4)
+        else:
+            np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-4, equal_nan=False)

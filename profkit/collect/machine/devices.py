@@ -10,9 +10,10 @@ from torch.profiler import ProfilerActivity, supported_activities
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The GPU that PyTorch would use, if any; whether its kernels can be recorded; intra-op threads."""
+    """The GPU that PyTorch would use, if any; how many there are; whether kernels can be recorded; intra-op threads."""
 
     gpu: str | None
+    gpus: int
     records_kernels: bool
     threads: int
 
@@ -20,6 +21,7 @@ class Devices:
 def look_for_devices() -> Devices:
     return Devices(
         gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        gpus=torch.cuda.device_count(),
         records_kernels=ProfilerActivity.CUDA in supported_activities(),  # type: ignore[no-untyped-call]  # torch has no types here
         threads=torch.get_num_threads(),
     )

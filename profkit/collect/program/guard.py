@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from profkit.errors import ProfkitError
+from profkit.source.user_code import UserFiles
 
 _MAX_MESSAGE = 200
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -63,3 +64,16 @@ def describe(error: BaseException) -> str:
     with suppress(Exception):  # the program's exceptions may fail to describe themselves
         text = " ".join(str(error).split())[:_MAX_MESSAGE]
     return text if isinstance(error, ProfkitError) else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def describe_end(error: BaseException) -> str:
+    """What ended the program, with the innermost line of its files: ``ValueError: no more (at train.py:12)``."""
+    place = ""
+    with suppress(Exception):
+        files, trace = UserFiles(), error.__traceback__
+        while trace is not None:
+            name = trace.tb_frame.f_code.co_filename
+            if files[name] and os.path.isfile(name):  # a notebook's cells have made-up names
+                place = f" (at {os.path.basename(name)}:{trace.tb_lineno})"
+            trace = trace.tb_next
+    return f"{describe(error)}{place}"

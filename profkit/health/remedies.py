@@ -1,0 +1,56 @@
+"""What to do about failures of PyTorch's whose messages do not say it.
+
+The patterns are PyTorch's own words: `torch/csrc/utils/tensor_numpy.cpp`, `torch/csrc/autograd/engine.cpp` and
+`saved_variable.cpp`, `torch/cuda/__init__.py`, `c10/cuda/CUDACachingAllocator.cpp`, and ATen's checks of devices.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ONE_DEVICE = (
+    "Send the model and each batch to one device (`model.to(device)`, `x = x.to(device)`); what a module makes itself "
+    "belongs to it by `register_buffer`, or is made with `device=x.device`."
+)
+_NUMPY = (
+    "NumPy sees the processor's memory alone: `x.detach().cpu().numpy()` works on every device. It waits for the GPU, "
+    "so it belongs behind the loop."
+)
+_MEMORY = (
+    "Take smaller batches and add up the gradients of several, compute in bfloat16, or recompute activations "
+    "(`torch.utils.checkpoint`); evaluate under `torch.no_grad()`; keep no loss or output that carries a graph."
+)
+_NO_GRAPH = (
+    "The loss depends on no parameter that trains: look for `torch.no_grad()`, `.detach()`, `.item()` or `.numpy()` "
+    "on the way to it, for a tensor made anew from its values, and for parameters that are all frozen."
+)
+_GRAPH_BEFORE = (
+    "Something that is kept from step to step, such as a hidden state, still belongs to the graph of the step before: "
+    "detach it (`h = h.detach()`). Add up two losses of one step before `backward()`."
+)
+_OVERWRITTEN = (
+    "Write a new tensor (`x = x + y` instead of `x += y`), or change a copy (`x.clone()`); "
+    "`torch.autograd.set_detect_anomaly(True)` names the forward line whose result was overwritten."
+)
+_FORKED = "A Dataset that workers use makes its tensors on the processor; the loop sends the batch to the GPU."
+_NO_GPU = (
+    'There is no GPU for PyTorch here: `device = "cuda" if torch.cuda.is_available() else "cpu"` takes what there is '
+    "(see the scenario device-agnostic)."
+)
+_REMEDIES = (
+    (r"can't convert .* device type tensor to numpy", _NUMPY),
+    (r"Expected all tensors to be on the same device|is not on the expected device", _ONE_DEVICE),
+    (r"Input type \(.*cuda.*\) and (weight|bias) type \(.*\) should be the same", _ONE_DEVICE),
+    (r"Input type \(.*\) and (weight|bias) type \(.*cuda.*\) should be the same", _ONE_DEVICE),
+    (r"out of memory\. Tried to allocate", _MEMORY),
+    (r"element \d+ of tensors does not require grad and does not have a grad_fn", _NO_GRAPH),
+    (r"Trying to backward through the graph a second time", _GRAPH_BEFORE),
+    (r"modified by an inplace operation", _OVERWRITTEN),
+    (r"Cannot re-initialize CUDA in forked subprocess", _FORKED),
+    (r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available", _NO_GPU),
+)
+
+
+def remedy_for(failure: str) -> str:
+    """What to do about a failure, told as ``TypeError: message``; empty where its message says so, or for others."""
+    return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, failure)), "")

@@ -1,0 +1,182 @@
+"""A model that is replicated on several GPUs in each forward pass, and wrappers that do no such thing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.data_parallel import data_parallel
+from profkit.run import CallSite
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+STEP = 1000
+ANOTHER = 3
+"""A second device; processes 0 and 1 are the first one and the host."""
+RANGE = "DataParallel.forward"
+UNGATHERS = "autograd::engine::evaluate_function: GatherBackward"
+
+
+def find(facts) -> list[Suspicion]:
+    return list(data_parallel.check(facts))
+
+
+def launched(at: float, number: int, device: int = 0, tid: int = 1, name: str = "gemm") -> list[Json]:
+    """A launch of 5 us, whose kernel runs 10 us later for 8."""
+    work = kernel(name, at + 15, 8, correlation=number)
+    return [runtime("cudaLaunchKernel", at, 5, correlation=number, tid=tid), {**work, "pid": device}]
+
+
+def forward(number: int, *, name: str = RANGE, gradients: bool = True, second: int = ANOTHER) -> list[Json]:
+    """A pass of 600 us: inputs scattered until 40, the model replicated until the threads' first launches at 250, the
+    last at 500, and the outputs gathered from 520 to 560."""
+    events = [annotation(name, 0, 600), op("Scatter", 10, 30), *launched(20, number)]
+    events += [op("Broadcast", 50, 100)] if gradients else []
+    events += launched(60, number + 1, name="ncclDevKernel_Broadcast")
+    events += launched(80, number + 2, second, name="ncclDevKernel_Broadcast")
+    for at in (250, 400, 495):
+        events += [*launched(at, number + at, tid=11), *launched(at + 5, number + at + 1, second, tid=12)]
+    return [*events, op("Gather", 520, 40), *launched(530, number + 3)]
+
+
+def rest(number: int, gathered: bool = True) -> list[Json]:
+    """The loss, the backward pass on its own thread, of which undoing the gathering takes 20 us, and the optimizer."""
+    events = [op("aten::mse_loss", 610, 40), *launched(620, number + 4)]
+    events += [op(UNGATHERS, 700, 20, tid=21), *launched(705, number + 5, tid=21)] if gathered else []
+    events += [op("autograd::engine::evaluate_function: MmBackward0", 720, 100, tid=21)]
+    events += launched(730, number + 6, tid=21)
+    return [*events, annotation("Optimizer.step#SGD.step", 850, 100), *launched(900, number + 7)]
+
+
+def steps_of(make, count: int = 4) -> list[Json]:
+    return [
+        {**event, "ts": event["ts"] + STEP * i}
+        for i in range(count)
+        for event in (step(i, 0, STEP), *make(1000 * i + 1))
+    ]
+
+
+def replicated(number: int, **how: Any) -> list[Json]:
+    return [*forward(number, **how), *rest(number)]
+
+
+def test_replicating_and_gathering_vanish_and_the_threads_take_the_middle():
+    facts = facts_of(steps_of(replicated))
+    (found,) = find(facts)
+    assert found.rows.tolist() == rows_named(facts.trace, RANGE)
+    assert found.evidence == {"devices": 2, "replicating_ns_per_step": 210_000, "threads_ns_per_step": 270_000}
+    assert found.message == (
+        "DataParallel replicates the model on 2 GPUs 1 time a step, 210 us of the host's time, and runs the replicas "
+        "in threads that share Python's lock, 270 us."
+    )
+    # Of 270 us in two threads a quarter, half of what one thread alone would save; 40 and 20 us of gathering.
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((210 + 67.5 + 40 + 20) / STEP, abs=0.005)
+    gone = [facts.trace.name_of(int(row)) for row in found.edit.work]
+    assert sorted(gone) == 8 * ["gemm"] + 8 * ["ncclDevKernel_Broadcast"]  # of four steps: to gather, and to undo it
+
+
+def test_without_gradients_there_is_no_broadcast_of_autograds_and_the_same_is_said():
+    facts = facts_of(steps_of(lambda number: [*forward(number, gradients=False), *launched(700, number + 9)]))
+    (found,) = find(facts)
+    assert found.evidence["replicating_ns_per_step"] == 210_000
+
+
+def test_where_the_threads_calls_were_not_recorded_replication_ends_with_the_broadcast():
+    def unseen(number: int) -> list[Json]:
+        return [event for event in replicated(number) if event["tid"] not in (11, 12)]
+
+    (found,) = find(facts_of(steps_of(unseen)))
+    assert found.evidence["replicating_ns_per_step"] == 110_000
+
+
+def test_a_thread_that_launches_nothing_is_no_replicas():
+    """As the one that pins a DataLoader's batches."""
+
+    def pinned(number: int) -> list[Json]:
+        return [*replicated(number), runtime("cudaHostAlloc", 100, 20, tid=13)]
+
+    (found,) = find(facts_of(steps_of(pinned)))
+    assert found.evidence["replicating_ns_per_step"] == 210_000
+
+
+def test_the_range_of_the_threads_reaches_from_nothing_to_one_thread_alone():
+    """Where the threads are all that costs, the uncertainty is the whole saving."""
+
+    def quick(number: int) -> list[Json]:
+        events = [event for event in forward(number) if event["name"] not in ("Scatter", "Gather")]
+        moved = [annotation("Scatter", 0, 1), op("Scatter", 200, 45), op("Gather", 520, 1)]
+        return [*events, *moved, *rest(number, gathered=False)]
+
+    (found,) = find(facts_of(steps_of(quick)))
+    assert found.edit.uncertainty == pytest.approx(67.5 / (67.5 + 5 + 1), abs=0.01)
+
+
+def test_on_one_device_the_wrapper_calls_the_model_itself():
+    def alone(number: int) -> list[Json]:
+        return [annotation(RANGE, 0, 600), op("Scatter", 10, 30), *launched(20, number), *launched(250, number + 1),
+                *rest(number, gathered=False)]  # fmt: skip
+
+    assert find(facts_of(steps_of(alone))) == []
+
+
+def test_one_replica_of_a_batch_of_one_is_no_matter_of_several_devices():
+    assert find(facts_of(steps_of(lambda number: replicated(number, second=0)))) == []
+
+
+@pytest.mark.parametrize("name", ["DistributedDataParallel.forward", "FullyShardedDataParallel.forward", "my.forward"])
+def test_other_wrappers_that_broadcast_are_silent(name):
+    """DistributedDataParallel broadcasts buffers, and replicates nothing."""
+    assert find(facts_of(steps_of(lambda number: replicated(number, name=name)))) == []
+
+
+def test_two_devices_without_replication_are_silent():
+    """A model whose layers lie on two devices, in a wrapper of that name."""
+
+    def pipelined(number: int) -> list[Json]:
+        return [event for event in replicated(number) if event["name"] not in ("Broadcast", "Gather")]
+
+    assert find(facts_of(steps_of(pipelined))) == []
+
+
+def test_a_device_that_is_busy_all_the_time_hides_it():
+    """It works on what was launched before, and on one kernel of a step's length in each step: the host's time is
+    free."""
+
+    def busy(number: int) -> list[Json]:
+        host = [event for event in replicated(number) if event["pid"] == 1]
+        works = [{**kernel("gemm", 275, STEP, correlation=number + 250 + which, stream=8), "pid": device}
+                 for which, device in enumerate((0, ANOTHER))]  # fmt: skip
+        return [*host, *works]
+
+    before = [runtime("cudaLaunchKernel", -20, 5, correlation=90_000 + device) for device in (0, ANOTHER)]
+    before += [{**kernel("gemm", -10, 285, correlation=90_000 + device, stream=8), "pid": device}
+               for device in (0, ANOTHER)]  # fmt: skip
+    events = [{**event, "ts": event["ts"] + 20} for event in (*before, *steps_of(busy))]
+    assert find(facts_of(events)) == []
+
+
+@pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
+def test_it_has_to_come_in_half_of_the_steps(steps, reported):
+
+    def some(number: int) -> list[Json]:
+        return replicated(number) if number < 1000 * steps else rest(number)
+
+    assert len(find(facts_of(steps_of(some)))) == reported
+
+
+def test_the_line_is_that_of_the_models_call():
+    sites = (CallSite("train.py", 7, "train"), CallSite("train.py", 8, "train"))
+    lines = [mark(0, -2, 605), mark(1, 690, 140)]
+    located = [{**event, "ts": event["ts"] + 2} for event in (*lines, step(0, -2, STEP), *replicated(1))]
+    later = [{**event, "ts": event["ts"] + STEP + 2} for event in steps_of(lambda number: replicated(number + 1000), 3)]
+    (found,) = find(facts_of([*located, *later], callsites=sites))
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("train.py", 7)
+
+
+def test_without_a_devices_work_it_cannot_look():
+    host = [event for event in steps_of(replicated) if event["pid"] == 1]
+    assert missing_needs(facts_of(host), data_parallel.needs) == [Need.DEVICE]
