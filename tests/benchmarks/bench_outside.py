@@ -7,7 +7,8 @@ each of their steps took of the processors and the most that was resident while 
 last reset). **before** is the step between the prologue and the first that is recorded, **timed** are those behind the
 recorded ones, which profkit times, and **after** all later ones. A round's ratio is that of two lower quartiles of the
 time, as other work on the machine only adds to it, or of two medians of the memory; printed are the median of the
-rounds' ratios and their range. The end of a step is within it, with all that profkit does there.
+rounds' ratios and their range. The end of a step is within it, with all that profkit does there. Steps of a millisecond
+need some thousands (``--steps``): the first hundred pass while profkit's other process still starts.
 
 Behind the recorded steps the process holds what they made it import and what could not be given back: **whole run** is
 the peak, recorded steps and their stop included.
