@@ -41,9 +41,15 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     """The verdict on a diagnosis. ``obstacles`` are the reasons why it cannot say that the program has no faults. If
     there are findings nevertheless, the verdict names them with the first obstacle."""
     mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
+    failure = f"{diagnosis.failure[:1].upper()}{diagnosis.failure[1:]}" if diagnosis.failure else ""
     if mend or chances:
+        first = f"{failure}; " if failure else ""
         doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
-        return Verdict(VerdictKind.FOUND, f"{_found(diagnosis, mend, chances)}{doubt}")
+        return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances)}{doubt}")
+    if failure:
+        return Verdict(VerdictKind.CANNOT_JUDGE, failure)
+    if not obstacles and diagnosis.memory and not diagnosis.timing.steps:
+        return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found in the memory; {_memory(diagnosis)}")
     if not obstacles and not diagnosis.timing.steps:
         obstacles = (*diagnosis.health, "the recording holds no steps to measure")
     if obstacles:
@@ -136,6 +142,17 @@ def _share_of(saving: Saving) -> str:
     low, high = format_share(saving.low), format_share(saving.high)
     likely = f" ({low.removesuffix(' %')} to {high.removesuffix(' %')})" if low != high else ""
     return f"{format_share(saving.fraction)}{likely} of the {saving.whole}"
+
+
+def _memory(diagnosis: Diagnosis) -> str:
+    """The peak of the fullest device, what it is mostly for, and how much more was reserved."""
+    device = max(diagnosis.memory, key=lambda one: one.peak_bytes)
+    part = device.parts[0] if device.parts else None
+    mostly = f", {format_share(part.fraction)} of it {part.label}" if part else ""
+    which = f" on GPU {device.device}" if len(diagnosis.memory) > 1 else ""
+    peak = "the peak" if device.history_entries else "what is held"
+    reserved = format_bytes(max(device.reserved_bytes, device.reserved_peak_bytes))
+    return f"{peak} is {format_bytes(device.peak_bytes)}{which}{mostly}, and {reserved} reserved at most"
 
 
 def _largest_part(timing: Timing) -> str:

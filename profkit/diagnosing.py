@@ -14,21 +14,33 @@ from msgspec import structs
 from profkit import run as run_directory
 from profkit.concluding import conclude
 from profkit.derive.facts import Facts
+from profkit.derive.memory.allocator import Allocator, DeviceUse
+from profkit.derive.memory.purposes import LABELS
+from profkit.derive.memory.timeline import memory_timeline
 from profkit.derive.steps.steps import measured_numbers
 from profkit.errors import UnreadableInput
+from profkit.evidence.allocator.lines import allocator_of, holding_lines
+from profkit.evidence.allocator.purposes import purposes_of
 from profkit.evidence.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.evidence.loader_accounts import WorkerAccount, loader_accounts
+from profkit.evidence.memory_use import memory_uses
 from profkit.evidence.places import call_site
 from profkit.evidence.shares import IDLE, time_shares
 from profkit.experiment import Answer, Experiment, Measurement
 from profkit.failures import attempt
 from profkit.findings import (
     MEASURED_EVIDENCE,
+    DeviceMemory,
     Diagnosis,
     Finding,
     HotSpot,
     Kind,
     Location,
+    MemoryLine,
+    MemoryPart,
+    MemoryPeak,
+    MemorySeries,
+    MemoryTimeline,
     RunSummary,
     Saving,
     Severity,
@@ -37,11 +49,13 @@ from profkit.findings import (
     WorkerTimes,
     is_worth_mending,
     no_gain_note,
+    rank,
     rank_order,
 )
 from profkit.forks import share_out
-from profkit.health import check_recording, find_obstacles
+from profkit.health import check_recording, check_snapshot, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
+from profkit.health.memory import describe_end_of_memory
 from profkit.judging import Judged, gather, judging_tasks, price_together, weigh
 from profkit.pictures.from_facts import draw
 from profkit.plan import COUNTED_AS
@@ -53,45 +67,74 @@ from profkit.savings.step_time import StepTime, step_time
 from profkit.savings.trial import Trial
 from profkit.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
 from profkit.trace.containers import OnProgress
+from profkit.trace.events import NONE, no_trace
 from profkit.trace.limits import memory_limit
-from profkit.trace.reading import read_trace
+from profkit.trace.reading import holds_snapshot, read_trace
+from profkit.trace.snapshot.reader import read_snapshot
+from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.worker_records import read_workers
 from profkit.units import format_time
 
 _SHARED_EVENTS = 100_000
 """Fewer events are judged in a fifth of a second: another process would gain next to nothing."""
+_MOST_LINES = 8
+"""Of those that hold memory at the peak: about as many as fit beside the parts."""
+_LEAST_LINE_SHARE = 0.01
+_SAME_IN_ACCOUNT = ("device", "allocated_bytes", "reserved_bytes", "inactive_split_bytes", "cached_bytes",
+                    "split_bytes", "peak_bytes", "reserved_peak_bytes", "older_bytes")  # fmt: skip
 _MOST_EXPERIMENTS = 8
 """Each takes two seconds, and a diagnosis with many faulty lines must not take minutes."""
 
 
 def diagnose_path(path: Path, measure: Measure | None = None, settings: Settings = EVERYTHING) -> Diagnosis:
-    """Diagnose a trace file or a run directory.
+    """Diagnose a trace file, a memory snapshot or a run directory.
 
-    Raises `UnreadableInput` for anything that is neither.
+    Raises `UnreadableInput` for anything else.
     """
     return diagnose(read_facts(path), measure, settings)
 
 
 def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
-    """The facts of a trace file, or of a run directory with its side files. ``on_progress`` is told how much of the
-    trace is read."""
+    """The facts of a trace file, of a memory snapshot, or of a run directory with its side files. ``on_progress`` is
+    told how much of the trace is read."""
     directory = path if path.is_dir() else path.parent
-    trace_path = run_directory.find_trace(path) if path.is_dir() else path
+    if path.is_dir():
+        trace_path, snapshot_path = run_directory.find_trace(path), run_directory.find_snapshot(path)
+    else:
+        trace_path, snapshot_path = (None, path) if holds_snapshot(path) else (path, None)
     if trace_path is None:
-        raise UnreadableInput(path, "holds no trace (*.pt.trace.json or *.pt.trace.json.gz)")
+        if snapshot_path is None:
+            raise UnreadableInput(path, "holds no trace (*.pt.trace.json or *.pt.trace.json.gz)")
+        alone = read_snapshot(snapshot_path, memory_limit())
+        if not path.is_dir():
+            return Facts(no_trace(), snapshot=alone)
+        sources, run = run_directory.load_sources(path), run_directory.load_run(path)
+        return Facts(no_trace(), run, sources=sources, snapshot=alone)
     trace = read_trace(trace_path, on_progress, memory_limit())
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
         return Facts(trace, Run(trace=trace_path.name))
+    snapshot, unread = _read_beside(directory)
     return Facts(
-        trace,
+        trace.with_health(*unread),
         run,
         run_directory.load_callsites(directory),
         run_directory.load_live(directory),
         run_directory.load_samples(directory),
         read_workers(directory),
         run_directory.load_sources(directory),
+        snapshot,
+        run_directory.load_device_memory(directory),
     )
+
+
+def _read_beside(directory: Path) -> tuple[Snapshot | None, tuple[str, ...]]:
+    """The snapshot of a run directory, and a note where it cannot be read: the trace is worth its diagnosis anyway."""
+    path = run_directory.find_snapshot(directory)
+    try:
+        return None if path is None else read_snapshot(path, memory_limit()), ()
+    except UnreadableInput as error:
+        return None, (f"the memory snapshot of the run was not read: {error.cause}",)
 
 
 Measure = Callable[[Facts, Sequence[Experiment]], Sequence[Answer]]
@@ -103,6 +146,12 @@ def diagnose(facts: Facts, measure: Measure | None = None, settings: Settings = 
 
     With ``measure``, findings that have an experiment are priced by it if it can be run. ``settings`` choose the rules.
     """
+    if not facts.has_trace and facts.snapshot is not None:
+        return _diagnose_snapshot(facts, settings)
+    return _diagnose_trace(facts, measure, settings)
+
+
+def _diagnose_trace(facts: Facts, measure: Measure | None, settings: Settings) -> Diagnosis:
     tasks: list[Callable[[], Any]] = [*judging_tasks(facts, settings, with_experiments=measure is not None)]
     tasks += [partial(_check, facts), partial(_time, facts)]  # the last are done first, and these take long
     is_shared = measure is None and len(facts.trace.events) >= _SHARED_EVENTS
@@ -133,14 +182,37 @@ def diagnose(facts: Facts, measure: Measure | None = None, settings: Settings = 
         total=total,
         workers=workers,
         cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
+        memory=attempt("the account of the device's memory", partial(_account_memory, facts), ())[0],
         pictures=pictures,
         ignored=dict(ignored),
     )
+    diagnosis = _with_memory(facts, diagnosis)
     if not _is_telling(diagnosis):
         hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
         diagnosis = replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
     looked = len(skipped) < len(all_rules())
     obstacles = [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
+    return replace(diagnosis, verdict=conclude(diagnosis, obstacles))
+
+
+def _diagnose_snapshot(facts: Facts, settings: Settings) -> Diagnosis:
+    """The diagnosis of a memory snapshot alone: it has no steps and no times."""
+    judged, skipped = gather([task() for task in judging_tasks(facts, settings)])
+    ignored = Counter(one.rule for one in judged if is_left_out(one.finding))
+    found = [one.finding for one in judged if not is_left_out(one.finding) and not _is_worthless(one.finding)]
+    memory, no_account = attempt("the account of the device's memory", partial(_account_memory, facts), ())
+    notes, unchecked = attempt("checking the snapshot", partial(check_snapshot, facts), ())
+    diagnosis = Diagnosis(
+        run=_summarise_program(facts.run),
+        timing=Timing(0, None, ""),
+        findings=tuple(_with_source(facts, finding) for finding in rank(found)),
+        skipped={**skipped, **{name: UNCHOSEN for name in all_rules() if not settings.wants(name)}},
+        health=(*notes, *no_account, *unchecked),
+        memory=memory,
+        failure=attempt("", partial(describe_end_of_memory, facts), None)[0],
+        ignored=dict(ignored),
+    )
+    obstacles = () if any(one.peak_bytes for one in memory) else ("the snapshot holds no memory of any device",)
     return replace(diagnosis, verdict=conclude(diagnosis, obstacles))
 
 
@@ -281,6 +353,7 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         bound_by=found.bound_by,
         device_step_time_ns=found.device_ns,
         host_step_time_ns=found.host_ns,
+        unprofiled_least_time_ns=found.least_ns if found.is_uncertain else None,
     )
 
 
@@ -298,6 +371,21 @@ def _share_time(facts: Facts, found: StepTime) -> tuple[TimeShare, ...]:
     whole_ns = max(sum(time for _, time in shares), 1)
     parts = ((label, time / whole_ns) for label, time in shares)
     return tuple(TimeShare(label, int(part * found.ns), part) for label, part in parts if part > 0)
+
+
+def _with_memory(facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
+    """How full memory was, and whether a lack of it ended the program."""
+    failure, unknown = attempt("what ended the program", partial(describe_end_of_memory, facts), None)
+    peaks, untold = attempt("how full memory was", partial(_tell_peaks, facts), ())
+    return replace(diagnosis, failure=failure, peaks=peaks, health=(*diagnosis.health, *unknown, *untold))
+
+
+def _tell_peaks(facts: Facts) -> tuple[MemoryPeak, ...]:
+    known = (one for one in memory_uses(facts) if one.used_bytes)
+    return tuple(
+        MemoryPeak(one.where, one.total_bytes, one.allocated_bytes, one.reserved_bytes, one.seen_bytes)
+        for one in known
+    )
 
 
 def _account(facts: Facts) -> tuple[WorkerTimes, ...]:
@@ -320,3 +408,44 @@ def _times_of(worker: WorkerAccount) -> WorkerTimes:
         private_bytes=last,
         private_growth_bytes=None if first is None or last is None else last - first,
     )
+
+
+def _account_memory(facts: Facts) -> tuple[DeviceMemory, ...]:
+    """What the memory snapshot says of each device that anything is or was held of."""
+    uses = facts.allocator.devices if facts.allocator is not None else ()
+    return tuple(_account_device(facts, use) for use in uses if use.peak_bytes or use.reserved_bytes)
+
+
+def _account_device(facts: Facts, use: DeviceUse) -> DeviceMemory:
+    allocator = allocator_of(facts)
+    at_peak, whole = allocator.live_at_peak(use), max(use.peak_bytes, 1)
+    parts = purposes_of(allocator, at_peak)
+    lines = [line for line in holding_lines(facts, at_peak) if line.size_bytes >= _LEAST_LINE_SHARE * whole]
+    times_ns = allocator.snapshot.history.time_ns[slice(*use.rows)]
+    is_timed = use.has_history and bool((times_ns >= 0).all())
+    return DeviceMemory(
+        **{name: getattr(use, name) for name in _SAME_IN_ACCOUNT},
+        history_entries=use.rows[1] - use.rows[0],
+        peak_ns=int(allocator.snapshot.history.time_ns[use.peak_row] - times_ns[0])
+        if is_timed and use.peak_row != NONE else None,
+        history_ns=int(times_ns[-1] - times_ns[0]) if is_timed else None,
+        parts=tuple(MemoryPart(LABELS[part], size, round(size / whole, 4)) for part, size in parts.items()),
+        lines=tuple(
+            MemoryLine(
+                line.size_bytes,
+                round(line.size_bytes / whole, 4),
+                line.count,
+                Location.of(line.site) if line.site is not None else None,
+            )
+            for line in lines[:_MOST_LINES]
+        ),
+        timeline=_draw_timeline(allocator, use),
+    )
+
+
+def _draw_timeline(allocator: Allocator, use: DeviceUse) -> MemoryTimeline | None:
+    found = memory_timeline(allocator, use)
+    if found is None:
+        return None
+    series = (MemorySeries(LABELS[purpose], tuple(size.tolist())) for purpose, size in found.held_bytes.items())
+    return MemoryTimeline(tuple(found.entries.tolist()), tuple(found.reserved_bytes.tolist()), tuple(series))

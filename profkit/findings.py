@@ -171,6 +171,8 @@ class Timing:
     ``unprofiled_from`` says whether the time without the profiler was ``measured`` or ``estimated``. ``bound_by`` is
     ``device`` or ``host``, whichever the step waits for. ``device_step_time_ns`` is how long the device works in a
     step, ``host_step_time_ns`` how long the host takes to launch it, without waits for the device.
+    ``unprofiled_least_time_ns`` is the shortest that the step without the profiler may be, None where that is as sure
+    as the time itself.
     """
 
     steps: int
@@ -184,6 +186,7 @@ class Timing:
     bound_by: str | None = None
     device_step_time_ns: int | None = None
     host_step_time_ns: int | None = None
+    unprofiled_least_time_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,82 @@ class WorkerTimes:
     private_growth_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """What part of the peak is for one purpose."""
+
+    label: str
+    bytes: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLine:
+    """What one line allocated of what was held at the peak, in ``count`` pieces. Without a ``location`` no line is
+    known, as of what the backward pass allocates."""
+
+    bytes: int
+    fraction: float
+    count: int
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySeries:
+    """How much was held for one purpose at each moment of a `MemoryTimeline`."""
+
+    label: str
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTimeline:
+    """What was held at some moments of the allocator's history: after so many ``entries``, for each purpose, from below
+    upwards as a picture stacks them; and what was reserved then."""
+
+    entries: tuple[int, ...]
+    reserved_bytes: tuple[int, ...]
+    parts: tuple[MemorySeries, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What a memory snapshot says of one device, in bytes. ``allocated_bytes``, ``reserved_bytes`` and
+    ``inactive_split_bytes`` are those of `torch.cuda.memory_stats` at its moment. ``cached_bytes`` lie free in whole
+    segments, ``split_bytes`` inside of used ones. Without ``history_entries`` the peak is what is held now. ``peak_ns``
+    is when most was held, counted from the beginning of the history, ``history_ns`` how long that is; None where the
+    allocator noted no times. ``older_bytes`` were held when the history begins. Of ``lines`` only those that hold most
+    are listed."""
+
+    device: int
+    allocated_bytes: int
+    reserved_bytes: int
+    inactive_split_bytes: int
+    cached_bytes: int
+    split_bytes: int
+    peak_bytes: int
+    reserved_peak_bytes: int
+    older_bytes: int
+    history_entries: int = 0
+    peak_ns: int | None = None
+    history_ns: int | None = None
+    parts: tuple[MemoryPart, ...] = ()
+    lines: tuple[MemoryLine, ...] = ()
+    timeline: MemoryTimeline | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPeak:
+    """The most that was in use of the memory of one device, or of the host: by tensors, by PyTorch's allocator with
+    what it keeps for later tensors, and by all processes (on the host by this one); 0 for what is not known."""
+
+    where: str
+    total_bytes: int
+    tensor_bytes: int
+    reserved_bytes: int
+    seen_bytes: int
+
+
 class VerdictKind(str, Enum):
     FOUND = "found"
     NOTHING_FOUND = "nothing-found"
@@ -226,9 +305,10 @@ class Diagnosis:
     """``total`` is what fixing all faults at once gives back, if more than one has a price. ``workers`` are those of
     DataLoaders that kept an account of themselves. ``cannot_judge`` says why the recording does not show where the
     step's time went, as with an accelerator whose work is not in it; "nothing found" then means nothing. ``hottest``
-    says where most of the time goes if nothing important was found: first lines, then operators. ``pictures`` are what
-    reports draw. ``ignored`` counts by rule the findings that comments on their lines leave out. Old diagnoses have
-    neither a ``verdict`` nor pictures."""
+    says where most of the time goes if nothing important was found: first lines, then operators. ``memory`` is that of
+    a memory snapshot, by device. ``failure`` is what ended the program if that was a lack of memory, ``peaks`` how full
+    memory was. ``pictures`` are what reports draw. ``ignored`` counts by rule the findings that comments on their lines
+    leave out. Old diagnoses have neither a ``verdict`` nor pictures."""
 
     run: RunSummary
     timing: Timing
@@ -240,6 +320,9 @@ class Diagnosis:
     verdict: Verdict | None = None
     cannot_judge: str | None = None
     hottest: tuple[HotSpot, ...] = ()
+    memory: tuple[DeviceMemory, ...] = ()
+    failure: str | None = None
+    peaks: tuple[MemoryPeak, ...] = ()
     pictures: Pictures | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
     schema: str = SCHEMA
@@ -306,15 +389,9 @@ def left_beyond(finding: Finding) -> float | None:
 
 
 def grows(finding: Finding) -> bool:
-    """Whether ``saving.bytes`` is growth per step.
-
-    The rule's evidence says so, or a high severity that the time alone does not explain: `severity_of` gives it to
-    memory that grows without bound.
-    """
+    """Whether ``saving.bytes`` is growth per step, as the rule's evidence says."""
     saving = finding.saving
-    if saving is None or saving.bytes <= 0:
-        return False
-    return GROWTH_EVIDENCE in finding.evidence or (finding.severity is Severity.HIGH and saving.fraction < HIGH_FROM)
+    return saving is not None and saving.bytes > 0 and GROWTH_EVIDENCE in finding.evidence
 
 
 def rank(findings: Sequence[Finding]) -> tuple[Finding, ...]:

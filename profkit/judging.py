@@ -101,14 +101,26 @@ def _judge_without_experiments(facts: Facts, rule: Rule) -> Outcome:
 
 def _judge_by(facts: Facts, rule: Rule) -> Outcome:
     try:
-        missing = missing_needs(facts, rule.needs)
-        if missing:
-            return Outcome(rule.name, reason=reason_for(facts, missing[0]))
-        return Outcome(rule.name, tuple(_judge(facts, rule, suspicion) for suspicion in rule.check(facts)))
+        return Outcome(rule.name, tuple(_judge(facts, rule, suspicion) for suspicion in _suspect(facts, rule)))
     except CannotLook as reason:
         return Outcome(rule.name, reason=str(reason))
     except Exception as error:  # one broken rule must not cost the user the findings of the others
         return Outcome(rule.name, reason=describe_failure(error))
+
+
+def _suspect(facts: Facts, rule: Rule) -> list[Suspicion]:
+    """What the rule sees in the recording or, if that is nothing or it cannot look, in a memory snapshot."""
+    by_snapshot = rule.by_snapshot if facts.snapshot is not None else None
+    try:
+        missing = missing_needs(facts, rule.needs)
+        if missing:
+            raise CannotLook(reason_for(facts, missing[0]))
+        found = list(rule.check(facts))
+    except CannotLook:
+        if by_snapshot is None:
+            raise
+        found = []
+    return found or list(by_snapshot(facts) if by_snapshot is not None else ())
 
 
 def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
@@ -161,6 +173,8 @@ def weigh(saving: Saving | None, suspicion: Suspicion) -> Severity:
 
 def _locate(facts: Facts, suspicion: Suspicion) -> Location | None:
     """The line that most of the rows come from; without marked lines the function around them."""
+    if not len(suspicion.rows):
+        return None
     for site in order_sites(facts.lines.site[suspicion.rows])[:1]:
         if (place := call_site(facts, site)) is not None:
             return Location.of(place)

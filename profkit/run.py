@@ -9,6 +9,8 @@
       sources.json                 these lines and a few around each, as they were when the program ran
       live.json                    what was alive at the end of each recorded step
       samples.json                 host and GPU load, sampled
+      device_memory.json           what PyTorch's allocator held of each GPU at the ends of recorded steps
+      snapshot.pickle              a snapshot of that allocator: of the located step, or of the moment it found no room
       workers/                     what each worker of a DataLoader did (`profkit.trace.worker_records`)
       diagnosis.json, report.html  what profkit concluded
 """
@@ -34,6 +36,8 @@ CALLSITES_FILE = "callsites.json"
 SOURCES_FILE = "sources.json"
 LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
+DEVICE_MEMORY_FILE = "device_memory.json"
+SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
@@ -88,7 +92,8 @@ class LoadSample(Struct, frozen=True):
     """One reading of the machine. Memory is in bytes, shares are 0..1, ``gpu_*`` is None without a GPU. ``switches`` is
     how often threads of the process had gone to sleep by then (``getrusage``), None if the system does not say.
     ``others_cpus`` is how many of the CPUs that the process may use other processes, its children included, kept busy
-    since the reading before, None if unknown."""
+    since the reading before, None if unknown. ``shared_bytes`` is how much of ``rss_bytes`` are mapped files and memory
+    shared with other processes, None if unknown."""
 
     time_ns: int
     rss_bytes: int
@@ -97,6 +102,30 @@ class LoadSample(Struct, frozen=True):
     gpu_memory_bytes: int | None = None
     switches: int | None = None
     others_cpus: float | None = None
+    shared_bytes: int | None = None
+
+
+class DeviceMemorySample(Struct, frozen=True):
+    """What PyTorch's allocator said of one device at the end of a step, -1 for the end of the recording.
+
+    ``allocated_bytes`` is what tensors take, ``reserved_bytes`` that and what is kept for later ones, of which
+    ``inactive_bytes`` lie unused in blocks that are partly in use. The peaks are the most since the program began, or
+    since it reset them. ``retries`` counts how often no room was found before the cache was given back, ``failures``
+    how often none was found afterwards either. ``total_bytes`` is all memory of the device, ``limit_bytes`` what the
+    process may have of it, 0 for all (`torch.cuda.set_per_process_memory_fraction`).
+    """
+
+    step: int
+    device: int
+    total_bytes: int
+    allocated_bytes: int
+    allocated_peak_bytes: int
+    reserved_bytes: int
+    reserved_peak_bytes: int
+    inactive_bytes: int = 0
+    retries: int = 0
+    failures: int = 0
+    limit_bytes: int = 0
 
 
 class Host(Struct, frozen=True):
@@ -217,6 +246,26 @@ PROFKIT_FAILED = "profkit failed: "
 """The beginning of the note that says why a recording was given up."""
 
 
+KILLED = "the system killed the program"
+"""The ``message`` of an `OutOfMemory` that no request told of."""
+
+
+class OutOfMemory(Struct, frozen=True):
+    """A request for memory that found no room: by the program's line ``site``, None if unknown, on a ``device``, -1 for
+    the host. 0 bytes stand for what nobody said: how much was asked for, and of the ``total_bytes`` that the process
+    may have how much was free. ``ended`` says that it ended the program, which else caught it; ``count`` is how often a
+    device had no room."""
+
+    device: int = -1
+    asked_bytes: int = 0
+    free_bytes: int = 0
+    total_bytes: int = 0
+    site: CallSite | None = None
+    message: str = ""
+    ended: bool = False
+    count: int = 1
+
+
 class Remark(Struct, frozen=True):
     """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
     work that is rarely used: its last line, the first line that uses it, and every how many steps that is, 0 if the
@@ -243,6 +292,8 @@ class Run:
     Memory: ``reference_step_faults`` and ``measured_step_faults`` are the page faults in each of the reference and the
     measured steps; ``page_fault_ns`` is what one takes. ``rates`` are those of the device or the host, if they were
     measured before.
+
+    ``out_of_memory`` is the last request that found no room, if there was one.
 
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
@@ -285,6 +336,7 @@ class Run:
     was_stopped: bool = False
     was_outdone: bool = False
     is_part: bool = False
+    out_of_memory: OutOfMemory | None = None
     exit_status: int | None = None
     own_cpu_ns: int = 0
     children_cpu_ns: int = 0
@@ -415,11 +467,21 @@ def load_samples(directory: Path) -> tuple[LoadSample, ...]:
     return _load(directory / SAMPLES_FILE, tuple[LoadSample, ...], ())
 
 
+def load_device_memory(directory: Path) -> tuple[DeviceMemorySample, ...]:
+    return _load(directory / DEVICE_MEMORY_FILE, tuple[DeviceMemorySample, ...], ())
+
+
 def find_trace(directory: Path) -> Path | None:
     """The trace in a run directory: the newest if there are several, None if there is none."""
     present = directory.iterdir() if directory.is_dir() else ()
     traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
     return max(traces, key=lambda p: p.stat().st_mtime_ns, default=None)
+
+
+def find_snapshot(directory: Path) -> Path | None:
+    """The memory snapshot in a run directory, None if there is none."""
+    path = directory / SNAPSHOT_FILE
+    return path if path.is_file() else None
 
 
 def _load(path: Path, kind: type[_Value], missing: _Value) -> _Value:

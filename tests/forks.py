@@ -1,12 +1,14 @@
 """Processes that begin with PyTorch imported, its compiler's front end included: that takes longer than most scenarios.
 
-One process imports, runs nothing, and forks for each request; what it forks is as good as new. That programs of users
-get a process of their own, and import PyTorch there, is tested without it.
+One process imports, runs nothing, and forks for each request; what it forks is as good as new, but that the collector
+of garbage passes over what was imported: it would copy all of that, which takes as long as most of what is recorded.
+That programs of users get a process of their own, and import PyTorch there, is tested without it.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import json
 import os
@@ -75,6 +77,8 @@ class Forks:
 def serve() -> None:
     """The child's side: fork for each request and answer with the exit status."""
     importlib.import_module("torch._dynamo")
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()

@@ -53,6 +53,17 @@ def test_one_fault_is_named_with_its_cost():
     assert (found.kind, found.text) == (VerdictKind.FOUND, "1 fault costs 43 % of the step: a at train.py:7")
 
 
+def test_a_lack_of_memory_that_ended_the_program_comes_before_everything():
+    failure = "out of memory: train.py:3 asked for 2 GB"
+    alone = conclude(replace(diagnosis(), failure=failure), ["the program failed"])
+    assert (alone.kind, alone.text) == (VerdictKind.CANNOT_JUDGE, "Out of memory: train.py:3 asked for 2 GB")
+    with_fault = conclude(replace(diagnosis(finding("a", 0.43)), failure=failure))
+    assert (with_fault.kind, with_fault.text) == (
+        VerdictKind.FOUND,
+        "Out of memory: train.py:3 asked for 2 GB; 1 fault costs 43 % of the step: a at train.py:7",
+    )
+
+
 def test_the_largest_gain_leads_whatever_its_kind():
     assert text_of(finding("a", 0.2), chance("b", 0.5), chance("c", 0.3)) == (
         "An opportunity would give back 50 % of the step: b at train.py:7; "

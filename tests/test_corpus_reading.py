@@ -16,6 +16,7 @@ from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows
 from profkit.trace.kineto.reader import read_kineto
+from tests.traces import busy_fraction
 
 FILES = (
     "bert_small_h100.json.gz",
@@ -56,7 +57,7 @@ def of(*names: str) -> pytest.MarkDecorator:
 def _busy(facts: Facts) -> float:
     """Share of the time from the first to the last device work in which the device worked."""
     start, end = facts.trace.events.start_ns[facts.device.work], facts.trace.events.end_ns[facts.device.work]
-    return facts.device.busy_fraction(int(start.min()), int(end.max()))
+    return busy_fraction(facts, int(start.min()), int(end.max()))
 
 
 def _kernels(facts: Facts) -> Rows:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.findings import (
+    GROWTH_EVIDENCE,
     Diagnosis,
     Finding,
     Kind,
@@ -90,7 +91,8 @@ def test_an_opportunity_that_is_surely_larger_keeps_its_place_above_others_that_
 
 
 def test_memory_that_grows_until_the_program_dies_is_ranked_before_time() -> None:
-    leak = replace(finding("leak", Severity.HIGH), saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000))
+    saving, evidence = Saving(0, 0.0, 0.0, 0.0, 4_000_000), {GROWTH_EVIDENCE: 4_000_000}
+    leak = replace(finding("leak", Severity.HIGH), saving=saving, evidence=evidence)
     assert rank([finding("slow", Severity.HIGH, fraction=0.5), leak])[0] == leak
 
 

@@ -18,10 +18,11 @@ import profkit
 
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = ("errors", "failures", "units", "printing", "marks", "plan", "forks", "processor", "run", "source",
-          "experiment", "trace", "derive", "evidence", "pictures", "findings", "savings", "ruling", "rules", "health",
-          "settings", "catalogue", "judging", "concluding", "diagnosing", "measuring", "comparing", "verifying",
-          "report", "cli", "integrations")  # fmt: skip
-SIDE_DOORS = {"collect": {"errors", "units", "marks", "plan", "processor", "run", "source", "experiment"}}
+          "experiment", "memory_plan", "trace", "derive", "evidence", "pictures", "findings", "savings", "ruling",
+          "rules", "health", "settings", "catalogue", "judging", "concluding", "diagnosing", "measuring", "comparing",
+          "verifying", "report", "cli", "integrations")  # fmt: skip
+SIDE_DOORS = {"collect": {"errors", "units", "marks", "plan", "processor", "run", "source", "experiment",
+                           "memory_plan"}}
 """What they may import; they themselves are for the command line and the public package only."""
 LEVELS = {*LAYERS, *SIDE_DOORS}
 MOST_FILES = 20

@@ -102,11 +102,13 @@ def device_sync(kind: str, start: float, duration: float, *, stream: int = 7, co
     return _device_event("cuda_sync", kind, start, duration, stream, correlation, None)
 
 
-def memory(at: float, size_bytes: int, address: int, *, device_type: int = 0, tid: int = MAIN) -> Json:
-    """An allocation, or with a negative size a free, at one moment. Device type 0 is the host, 1 CUDA."""
+def memory(at: float, size_bytes: int, address: int, *, device_type: int = 0, tid: int = MAIN, device: int = 0,
+           held: int | None = None, reserved: int | None = None) -> Json:  # fmt: skip
+    """An allocation, or with a negative size a free, at one moment. Device type 0 is the host, 1 CUDA. Traces of 2021
+    do not say how much is ``held`` and ``reserved`` in all."""
     event = _event("cpu_instant_event", "[memory]", at, 0, tid, {
         "Bytes": size_bytes, "Addr": address, "Device Type": device_type,
-        "Device Id": -1 if device_type == 0 else 0, "Total Allocated": 0, "Total Reserved": 0,
+        "Device Id": -1 if device_type == 0 else device, "Total Allocated": held, "Total Reserved": reserved,
     })  # fmt: skip
     del event["dur"]
     return {**event, "ph": "i", "s": "t"}
@@ -152,6 +154,11 @@ def facts_of(
 def rows_named(trace: Trace, *names: str) -> list[int]:
     """The rows of the events with one of these names, in the trace's order (by lane, then by start)."""
     return np.flatnonzero(trace.named(*names)).tolist()
+
+
+def busy_fraction(facts: Facts, start_ns: int, end_ns: int) -> float:
+    """Share of a window in which at least one stream of the device worked."""
+    return facts.device.occupied.clipped_to(start_ns, end_ns).total_ns / max(end_ns - start_ns, 1)
 
 
 def _event(category: str, name: str, start: float, duration: float, tid: int, arguments: Json) -> Json:

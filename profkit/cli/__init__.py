@@ -26,12 +26,13 @@ class _Commands(click.Group):
     """Finds the commands by walking this package: each module holds one, called ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+        modules = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+        return sorted(name.replace("_", "-") for name in modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
         return command
 
     def resolve_command(

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from profkit.errors import UnreadableInput, UsageError
 
-_TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite")
-_SNAPSHOT_ENDINGS = (".pickle", ".pkl")
+_TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite", ".pickle", ".pkl")
 _DEPTHS = ("*/", "*/*/")
 """``traces/<target>/<time>`` from ``traces`` and from the target's folder."""
 
@@ -27,8 +26,6 @@ def classify(target: str) -> TargetKind:
     Raises `UnreadableInput` for a file that does not exist or that profkit cannot read.
     """
     path = Path(target)
-    if path.name.endswith(_SNAPSHOT_ENDINGS):
-        raise UnreadableInput(path, "memory snapshots cannot be read yet; give a trace, a script or a scenario")
     if path.is_dir():
         return TargetKind.TRACE
     if target.endswith(".py") and not path.exists():
@@ -61,12 +58,12 @@ def _names_in(folder: Path, pattern: str) -> list[str]:
 
 def latest_run(path: Path) -> Path:
     """``path``, or the run below it that began last where it is a directory that holds runs and is none itself."""
-    from profkit.run import RUN_FILE, find_trace, load_run
+    from profkit.run import RUN_FILE, find_snapshot, find_trace, load_run
 
-    if not path.is_dir() or find_trace(path) is not None:
+    if not path.is_dir() or find_trace(path) is not None or find_snapshot(path) is not None:
         return path
     runs = [file.parent for depth in _DEPTHS for file in path.glob(f"{depth}{RUN_FILE}")]
-    runs = [run for run in runs if find_trace(run) is not None]
+    runs = [run for run in runs if find_trace(run) is not None or find_snapshot(run) is not None]
     return max(runs, key=lambda run: (load_run(run).started or "", run), default=path)
 
 

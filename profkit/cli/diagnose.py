@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from profkit.findings import Diagnosis
     from profkit.settings import Settings
 
-FORMATS = ("text", "json", "markdown", "html", "sarif", "github")
+FORMATS = ("text", "json", "markdown", "html", "sarif", "github", "memory-timeline")
 FAULTS_FOUND = 1
 
 
@@ -61,8 +61,8 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     """Say what to change in TARGET, on which line, and what it gives back.
 
     TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd), an Nsight
-    Systems export (*.sqlite) or a run directory. Arguments for a script stand after --. diagnosis.json and report.html
-    are written to the run directory; the report goes to stdout.
+    Systems export (*.sqlite), a GPU's memory snapshot (*.pickle) or a run directory. Arguments for a script stand after
+    --. diagnosis.json and report.html are written to the run directory; the report goes to stdout.
 
     \b
     profkit diagnose loss-list

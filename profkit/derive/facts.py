@@ -15,12 +15,13 @@ from profkit.derive.device.busy import Device, describe_device
 from profkit.derive.device.first_calls import find_first_calls
 from profkit.derive.device.launches import Launches, link_launches
 from profkit.derive.device.waits import Waits, find_waits
+from profkit.derive.memory.allocator import Allocator, describe_allocator
 from profkit.derive.operators.annotations import loading, optimizing
 from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
-from profkit.derive.steps.distortion import estimate_overhead, find_overhead
+from profkit.derive.steps.distortion import estimate_overhead, find_overhead, may_hide_overhead
 from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located
 from profkit.derive.steps.steps import Steps, find_steps
 from profkit.derive.steps.whole_recording import take_whole
@@ -29,8 +30,9 @@ from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.failures import attempt
-from profkit.run import CallSite, LiveSample, LoadSample, Run, Sources
+from profkit.run import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
+from profkit.trace.snapshot.values import Snapshot
 from profkit.trace.values import distinct
 from profkit.trace.worker_records import Workers
 
@@ -48,9 +50,10 @@ def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
 
 
 class Facts:
-    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record."""
+    """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. Where
+    there is a memory snapshot alone, the trace is `no_trace()`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # a run directory holds as many files, each by its name
         self,
         trace: Trace,
         run: Run | None = None,
@@ -59,6 +62,8 @@ class Facts:
         samples: tuple[LoadSample, ...] = (),
         workers: Workers | None = None,
         sources: Sources | None = None,
+        snapshot: Snapshot | None = None,
+        device_memory: tuple[DeviceMemorySample, ...] = (),
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
@@ -67,6 +72,8 @@ class Facts:
         self.samples = samples
         self.workers = workers or Workers()
         self.sources = sources or {}
+        self.snapshot = snapshot
+        self.device_memory = device_memory
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 
@@ -92,6 +99,15 @@ class Facts:
     def accelerator(self) -> Accelerator | None:
         """The device that the program computed on besides the processor, recorded or not."""
         return find_accelerator(self._recorded)
+
+    @property
+    def has_trace(self) -> bool:
+        return len(self._recorded.events) > 0
+
+    @_fact
+    def allocator(self) -> Allocator | None:
+        """What the memory snapshot tells; None if none was recorded."""
+        return None if self.snapshot is None else describe_allocator(self.snapshot)
 
     @_fact
     def tree(self) -> Tree:
@@ -186,11 +202,19 @@ class Facts:
         """What the recording itself added to the host's time in the measured steps: known from steps that were timed
         without it, else estimated if there is a device; nothing if neither is possible."""
         in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
+        can_estimate = self.device.present and not self.trace.recording.kind
+        known = UNTOUCHED
         if self.run.reference_step_ns:
-            return Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
-        if self.device.present and not self.trace.recording.kind:
-            return estimate_overhead(self.trace, self.tree, self.steps, in_steps, self.waits, self._worked_ns)
-        return UNTOUCHED
+            known = Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
+            can_estimate &= may_hide_overhead(self.steps, self.run, self._worked_ns)
+        if not can_estimate:
+            return known
+        estimated = estimate_overhead(self.trace, self.tree, self.steps, in_steps, self.waits, self._worked_ns)
+        if not self.run.reference_step_ns:
+            return estimated
+        hidden_ns = self.waits.duration_ns[in_steps[self.waits.rows] & ~self.waits.own].sum()
+        most_ns = known.total_ns + int(hidden_ns)
+        return max(known, estimated.at_most(most_ns), key=lambda one: one.total_ns)
 
     @property
     def _worked_ns(self) -> int:

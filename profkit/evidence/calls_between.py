@@ -35,6 +35,8 @@ def marks_calling(facts: Facts, function: str) -> Rows:
     located = np.flatnonzero(facts.steps.located)
     named = [i for i, site in enumerate(facts.callsites) if calls(site.source, function)]
     events = facts.trace.events
+    if not named:
+        return np.zeros(0, dtype=np.int64)
     operators = facts.tree.holding(events.category == Category.OPERATOR)
     marks = facts.trace.rows(Category.LINE_MARK)
     marks = marks[np.isin(facts.step_of(marks), located[:1]) & np.isin(events.site[marks], named) & ~operators[marks]]

@@ -54,6 +54,22 @@ def compilations(facts: Facts) -> tuple[Rows, Int64s]:
     return rows, frame
 
 
+def function_run_next(facts: Facts, rows: Rows) -> Int64s:
+    """For each piece of the compiler's work the number of the function that its thread runs next in the same step,
+    which is what was compiled; `NONE` if it runs none."""
+    events, number = facts.trace.events, facts.once(frame_of_regions)
+    found = np.full(len(rows), NONE, dtype=np.int64)
+    for lane in distinct(events.lane[rows]):
+        regions = np.flatnonzero((number >= 0) & (events.lane == lane))
+        here = np.flatnonzero(events.lane[rows] == lane)
+        after = np.searchsorted(events.start_ns[regions], facts.tree.end_ns[rows[here]])
+        known = after < len(regions)
+        here, following = here[known], regions[after[known]]
+        same = facts.step_of(following) == facts.step_of(rows[here])
+        found[here[same]] = number[following[same]]
+    return found
+
+
 def describe_left_out(facts: Facts) -> str | None:
     """The sentence about steps that are not measured because something was compiled in them."""
     rows, steps = facts.once(compilations)[0], facts.steps

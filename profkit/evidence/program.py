@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
+from profkit.derive.families import operators_of
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.loops.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -38,10 +39,11 @@ def _run_for_the_program(facts: Facts) -> Bools:
     return aside
 
 
-def program_operators(facts: Facts) -> Rows:
+def program_operators(facts: Facts, *families: frozenset[str]) -> Rows:
     """What the program itself called in the measured steps, in time order: the outermost operators of the main
-    thread, without what is run for it."""
-    return facts.once(_program_operators)
+    thread, without what is run for it. With ``families`` those with a name of theirs."""
+    rows = facts.once(_program_operators)
+    return rows[operators_of(facts.trace, *families)[rows]] if families else rows
 
 
 def _program_operators(facts: Facts) -> Rows:

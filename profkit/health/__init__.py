@@ -22,8 +22,10 @@ from profkit.health.device import (
     check_most_lost,
     check_trailing_kernels,
 )
+from profkit.health.memory import check_memory_failures, describe_end_of_memory
 from profkit.health.overhead import check_own_work, check_slowdown
 from profkit.health.program import check_children, check_failure, check_operators, notes_of_run
+from profkit.health.snapshot import check_history
 from profkit.health.window import (
     check_cut_off,
     check_first_calls,
@@ -38,6 +40,7 @@ from profkit.health.window import (
 
 CHECKS = (
     check_foreign,
+    check_memory_failures,
     check_children,
     check_steps,
     check_part,
@@ -58,6 +61,7 @@ CHECKS = (
     check_nesting,
     check_slowdown,
     check_own_work,
+    check_history,
 )
 """In order of importance."""
 OBSTACLES = (describe_unrecorded, check_failure, check_children, check_most_lost, check_cut_off, check_operators,
@@ -68,8 +72,15 @@ OBSTACLES = (describe_unrecorded, check_failure, check_children, check_most_lost
 def check_recording(facts: Facts) -> tuple[str, ...]:
     """One sentence per flaw: what was not recorded at all, what the recorder and the reader noted, and what the facts
     show."""
-    told = [*notes_of_run(facts), *facts.trace.health, *facts.failures]
-    return (*_check(facts, (describe_unrecorded,)), *told, *_check(facts, CHECKS))
+    read = (*facts.trace.health, *(facts.snapshot.notes if facts.snapshot else ()))
+    told = [*notes_of_run(facts), *read, *facts.failures]
+    return (*_check(facts, (describe_end_of_memory, describe_unrecorded)), *told, *_check(facts, CHECKS))
+
+
+def check_snapshot(facts: Facts) -> tuple[str, ...]:
+    """The same for a memory snapshot alone."""
+    noted = facts.snapshot.notes if facts.snapshot is not None else ()
+    return (*notes_of_run(facts), *noted, *_check(facts, (check_history,)))
 
 
 def _check(facts: Facts, checks: Iterable[Callable[[Facts], str | None]]) -> Iterator[str]:

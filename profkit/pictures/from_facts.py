@@ -145,20 +145,29 @@ def _marks(facts: Facts, window: _Window, marked: Sequence[Rows]) -> Iterator[Ma
 
 
 def _memory_curve(facts: Facts, window: _Window) -> MemoryCurve | None:
-    """The live bytes: each allocation from its event to the one that frees it."""
-    memory, starts_ns = facts.memory, facts.trace.events.start_ns
+    """The live bytes: by the device's totals, else each allocation from its event to the one that frees it."""
+    memory = facts.memory
     if not memory.present:
         return None
-    freed = memory.freed_by[memory.freed_by >= 0]
-    times = np.concatenate([starts_ns[memory.rows], starts_ns[freed]])
-    sizes = np.concatenate([memory.size_bytes, -memory.size_bytes[memory.freed_by >= 0]])
-    order = np.argsort(times, kind="stable")
-    times, live = times[order], np.concatenate([[0], np.cumsum(sizes[order])])
+    if memory.is_absolute:
+        times, live = memory.times_ns, np.concatenate([[memory.base_bytes], memory.held_bytes])
+    else:
+        times, live = _live_from_zero(facts)
     first = np.searchsorted(times, window.edges_ns, side="left")
     highest = np.maximum.reduceat(live, first[:-1])
     highest = np.maximum(highest, live[first[1:]])
     least, peak = int(highest.min()), int(highest.max())
     return MemoryCurve(_encode((highest - least) / max(peak - least, 1)), least, peak) if peak > least else None
+
+
+def _live_from_zero(facts: Facts) -> tuple[Int64s, Int64s]:
+    """The moments at which something is made or freed, and what is live before the first and after each."""
+    memory, starts_ns = facts.memory, facts.trace.events.start_ns
+    freed = memory.freed_by[memory.freed_by >= 0]
+    times = np.concatenate([starts_ns[memory.rows], starts_ns[freed]])
+    sizes = np.concatenate([memory.size_bytes, -memory.size_bytes[memory.freed_by >= 0]])
+    order = np.argsort(times, kind="stable")
+    return times[order], np.concatenate([[0], np.cumsum(sizes[order])])
 
 
 def _branches(facts: Facts) -> tuple[Branch, ...]:

@@ -43,6 +43,7 @@ FORMATS: dict[str, Format] = {
     "html": Format("html.page", "render_html", ("pages",)),
     "sarif": Format("sarif", "render_sarif", ("pages",)),
     "github": Format("github", "render_github"),
+    "memory-timeline": Format("memory_timeline", "render_memory_timeline"),
 }
 
 
@@ -62,7 +63,7 @@ def render(
 
 COMPARISON_FORMATS: dict[str, Format] = {
     "text": Format("comparison", "render_text", ("width", "color")),
-    "json": Format("comparison_json", "render_json"),
+    "json": Format("json", "to_json"),
     "markdown": Format("comparison_markdown", "render_markdown"),
     "html": Format("html.comparison", "render_html"),
 }

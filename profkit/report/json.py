@@ -16,17 +16,20 @@ MAX_BYTES = 64 << 20
 """Largest ``diagnosis.json`` that is read; a finding takes about a kilobyte."""
 
 
-_KEY = '\n  "pictures": '
-_NO_PICTURES = f"{_KEY}null"
+_KEY = '\n  "{}": {}'
 """Nowhere else in the text: a line break inside of a value is escaped."""
 
 
 def render_json(diagnosis: Diagnosis) -> str:
     """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health``, ``total``,
-    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``pictures``, ``ignored`` and ``schema``. The pictures,
-    thousands of numbers, stand on one line."""
-    pictures = msgspec.json.encode(_encodable(msgspec.to_builtins(diagnosis.pictures))).decode()
-    return to_json(replace(diagnosis, pictures=None)).replace(_NO_PICTURES, f'{_KEY}{pictures}', 1)
+    ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``memory``, ``failure``, ``peaks``, ``pictures``,
+    ``ignored`` and ``schema``. Of the two that hold thousands of numbers, the memory and the pictures, each stands on
+    one line."""
+    text = to_json(replace(diagnosis, memory=(), pictures=None))
+    for key, nothing, value in (("memory", "[]", diagnosis.memory), ("pictures", "null", diagnosis.pictures)):
+        line = msgspec.json.encode(_encodable(msgspec.to_builtins(value))).decode()
+        text = text.replace(_KEY.format(key, nothing), _KEY.format(key, line), 1)
+    return text
 
 
 def to_json(value: object) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from profkit.findings import Diagnosis, Finding, Kind
+from profkit.findings import DeviceMemory, Diagnosis, Finding, Kind
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
+    MEMORY_LINES,
     WHAT_TO_CHANGE,
     bound_note,
     cost,
@@ -15,6 +16,10 @@ from profkit.report.wording import (
     hot_lines,
     hot_operators,
     major_findings,
+    memory_figures,
+    memory_lines,
+    memory_parts,
+    memory_title,
     minor_findings,
     opportunities_note,
     place,
@@ -39,12 +44,24 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     blocks += _list(HOT_LINES, [f"{share} {in_code(place)} {in_code(source)}" if source else f"{share} {in_code(place)}"
                                 for share, place, source in hot_lines(diagnosis)])  # fmt: skip
     blocks += _list(HOT_OPERATORS, [f"{share} {in_code(name)}" for share, name in hot_operators(diagnosis)])
+    for memory in diagnosis.memory:
+        blocks += _memory(memory_title(diagnosis, memory), memory)
     skips = [f"{escape(why)}: {skipped_rules(rules, in_code)}" for why, rules in group_by_reason(diagnosis.skipped)]
     blocks += _list("Not looked at", skips)
     notes = [escape(printable(note)) for note in diagnosis.health]
     blocks += _list("The recording", notes + [f"{label}: {in_code(value)}" for label, value in run_facts(diagnosis)])
     blocks += _shares(diagnosis)
     return "\n\n".join(blocks) + "\n"
+
+
+def _memory(title: str, memory: DeviceMemory) -> list[str]:
+    blocks = _list(title, [f"{label}: {escape(value)}" for label, value in memory_figures(memory)])
+    rows = [f"| {escape(label)} | {size} | {share} |" for label, size, share, _ in memory_parts(memory)]
+    if rows:
+        blocks.append("\n".join(["| held for | bytes | share |", "| --- | ---: | ---: |", *rows]))
+    lines = [f"{size} {in_code(where)}{f' {in_code(source)}' if source else ''}"
+             for size, where, source in memory_lines(memory)]  # fmt: skip
+    return blocks + _list(MEMORY_LINES, lines)
 
 
 def _section(title: str, findings: list[Finding], note: str) -> list[str]:

@@ -12,6 +12,7 @@ from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
+    MEMORY_LINES,
     WHAT_TO_CHANGE,
     bound_note,
     cost,
@@ -20,6 +21,10 @@ from profkit.report.wording import (
     hot_operators,
     ignored_note,
     major_findings,
+    memory_figures,
+    memory_lines,
+    memory_parts,
+    memory_title,
     minor_findings,
     opportunities_note,
     place,
@@ -63,6 +68,7 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> s
         page.write()
         page.write(f"What a rule means, with an example: profkit explain {printable(diagnosis.findings[0].rule)}")
     _write_hottest(page, diagnosis)
+    _write_memory(page, diagnosis)
     _write_skipped(page, diagnosis)
     _write_recording(page, diagnosis)
     _write_shares(page, diagnosis)
@@ -131,6 +137,29 @@ def _write_hottest(page: Page, diagnosis: Diagnosis) -> None:
         page.write(f"{share:>6}  {name}")
 
 
+def _write_memory(page: Page, diagnosis: Diagnosis) -> None:
+    for memory in diagnosis.memory:
+        page.write_title(memory_title(diagnosis, memory))
+        for label, value in memory_figures(memory):
+            page.write_row(label, [value])
+        rows = [(label, size, share, _bar(fraction)) for label, size, share, fraction in memory_parts(memory)]
+        if rows:
+            page.write()
+            page.write_table(rows, right=frozenset({1, 2}))
+        lines = memory_lines(memory)
+        if lines:
+            page.write()
+            page.write(f"{MEMORY_LINES}:")
+        for size, where, source in lines:
+            page.write_parts((f"{size:>8}  ", None), (where, BOLD))
+            if source:
+                page.write(source, ITALIC, _HOT_INDENT + 2)
+
+
+def _bar(fraction: float) -> str:
+    return "#" * round(_BAR_WIDTH * min(max(fraction, 0.0), 1.0))
+
+
 def _write_skipped(page: Page, diagnosis: Diagnosis) -> None:
     ignored = ignored_note(diagnosis)
     _write_title(page, "Not looked at", bool(diagnosis.skipped or ignored))
@@ -156,8 +185,8 @@ def _write_shares(page: Page, diagnosis: Diagnosis) -> None:
         page.write(bound)
     rows = []
     for share in shares:
-        bar = "#" * round(_BAR_WIDTH * min(max(share.fraction, 0.0), 1.0))
-        rows.append((printable(share.label), format_time(share.time_ns_per_step), format_share(share.fraction), bar))
+        figures = format_time(share.time_ns_per_step), format_share(share.fraction)
+        rows.append((printable(share.label), *figures, _bar(share.fraction)))
     if rows:
         page.write_table(rows, right=frozenset({1, 2}))
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from profkit.concluding import conclude, step_figure
 from profkit.findings import (
     MEASURED_EVIDENCE,
+    DeviceMemory,
     Diagnosis,
     Finding,
     Kind,
     Location,
+    MemoryPeak,
     Severity,
     Timing,
     WorkerTimes,
@@ -140,12 +142,16 @@ def step_note(timing: Timing) -> str:
 def _unprofiled(timing: Timing) -> Iterator[str]:
     """What the step takes without the recording, and how that is known."""
     unprofiled_ns, overhead = timing.unprofiled_step_time_ns, timing.profiler_overhead_fraction
+    least_ns = timing.unprofiled_least_time_ns
+    least = f"at least {format_time(least_ns)}" if least_ns is not None else ""
     if timing.unprofiled_from == "estimated" and unprofiled_ns is not None:
         slows = f": recording slows the host by {format_share(overhead)}" if overhead is not None else ""
-        yield f"{format_time(unprofiled_ns)} without recording (estimated{slows})"
+        but = f", {least}" if least else ""
+        yield f"{format_time(unprofiled_ns)} without recording (estimated{but}{slows})"
         return
     if unprofiled_ns is not None:
-        yield f"{format_time(unprofiled_ns)} without the profiler"
+        but = f" ({least}: it stood by and may have slowed launches)" if least else ""
+        yield f"{format_time(unprofiled_ns)} without the profiler{but}"
     if overhead is not None and overhead > 0:
         yield f"recording added {format_share(overhead)}"
 
@@ -175,8 +181,22 @@ def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         ("Python", run.python),
         ("started", run.started),
         ("steps", step_note(diagnosis.timing)),
+        *(("memory", peak_note(peak)) for peak in diagnosis.peaks),
     )
     return [(label, printable(value)) for label, value in facts if value]
+
+
+def peak_note(peak: MemoryPeak) -> str:
+    """How full memory was, as one sentence: ``GPU 0: at most 1.98 GB of 85 GB in tensors, 2.2 GB with what PyTorch
+    keeps for later ones``."""
+    told = [
+        (peak.tensor_bytes, "in tensors"),
+        (peak.reserved_bytes, "with what PyTorch keeps for later ones" if peak.tensor_bytes else "held by PyTorch"),
+        (peak.seen_bytes, "in all" if peak.reserved_bytes else "in use"),
+    ]
+    of = f" of {format_bytes(peak.total_bytes)}" if peak.total_bytes else ""
+    parts = [f"{format_bytes(size)}%s {how}" for size, how in told if size]
+    return f"{peak.where}: at most {', '.join(part % ('' if at else of) for at, part in enumerate(parts))}"
 
 
 def group_by_reason(skipped: Mapping[str, str]) -> list[tuple[str, Sequence[str]]]:
@@ -247,3 +267,49 @@ def _worker_line(worker: WorkerTimes, several: bool) -> str:
     batches = format_count(worker.batches, "batch", "batches")
     each = f"{format_time(worker.cpu_ns_per_batch)} of CPU time and handed over in "
     return f"{name}: {times} in {batches}, each {each}{format_time(worker.hand_over_ns_per_batch)}{memory}"
+
+
+def memory_title(diagnosis: Diagnosis, memory: DeviceMemory) -> str:
+    """What the section of a device is called."""
+    which = f" of GPU {memory.device}" if len(diagnosis.memory) > 1 else ""
+    return f"What the memory{which} holds{' at its peak' if memory.history_entries else ''}"
+
+
+def memory_figures(memory: DeviceMemory) -> list[tuple[str, str]]:
+    """The allocator's account of a device, as labels and values."""
+    when = ""
+    if memory.peak_ns is not None and memory.history_ns:
+        when = f", {format_time(memory.peak_ns)} into a history of {format_time(memory.history_ns)}"
+    at_peak = f"{format_bytes(memory.peak_bytes)}{when}; {format_bytes(memory.reserved_peak_bytes)} reserved at most"
+    now = f"{format_bytes(memory.allocated_bytes)} held of {format_bytes(memory.reserved_bytes)} reserved"
+    free = f"{format_bytes(memory.cached_bytes)} in whole segments, ready for any request or the driver"
+    return [
+        *([("peak", at_peak)] if memory.history_entries else []),
+        ("now", now),
+        ("free", f"{free}; {format_bytes(memory.split_bytes)} in gaps inside of used ones"),
+    ]
+
+
+def memory_parts(memory: DeviceMemory) -> list[tuple[str, str, str, float]]:
+    """What the peak is for: label, bytes, share, and the share as a number."""
+    return [(printable(part.label), format_bytes(part.bytes), format_share(part.fraction), part.fraction)
+            for part in memory.parts]  # fmt: skip
+
+
+def _place_or_none(location: Location | None) -> str:
+    return short_place(location) if location else "no line recorded"
+
+
+def memory_lines(memory: DeviceMemory) -> list[tuple[str, str, str]]:
+    """The lines that allocated most of the peak: bytes, place with the number of pieces, and source."""
+    return [
+        (
+            format_bytes(line.bytes),
+            ", ".join((_place_or_none(line.location), format_count(line.count, "piece"))),
+            printable(line.location.source) if line.location else "",
+        )
+        for line in memory.lines
+    ]
+
+
+MEMORY_LINES = "The lines that allocated it"

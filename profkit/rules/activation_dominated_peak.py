@@ -3,9 +3,11 @@
 What it detects
 A training step whose peak of live memory is at least 256 MiB, of which at least half was allocated in its forward pass
 and is freed in its backward pass, and a line that runs several times in the forward pass, such as the call of a block
-in a loop, and allocates much of that. Parameters and optimizer state, which mostly exist before the recording begins,
-are counted with three times the bytes of the gradients. Where a GPU is seen to have memory to spare, this is for
-information only. A machine's memory is shared with other programs: where there is room, the message says so.
+in a loop, and allocates much of that. Where the recording does not say how much of the device's memory is taken in
+all, parameters and optimizer state, which mostly exist before it begins, are counted with three times the bytes of the
+gradients. Where a GPU is seen to have memory to spare, this is for information only. A machine's memory is shared with
+other programs: where there is room, the message says so. A memory snapshot shows everything that the device holds at
+its peak, the optimizer's state too; there a call of a line begins wherever its first allocation comes again.
 
 Why is this bad?
 It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
@@ -34,20 +36,33 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.derive.memory.origins import Origin, calling_frames, innermost, outermost
+from profkit.derive.memory.purposes import Purpose
+from profkit.evidence.allocator.lines import allocator_of, site_of, user_frames
+from profkit.evidence.allocator.purposes import held_for
 from profkit.evidence.loops.located import marks_around
-from profkit.evidence.memory_use import memory_use
+from profkit.evidence.memory_use import MemoryUse, memory_use
 from profkit.evidence.places import call_site
 from profkit.evidence.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
-from profkit.trace.events import Int64s, Rows
+from profkit.trace.events import NONE, Int64s, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_bytes
+from profkit.units import format_bytes, format_share
 
 _LARGE_BYTES = 256 << 20
 """A smaller peak fits beside everything else even into a GPU of 4 GB, the smallest that people train on."""
 _DOMINATES = 0.5
+_OF_BLOCKS = (
+    "Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
+    "torch.utils.checkpoint, which runs each call's forward pass once more."
+)
+_OF_MODEL = (
+    "Where memory is what limits the batch: let the model checkpoint its blocks, with "
+    "`model.gradient_checkpointing_enable()` for one of transformers; elsewhere call each block as `checkpoint(block, "
+    "x, use_reentrant=False)` of torch.utils.checkpoint. Each block's forward pass then runs once more."
+)
 _STATE_PER_GRADIENT = 3
 """Parameters and Adam's two moments, each as large as the gradients; other optimizers mostly keep less."""
 
@@ -73,7 +88,56 @@ class _KeepingLine(Struct, frozen=True):
     saved_bytes: int
 
 
-@rule(Kind.OPPORTUNITY, Need.MEMORY, Need.WHOLE_STEP)
+def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
+    """At most one finding, for the fullest device: the innermost line whose calls would give back most."""
+    allocator = allocator_of(facts)
+    if not allocator.devices or allocator.fullest.peak_bytes < _LARGE_BYTES:
+        return
+    use, found = allocator.fullest, allocator.allocations
+    at_peak = allocator.live_at_peak(use)
+    activation_bytes = held_for(allocator, at_peak, Purpose.ACTIVATIONS)
+    waiting = at_peak & (allocator.purposes == Purpose.ACTIVATIONS) & ~found.is_held
+    waiting[waiting] = allocator.entries[found.freed_by[waiting]] == Origin.BACKWARD
+    if min(activation_bytes, 2 * int(found.size_bytes[waiting].sum())) < _DOMINATES * use.peak_bytes:
+        return
+    best = max(_lines_of_snapshot(facts, np.flatnonzero(waiting)), key=lambda line: line.saved_bytes, default=None)
+    site = site_of(facts, best.site) if best is not None else None
+    if best is not None and site is not None and best.saved_bytes > 0:
+        is_of_blocks = _is_in_model(facts, best.site)
+        yield _suspect(best, Location.of(site), use.peak_bytes, activation_bytes, is_of_blocks=is_of_blocks)
+
+
+def _is_in_model(facts: Facts, frame: int) -> bool:
+    """Whether the line runs in a call of a module. What repeats in what another line calls may be that line's calls, or
+    the blocks of the one model that it calls: then a line of the model's own, in a library, is what calls them."""
+    stacks = allocator_of(facts).snapshot.stacks
+    called = outermost(stacks, calling_frames(stacks))
+    here = innermost(stacks, np.arange(len(stacks.file)) == frame)
+    return bool(((here != NONE) & (here < called)).any())
+
+
+def _lines_of_snapshot(facts: Facts, pieces: Rows) -> Iterator[_KeepingLine]:
+    """Each line of the program that allocates some of these pieces itself or by what it calls, the innermost first."""
+    allocator = allocator_of(facts)
+    stacks, found = allocator.snapshot.stacks, allocator.allocations
+    pieces = pieces[np.argsort(found.made_by[pieces], kind="stable")]
+    stack = found.stack[pieces]
+    first, count = stacks.starts[stack], stacks.starts[stack + 1] - stacks.starts[stack]
+    owner = np.repeat(np.arange(len(pieces)), count)
+    depth = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    frame = stacks.frames[np.repeat(first, count) + depth]
+    owner, depth, frame = (column[user_frames(facts)[frame]] for column in (owner, depth, frame))
+    known, of_frame = np.unique(frame, return_inverse=True)
+    deepest = np.full(len(known), np.iinfo(np.int64).max)
+    np.minimum.at(deepest, of_frame, depth)
+    for at in np.argsort(deepest, kind="stable").tolist():
+        mine = np.unique(owner[of_frame == at])
+        call = np.cumsum(stack[mine] == stack[mine[0]]) - 1
+        if call[-1] > 0:
+            yield _price(int(known[at]), call, found.size_bytes[pieces[mine]])
+
+
+@rule(Kind.OPPORTUNITY, Need.MEMORY, Need.WHOLE_STEP, by_snapshot=_by_snapshot)
 def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
     """At most one finding: the line whose calls would give back most."""
     if not facts.lines.backward.any():
@@ -89,22 +153,36 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
     site = call_site(facts, best.site) if best is not None else None
     if best is None or site is None or best.saved_bytes <= 0:
         return
-    share, memory = peak.activation_bytes / peak.total_bytes, memory_use(facts)
-    has_room = memory.has_room_for(0)
-    in_use = f"{format_bytes(memory.used_bytes)} of {format_bytes(memory.total_bytes)}"
-    yield Suspicion(
-        message=f"Activations that wait for the backward pass are {share:.0%} of the peak of "
-        f"{format_bytes(peak.total_bytes)}; {best.calls} calls here keep {format_bytes(best.kept_bytes)} of them."
-        + (f" There is room: no more than {in_use} are in use." if has_room else ""),
-        fix="Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
-        "torch.utils.checkpoint, which runs each call's forward pass once more.",
-        places=Places(Location.of(site)),
+    memory = memory_use(facts)
+    room = memory if memory.has_room_for(0) else None
+    severity = _severity(facts) if room else None
+    yield _suspect(best, Location.of(site), peak.total_bytes, peak.activation_bytes, room, severity)
+
+
+def _suspect(
+    best: _KeepingLine,
+    place: Location,
+    peak_bytes: int,
+    activation_bytes: int,
+    room: MemoryUse | None = None,
+    severity: Severity | None = None,
+    is_of_blocks: bool = True,
+) -> Suspicion:
+    what = f"{best.calls} calls here keep" if is_of_blocks else "what is called here keeps"
+    share = activation_bytes / peak_bytes
+    in_use = f"{format_bytes(room.used_bytes)} of {format_bytes(room.total_bytes)}" if room else ""
+    return Suspicion(
+        message=f"Activations that wait for the backward pass are {format_share(share)} of the peak of "
+        f"{format_bytes(peak_bytes)}; {what} {format_bytes(best.kept_bytes)} of them."
+        + (f" There is room: no more than {in_use} are in use." if room else ""),
+        fix=_OF_BLOCKS if is_of_blocks else _OF_MODEL,
+        places=Places(place),
         size_bytes=best.saved_bytes,
-        peak_fraction=best.saved_bytes / peak.total_bytes,
+        peak_fraction=best.saved_bytes / peak_bytes,
         confidence=0.8,
-        severity=_severity(facts) if has_room else None,
-        count=best.calls,
-        evidence={"peak_bytes": peak.total_bytes, "activation_bytes": peak.activation_bytes, "calls": best.calls},
+        severity=severity,
+        count=best.calls if is_of_blocks else 1,
+        evidence={"peak_bytes": peak_bytes, "activation_bytes": activation_bytes, "calls": best.calls},
     )
 
 
@@ -117,7 +195,9 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
     events, memory, steps = facts.trace.events, facts.memory, facts.steps
     start_ns, end_ns = int(steps.start_ns[step]), int(steps.end_ns[step])
     made_ns, freed_ns = lifetimes(facts)
-    peak_ns = _time_of_peak(made_ns, freed_ns, memory.size_bytes, (start_ns, end_ns))
+    peak_ns, held_bytes = memory.most_held_within(start_ns, end_ns)
+    if not memory.is_absolute:
+        peak_ns = _time_of_peak(made_ns, freed_ns, memory.size_bytes, (start_ns, end_ns))
     live = (made_ns <= peak_ns) & (freed_ns > peak_ns)
     backward = np.flatnonzero(facts.lines.backward & (events.start_ns >= start_ns) & (events.start_ns < end_ns))
     last_ns = int(facts.tree.end_ns[backward].max(initial=-1))
@@ -125,11 +205,15 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
     kept = live & (made_ns >= start_ns) & ~aside[memory.rows] & (freed_ns <= last_ns)
     # Freed while the backward pass runs, and not before: what goes in the forward pass waits for nothing.
     kept &= freed_ns >= events.start_ns[backward].min(initial=NEVER_NS)
-    gradients = facts.trace.named("torch::autograd::AccumulateGrad") & (events.start_ns >= start_ns)
-    gradients &= events.start_ns < end_ns
-    state = _STATE_PER_GRADIENT * int(facts.operators.input_bytes[gradients].sum())
-    total = int(memory.size_bytes[live].sum()) + state
-    return _Peak(memory.rows[kept], memory.size_bytes[kept], total)
+    total = int(memory.size_bytes[live].sum()) + _state_bytes(facts, start_ns, end_ns)
+    return _Peak(memory.rows[kept], memory.size_bytes[kept], held_bytes if memory.is_absolute else total)
+
+
+def _state_bytes(facts: Facts, start_ns: int, end_ns: int) -> int:
+    """What parameters and the optimizer's state take, from the gradients of a step."""
+    starts_ns = facts.trace.events.start_ns
+    gradients = facts.trace.named("torch::autograd::AccumulateGrad") & (starts_ns >= start_ns) & (starts_ns < end_ns)
+    return _STATE_PER_GRADIENT * int(facts.operators.input_bytes[gradients].sum())
 
 
 def _time_of_peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s, window: tuple[int, int]) -> int:

@@ -5,7 +5,8 @@ Steps, at least half of those recorded, in which memory of the GPU is freed by t
 what takes their place with expandable segments), where the step would be 0.5 % shorter without that and without the
 calls that get new memory. Not reported: memory that is only asked for, as while a program starts or grows; what is
 freed before the first kernel, which sets the GPU up; steps that capture a CUDA graph; and what happens while code is
-compiled. Without a GPU, lines that call `empty_cache()` in the steps, for information.
+compiled. Without a GPU, lines that call `empty_cache()` in the steps, for information. In a memory snapshot: memory
+that is handed back four times or more, at least half of which is asked for again before the next time.
 
 Why is this bad?
 PyTorch keeps the memory of tensors that are gone, and the next tensor takes it within a microsecond. `cudaMalloc` and
@@ -40,17 +41,19 @@ from profkit.derive.device.driver_memory import freeing, getting
 from profkit.derive.device.launches import launch_calls
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
+from profkit.evidence.allocator.flushes import flushes
+from profkit.evidence.allocator.lines import site_of
 from profkit.evidence.calls_between import marks_calling, sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step, times_per_step
 from profkit.evidence.program import spent_ns
-from profkit.findings import LOW_FROM, Kind, Severity
+from profkit.findings import LOW_FROM, Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.places import name_lines
+from profkit.ruling.places import Places, name_lines
 from profkit.savings.edits import Edit, remove
 from profkit.savings.replay import replay
 from profkit.trace.events import NONE, Bools, Category, Int32s, Rows
 from profkit.trace.values import among, distinct
-from profkit.units import format_count, format_share, format_time
+from profkit.units import format_bytes, format_count, format_share, format_time
 
 _CALL = "empty_cache"
 _FRAME = re.compile(r"torch/.*\.py\(\d+\): empty_cache$")
@@ -103,7 +106,31 @@ class _Flush(Struct, frozen=True):
         return bool((self.frame != NONE).any() or (self.site != NONE).any())
 
 
-@rule(Kind.FAULT, Need.COMPUTE)
+_LEAST_TIMES = 4
+"""Once or twice may be a change of phase, as from training to an evaluation."""
+_LEAST_AGAIN = 0.5
+
+
+def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
+    """A snapshot has no times: how much the step would gain is not known."""
+    for one in flushes(facts):
+        if one.times < _LEAST_TIMES or one.again_bytes < _LEAST_AGAIN * one.freed_bytes:
+            continue
+        cause, site = _EMPTIED if one.by_program else _SHORT_OF_MEMORY, site_of(facts, one.frame)
+        yield Suspicion(
+            message=f"{cause.who} {format_bytes(one.freed_bytes)} of the GPU's memory back to the driver, in "
+            f"{one.times} goes, and it asks for {format_bytes(one.again_bytes)} of that again. The host waits for the "
+            "GPU each time.",
+            fix=cause.fix,
+            places=Places(Location.of(site)) if site is not None else Places(),
+            count=one.times,
+            confidence=0.8,
+            severity=Severity.LOW,
+            evidence={"times": one.times, "freed_bytes": one.freed_bytes, "bytes_asked_for_again": one.again_bytes},
+        )
+
+
+@rule(Kind.FAULT, Need.COMPUTE, by_snapshot=_by_snapshot)
 def allocator_flush_in_step(facts: Facts) -> Iterator[Suspicion]:
     """On a GPU judge the driver's calls of all steps together; without one look for lines that would lead to them."""
     if not facts.device.present:

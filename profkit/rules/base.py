@@ -45,6 +45,9 @@ class Need(Enum):
     LINES = "which line runs how often was not recorded (run the program under profkit)"
     WHOLE_STEP = "the only recorded step was cut off: what comes later in it, and its share of a step, are not known"
     """For what comes once in a step, and for what a later operator of the step may explain."""
+    SNAPSHOT = "no memory snapshot was recorded"
+    TRACE = "a memory snapshot holds no operators, no steps and no times"
+    """Of every rule that does not ask for a snapshot."""
 
 
 class Suspicion(Struct, frozen=True):
@@ -96,13 +99,15 @@ Check = Callable[[Facts], Iterator[Suspicion]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: its public name, what kind its findings are, what it needs, its judgement and its page."""
+    """A rule: its public name, what kind its findings are, what it needs, its judgement and its page. ``by_snapshot``
+    is its judgement of a memory snapshot, where the recording does not meet its needs or shows nothing."""
 
     name: str
     kind: Kind
     needs: tuple[Need, ...]
     check: Check
     page: str
+    by_snapshot: Check | None = None
 
     @property
     def summary(self) -> str:
@@ -110,12 +115,12 @@ class Rule:
         return self.page.splitlines()[0]
 
 
-def rule(kind: Kind, *needs: Need) -> Callable[[Check], Rule]:
+def rule(kind: Kind, *needs: Need, by_snapshot: Check | None = None) -> Callable[[Check], Rule]:
     """Make a `Rule` of a judgement; its file's docstring is the page."""
 
     def make(check: Check) -> Rule:
         page = inspect.getdoc(sys.modules[check.__module__]) or ""
-        return Rule(check.__name__.replace("_", "-"), kind, needs, check, page)
+        return Rule(check.__name__.replace("_", "-"), kind, needs, check, page, by_snapshot)
 
     return make
 
@@ -133,18 +138,24 @@ _NEVER_IN_OTHER_KINDS = {
 
 def reason_for(facts: Facts, need: Need) -> str:
     """Why a rule with that need cannot look."""
+    reason: str = need.value
+    if need is Need.TRACE:
+        return reason
     if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
         return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
     if need is Need.COMPUTE and facts.accelerator is not None:
         return f"the program used {facts.accelerator.label} whose work was not recorded"
     if need is Need.LIVE and facts.run.torch is not None:
         return (_STOPPED if facts.run.was_stopped else _OUTDONE) if facts.run.was_outdone else _NO_STEPS
-    return need.value
+    return reason
 
 
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
     """Which of a rule's needs the recording does not meet."""
+    if not facts.has_trace and facts.snapshot is not None:
+        return [] if Need.SNAPSHOT in needs else [Need.TRACE]
     met = {
+        Need.SNAPSHOT: lambda: facts.snapshot is not None,
         Need.DEVICE: lambda: facts.device.present,
         Need.SHAPES: lambda: facts.operators.has_shapes,
         Need.MEMORY: lambda: facts.memory.present,

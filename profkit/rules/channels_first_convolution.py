@@ -36,7 +36,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_types
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
@@ -129,8 +128,7 @@ def _without_the_batch(facts: Facts, work: Rows, owner: Rows) -> Rows:
 def _where_to_convert(facts: Facts, owner: Rows, weights: Int64s) -> Places:
     """Where the program calls the model, if most of its convolutions are transposed for: model and batch are converted
     there, once. Where only few are, the layout is lost on their lines."""
-    convolutions = program_operators(facts)
-    convolutions = convolutions[operators_of(facts.trace, _CONVOLVING)[convolutions]]
+    convolutions = program_operators(facts, _CONVOLVING)
     forward = facts.lines.forward[owner]
     called = facts.trace.mask_of(np.where(forward >= 0, forward, owner))
     if (facts.tree.holding(called) | called)[convolutions].sum() < _MOST * len(convolutions):
@@ -176,8 +174,7 @@ def _convolutions(facts: Facts) -> Rows:
 
     For the other layout it sizes the result by ``resize_`` with that memory format.
     """
-    called = program_operators(facts)
-    called = called[operators_of(facts.trace, _CONVOLUTION)[called]]
+    called = program_operators(facts, _CONVOLUTION)
     sized = named_operators(facts, "aten::resize_")
     arguments = facts.trace.events.concrete_code
     layout = {int(code): _layout_of(facts.trace.text_of(int(code))) for code in distinct(arguments[sized])}
@@ -195,8 +192,7 @@ def _keys_of(table: dict[int, str], wanted: str) -> list[int]:
 
 def _others(facts: Facts) -> Rows:
     """The program's other operators on images whose time depends on the layout."""
-    called = program_operators(facts)
-    called = called[operators_of(facts.trace, _OTHERS)[called]]
+    called = program_operators(facts, _OTHERS)
     images: Rows = called[by_shapes(facts, called, lambda shapes: len(first_shape(shapes)) == _IMAGE_DIMENSIONS)]
     return images
 

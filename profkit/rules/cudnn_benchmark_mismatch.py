@@ -130,8 +130,7 @@ def _untried(facts: Facts, trying: Rows, waits: Rows, inside: Rows) -> Edit:
 
 
 def _never_tried(facts: Facts) -> Iterator[Suspicion]:
-    called = program_operators(facts)
-    rows = called[operators_of(facts.trace, _FORWARD)[called]]
+    rows = program_operators(facts, _FORWARD)
     if not in_most_steps(facts, rows) or not _same_in_each_step(facts, rows):
         return
     if share_with_backward(facts, rows) < _MIN_SHARE:

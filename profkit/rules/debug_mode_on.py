@@ -106,7 +106,9 @@ def _lines_with(facts: Facts, setters: Callable[[ast.AST], list[int]]) -> list[i
 
 def _nan_checks(facts: Facts) -> Rows:
     """The engine's searches for NaN in the measured steps; none where they follow few of the nodes."""
-    tree = facts.tree
+    tree, searches = facts.tree, named_operators(facts, "aten::isnan")
+    if not searches.any():
+        return np.zeros(0, dtype=np.int64)
     ranges = facts.trace.where_name(lambda name: name.startswith(_ENGINE) and not name.endswith("AccumulateGrad"))
     nodes = ranges & facts.measured
     # A hook on a gradient runs before the node's own range, the check after it.
@@ -115,7 +117,7 @@ def _nan_checks(facts: Facts) -> Rows:
     after = np.full(len(nodes), np.iinfo(np.int64).max)
     np.minimum.at(after, tree.parent[own], own)
     behind: Bools = inside & (np.arange(len(nodes)) > after[tree.parent])
-    checked = distinct(tree.parent[behind & named_operators(facts, "aten::isnan")])
+    checked = distinct(tree.parent[behind & searches])
     if not checked.size or len(checked) < _MOST_NODES * nodes.sum():
         return own[:0]
     at_checked = np.isin(tree.parent, checked)

@@ -37,7 +37,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import per_step
-from profkit.evidence.transfers.copies import Transfers, waits_below
+from profkit.evidence.transfers.copies import Transfers
 from profkit.evidence.transfers.faults import (
     TransferFault,
     comes_again,
@@ -52,8 +52,8 @@ from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.joint import parts_of
-from profkit.savings.bus import Link, host_link
-from profkit.savings.edits import Edit, combine, shrink_work, unblock
+from profkit.savings.bus import host_link, pin
+from profkit.savings.edits import Edit, combine, unblock
 from profkit.savings.replay import replay
 from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_count, format_share, format_time
@@ -82,7 +82,7 @@ def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
     lines = lines[:_MOST_LINES]
     if lines:
         link = host_link(facts, to_device=False)
-        edits = [*(_going_on(facts, line, link) for line in lines), *_other_reads(facts)]
+        edits = [*(pin(facts, line, link) for line in lines), *_other_reads(facts)]
         joint = combine(edits)
         for line, edit, part in zip(lines, edits, parts_of(facts, edits), strict=False):
             yield from _judge(facts, line, edit, joint, part, len(edits) - 1)
@@ -113,12 +113,6 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
             "waited_for_earlier_work_ns_per_step": before,
         },
     )
-
-
-def _going_on(facts: Facts, line: Transfers, link: Link) -> Edit:
-    kept = np.minimum(link.copy_ns(line.size_bytes), facts.trace.events.duration_ns[line.work])
-    waits = waits_below(facts, line.place)
-    return combine([unblock(waits, link.uncertainty), shrink_work(line.work, kept, link.uncertainty)])
 
 
 def _other_reads(facts: Facts) -> list[Edit]:

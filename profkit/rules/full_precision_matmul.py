@@ -40,7 +40,7 @@ import numpy as np
 from msgspec import structs
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import MATRIX, operators_of
+from profkit.derive.families import MATRIX
 from profkit.derive.operators.operators import parse_types
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import Floats, program_operators
@@ -190,8 +190,7 @@ def _suspicion(facts: Facts, rows: Rows, message: str, fix: str, trial: Trial | 
 
 def _wide_products(facts: Facts) -> Rows:
     """The program's products of float32 tensors that are large, and in which nothing runs in 16 bits (autocast)."""
-    called = program_operators(facts)
-    called = called[operators_of(facts.trace, MATRIX)[called]]
+    called = program_operators(facts, MATRIX)
     inside = facts.tree.holding(_with_types(facts, _is_reduced))
     called = called[_with_types(facts, _is_float32)[called] & ~inside[called]]
     inverse, works = _works_of(facts, called)

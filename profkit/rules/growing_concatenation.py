@@ -40,7 +40,7 @@ operator takes, or on a device the cheapest kernel. A view costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from msgspec import structs
@@ -276,24 +276,26 @@ class _Uses:
         using_it = np.zeros(len(rows), dtype=bool)
         for of in (self._inputs.of, self._inputs.located):
             sizes, size_of_call = np.unique([sum(of(row)) for row in run.tolist()], return_inverse=True)
+            place = {size: at for at, size in enumerate(sizes.tolist())}
             taking = [
-                number * len(sizes) + int(size)
+                number * len(sizes) + at
                 for number, one in enumerate(first.tolist())
-                for size in _which_taken(of(int(rows[one])), sizes, bool(picks[one]), bool(attends[one]))
+                for at in _which_taken(of(int(rows[one])), place, bool(picks[one]), bool(attends[one]))
             ]
             using_it |= among(kind * len(sizes) + size_of_call[call], np.array(taking, dtype=np.int64))
         return len(distinct(call[using_it])) >= 0.5 * (len(run) - 1)
 
 
-def _which_taken(taken: tuple[int, ...], gathered: Int64s, picks: bool, attends: bool) -> Rows:
-    """Which of these sizes of what is gathered an operator takes. Attention takes half of it where keys and values are
-    one tensor, and takes it several times where heads share it."""
-    sizes = np.unique(taken)
-    if picks:
-        sizes = sizes[[not _picks_a_part(taken, int(size)) for size in sizes]]
-    halves, left = np.divmod(2 * sizes[:, None], gathered.clip(min=1))
-    fits = (left == 0) & (halves >= 1) & (halves <= 2 * _MOST_HEADS) if attends else sizes[:, None] == gathered
-    return np.flatnonzero(fits.any(axis=0))
+def _which_taken(taken: tuple[int, ...], gathered: Mapping[int, int], picks: bool, attends: bool) -> Iterable[int]:
+    """Which of these sizes of what is gathered an operator takes, by their numbers. Attention takes half of it where
+    keys and values are one tensor, and takes it several times where heads share it."""
+    sizes = [size for size in set(taken) if not (picks and _picks_a_part(taken, size))]
+    if not attends:
+        return [gathered[size] for size in sizes if size in gathered]
+    return {
+        at for whole, at in gathered.items() for size in sizes
+        if 2 * size % max(whole, 1) == 0 and 1 <= 2 * size // max(whole, 1) <= 2 * _MOST_HEADS
+    }  # fmt: skip
 
 
 def _are_batches(shapes: Shapes) -> bool:

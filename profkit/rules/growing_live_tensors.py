@@ -7,6 +7,10 @@ no autograd graph (`retained-graph` looks for those) and their bytes are used (`
 keep a large storage). Numbers, containers with a maximum length, names that the program visibly empties, binds anew in
 a loop or joins into one tensor, and a cache that asks whether it holds a key are no fault.
 
+In a memory snapshot, where no names are known: lines that by turns allocate four times or more what is never freed, a
+tenth of the peak or more, to the end of the history, while the model works in each round. Data that are put on the
+device before the model works are no growth.
+
 Why is this bad?
 Each step's outputs stay where they were computed, so memory grows until the run dies, after more steps than anyone
 tried it with. Often only a mean or a count is wanted of them in the end.
@@ -27,7 +31,7 @@ Use instead
 
 How the saving is estimated
 Memory, not time: by how much the tensors that the name holds grow from step to step, and no more than the live bytes
-grow by the allocator's word, which several such names share.
+grow by the allocator's word, which several such names share. By a snapshot: what one of the rounds leaves behind.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
+from profkit.evidence.allocator.rounds import kept_rounds
 from profkit.evidence.retention.holding import (
     GrowingName,
     first_at_each_line,
@@ -44,11 +49,33 @@ from profkit.evidence.retention.holding import (
 )
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import growing_lines
+from profkit.ruling.places import growing_lines, kept_lines
 from profkit.units import format_bytes, format_count
 
+_BY_SNAPSHOT_CONFIDENCE = 0.7
+"""The container may have a bound that a snapshot does not show."""
 
-@rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH)
+
+def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
+    rounds = kept_rounds(facts)
+    if rounds is None or rounds.keeps_passes:
+        return
+    yield Suspicion(
+        message=f"{rounds.rounds} rounds leave {format_bytes(rounds.each_bytes)} each that nothing frees, "
+        f"{format_bytes(rounds.total_bytes)} by now. A snapshot does not show which name holds it; this line allocates "
+        "last in a round.",
+        fix="Look from here on for what is appended or stored, and keep what is wanted of it and not the tensors: a "
+        "running sum or count, or `x.cpu()` where all of them are needed.",
+        places=kept_lines(facts, rounds),
+        size_bytes=rounds.each_bytes,
+        grows=True,
+        confidence=_BY_SNAPSHOT_CONFIDENCE,
+        count=rounds.rounds,
+        evidence={"rounds": rounds.rounds, "bytes_per_round": rounds.each_bytes, "bytes": rounds.total_bytes},
+    )
+
+
+@rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH, by_snapshot=_by_snapshot)
 def growing_live_tensors(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that makes a name hold more."""
     notable = notable_growth_bytes(facts)

@@ -53,6 +53,7 @@ from profkit.evidence.calls_between import sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.reading_loops import reading_loops
 from profkit.evidence.program import calling_operator, named_operators, program_operators, spent_ns, works_under
+from profkit.evidence.transfers.copies import program_transfers
 from profkit.evidence.transfers.faults import waits_told_of
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
@@ -102,6 +103,10 @@ _TRANSFER = _Remedy(
     (WaitCause.DATA_TO_DEVICE,),
     "Copy from pinned memory (`pin_memory=True` in the DataLoader, or `x.pin_memory()` once) with `non_blocking=True`: "
     "then the host goes on while the data travel.",
+)
+_PINNED = (
+    "The memory is pinned already: copy with `non_blocking=True`, and the host goes on while the data travel. A buffer "
+    "that is filled anew must not be touched before its copy is done (`event.synchronize()` one step later)."
 )
 _CALL = _Remedy(
     (WaitCause.CALL,),
@@ -200,7 +205,7 @@ def _judge_waits(
     yield Suspicion(
         message=f"The host waits for the device {_times(count)} a step in {name}, {format_time(waited)} in all; "
         f"{worth}.",
-        fix=_READ_AT_ONCE if line.runs else remedy.fix,
+        fix=_fix(facts, remedy, line),
         rows=stops,
         edit=_without(facts, [line]),
         places=name_lines(facts, [line.site]),
@@ -209,6 +214,14 @@ def _judge_waits(
         confidence=0.9 if most else 0.7,
         evidence={"waits_per_step": round(count, 2), "waited_ns_per_step": waited},
     )
+
+
+def _fix(facts: Facts, remedy: _Remedy, line: _Line) -> str:
+    if line.runs:
+        return _READ_AT_ONCE
+    sent = program_transfers(facts)
+    sent = sent.at(sent.to_device & among(sent.place, line.place))
+    return _PINNED if remedy is _TRANSFER and len(sent) and sent.is_pinned.all() else remedy.fix
 
 
 def _without(facts: Facts, lines: list[_Line]) -> Edit:

@@ -33,7 +33,6 @@ import ast
 from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import operators_of
 from profkit.evidence.program import program_operators
 from profkit.evidence.retention.holding import (
     GrowingName,
@@ -98,8 +97,7 @@ def _where_viewed(facts: Facts, name: GrowingName) -> Location | None:
     there are several, or none: then the line that keeps it has to do."""
     if not facts.operators.has_shapes:
         return None
-    called = program_operators(facts)
-    rows = called[operators_of(facts.trace, _TAKING_PARTS)[called]]
+    rows = program_operators(facts, _TAKING_PARTS)
     sizes = facts.operators.input_bytes[rows]
     wasted = (2 * sizes > name.more_bytes) & (sizes <= name.more_bytes)
     places = locations_of(facts, distinct(facts.lines.site[rows[wasted]]))

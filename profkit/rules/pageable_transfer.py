@@ -51,7 +51,7 @@ from profkit.evidence.transfers.faults import (
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines
-from profkit.savings.bus import Link, host_link
+from profkit.savings.bus import Link, host_link, pin
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
 from profkit.savings.outliers import LEAST_STEPS, MOST_TIMES_MEDIAN
 from profkit.savings.replay import replay
@@ -77,7 +77,7 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
     large = transfers.size_bytes > STAGED_BYTES
     link = host_link(facts, to_device=True)
     usual = _without_stops(facts, transfers)
-    edit = _pinned(facts, usual, link)
+    edit = pin(facts, usual, link)
     saved = replay(facts, edit).fraction if large.any() else 0.0
     if saved < LOW_FROM:
         return
@@ -121,13 +121,6 @@ def _why_unknown(facts: Facts) -> str:
     large = sent.to_device & (sent.size_bytes > STAGED_BYTES)
     is_told = (sent.is_pageable | sent.is_pinned)[large]
     return "" if is_told.any() or not large.any() else "the recording does not say which of the host's memory is pinned"
-
-
-def _pinned(facts: Facts, transfers: Transfers, link: Link) -> Edit:
-    """The host goes on, and the copies take what they take from pinned memory."""
-    kept = np.minimum(link.copy_ns(transfers.size_bytes), facts.trace.events.duration_ns[transfers.work])
-    waits = waits_below(facts, transfers.place)
-    return combine([unblock(waits, link.uncertainty), shrink_work(transfers.work, kept, link.uncertainty)])
 
 
 def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: int) -> str:

@@ -2,9 +2,10 @@
 
 What it detects
 Functions of the program that `torch.compile` compiled at least four times for one reason, a guard that fails each time
-with another number. What varies is told at the function, an attribute where the function reads it. profkit's own
-recordings hold the compiler's records; others do not. The first time or two are how the compiler learns which sizes
-vary, and a mode or a type that changes once is another reason: neither is a finding.
+with another number. What varies is told at the function, an attribute where the function reads it. The first time or
+two are how the compiler learns which sizes vary, and a mode or a type that changes once is another reason: neither is a
+finding. Recordings made elsewhere do not hold the compiler's records, but the events of its work: there it is a finding
+where one function is compiled in at least three steps and in most of them, without the guard that fails.
 
 Why is this bad?
 A compilation takes a second or so, as long as thousands of steps, and each further one makes every call check more
@@ -38,14 +39,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
-from profkit.evidence.compiling import compilations
+from profkit.evidence.compiling import compilations, function_run_next
 from profkit.evidence.frames import is_library
+from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.findings import HIGH_FROM, LOW_FROM, Kind, Location, Severity
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.run import CallSite, Compilation
 from profkit.savings.edits import remove
 from profkit.trace.events import Rows
+from profkit.trace.values import distinct
 from profkit.units import format_count, format_time
 
 _MOST_TO_LEARN = 2
@@ -89,11 +92,35 @@ class _Repeated(Struct, frozen=True):
 def recompilation(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each function and guard."""
     if facts.run.torch is None:
-        raise CannotLook("recompilations are known only of recordings that profkit made")
+        yield from _of_events(facts)
     if facts.run.compiled is not None:
         repeated = _join_resumed(_repeated(facts.run.compiled.compilations))
         for one in repeated:
             yield _suspect(one, _in_steps(facts, one, len(repeated)), facts.run.compiled.elapsed_ns)
+
+
+def _of_events(facts: Facts) -> Iterator[Suspicion]:
+    """What the compiler does in the steps of a recording that has no records of it."""
+    rows, frame = facts.once(compilations)
+    frame = np.where(frame >= 0, frame, function_run_next(facts, rows))
+    known = rows[facts.measured[rows]], frame[facts.measured[rows]]
+    again = [mine for mine in (known[0][known[1] == one] for one in distinct(known[1][known[1] >= 0]))
+             if in_most_steps(facts, mine, _MOST_TO_LEARN + 1)]  # fmt: skip
+    for mine in again:
+        steps = len(distinct(facts.step_of(mine)))
+        spent_ns = facts.steps.per_step_ns(int(facts.trace.events.duration_ns[mine].sum()))
+        yield Suspicion(
+            message=f"A function is compiled again in {format_count(steps, 'recorded step')}, {format_time(spent_ns)} "
+            "a step. Which guard fails the recording does not say; `TORCH_LOGS=recompiles` does.",
+            fix=_OTHER_FIX + " Where it is a size: `torch._dynamo.mark_dynamic(tensor, dim)`, or `dynamic=True`.",
+            rows=mine,
+            edit=remove(mine, uncertainty=_UNCERTAINTY),
+            count=times_per_step(facts, mine),
+            spent_ns=spent_ns,
+            evidence={"compiling_ns_per_step": spent_ns, "steps": steps},
+        )
+    if not again:
+        raise CannotLook("recompilations outside the recorded steps are known only of recordings that profkit made")
 
 
 def _repeated(records: Sequence[Compilation]) -> list[_Repeated]:

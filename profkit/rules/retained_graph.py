@@ -6,6 +6,10 @@ recorded step than at the end of the one before, by a steady amount, over four s
 running sum of losses and a hidden state that is carried over without `detach` are the usual ones. Graphs that stay as
 large as they are, whatever their size, and numbers that go up and down are no fault.
 
+In a memory snapshot, where no names are known: lines that by turns allocate four times or more what is never freed, to
+the end of the history, of which more than half is what calls of the model keep for a backward pass. Where a backward
+pass freed as much before, and none ran meanwhile, it may still come: that is no fault.
+
 Why is this bad?
 A tensor with a graph holds the nodes that made it, and through them whatever they saved. Memory grows a little each
 step until the run dies, hours later and far from the line; with a chain the backward pass grows as well.
@@ -29,7 +33,8 @@ Use instead
 How the saving is estimated
 Memory, not time: by how much the live bytes grow from the end of one measured step to the end of the next, as the
 allocator's events say; without those the growth of the tensors that the name holds. After a backward pass only the
-nodes are left, which no allocator counts: 500 bytes for each is the least. Time is not claimed.
+nodes are left, which no allocator counts: 500 bytes for each is the least. Time is not claimed. By a snapshot: what one
+of the rounds leaves behind, the median.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
+from profkit.evidence.allocator.rounds import KeptRounds, kept_rounds
 from profkit.evidence.retention.growing_graphs import (
     GrowingGraph,
     adds_to_itself,
@@ -48,7 +54,7 @@ from profkit.evidence.retention.growing_graphs import (
 from profkit.evidence.retention.holding import first_at_each_line
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import growing_lines
+from profkit.ruling.places import growing_lines, kept_lines
 from profkit.units import format_bytes, format_count
 
 _UNTRAINED = (
@@ -57,7 +63,40 @@ _UNTRAINED = (
 )
 
 
-@rule(Kind.FAULT, Need.LIVE, Need.GROWTH)
+_BY_SNAPSHOT_CONFIDENCE = 0.7
+"""A program may pass its model many times before the one backward pass."""
+
+
+def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
+    rounds = kept_rounds(facts)
+    if rounds is not None and rounds.keeps_passes:
+        yield _suspect_rounds(facts, rounds)
+
+
+def _suspect_rounds(facts: Facts, rounds: KeptRounds) -> Suspicion:
+    while_it_ran = "although a backward pass ran meanwhile" if rounds.had_backward else "and no backward pass frees it"
+    return Suspicion(
+        message=f"{rounds.rounds} rounds keep what the model's calls saved for a backward pass, {while_it_ran}: "
+        f"{format_bytes(rounds.each_bytes)} a round, {format_bytes(rounds.total_bytes)} by now. A snapshot does not "
+        "show which name holds the graphs; this line allocates last in a round.",
+        fix="Keep the values without their history: look from here on for what is appended, added up or carried over, "
+        "and put `x.detach()`, or `x.item()` for a number, there. Where nothing is trained, run it under `with "
+        "torch.inference_mode():`. If one backward pass for all rounds is still to come, call it after each instead.",
+        places=kept_lines(facts, rounds),
+        size_bytes=rounds.each_bytes,
+        grows=True,
+        confidence=_BY_SNAPSHOT_CONFIDENCE,
+        count=rounds.rounds,
+        evidence={
+            "rounds": rounds.rounds,
+            "bytes_per_round": rounds.each_bytes,
+            "bytes": rounds.total_bytes,
+            "bytes_of_the_model": rounds.forward_bytes,
+        },
+    )
+
+
+@rule(Kind.FAULT, Need.LIVE, Need.GROWTH, by_snapshot=_by_snapshot)
 def retained_graph(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that makes a graph grow."""
     for graph in first_at_each_line(_root_causes(growing_graphs(facts))):

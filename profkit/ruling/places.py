@@ -8,6 +8,8 @@ from dataclasses import replace
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.allocator.lines import site_of
+from profkit.evidence.allocator.rounds import KeptRounds
 from profkit.evidence.attribution import busiest_site, order_sites, sites_by_time
 from profkit.evidence.callers import calling_sites, model_call_sites, model_caller
 from profkit.evidence.places import call_site
@@ -73,6 +75,12 @@ def growing_lines(facts: Facts, site: CallSite | None) -> Places:
     """The line that makes a name hold more, and those that allocate what outlives its step, the largest first."""
     location, others = Location.of(site) if site else None, outliving_lines(facts)
     return Places(location, tuple(place for place in others if place != location))
+
+
+def kept_lines(facts: Facts, rounds: KeptRounds) -> Places:
+    """The line that allocates last in rounds that leave memory behind, and the one that leaves most."""
+    sites = (site_of(facts, rounds.last), site_of(facts, rounds.largest))
+    return Places.of(Location.of(site) if site else None for site in sites)
 
 
 def outliving_lines(facts: Facts) -> tuple[Location, ...]:

@@ -12,6 +12,8 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.evidence.transfers.copies import Transfers, waits_below
+from profkit.savings.edits import Edit, combine, shrink_work, unblock
 from profkit.trace.events import Category, Int64s
 from profkit.trace.values import median
 
@@ -63,6 +65,13 @@ def host_link(facts: Facts, to_device: bool) -> Link:
     sheet = _by_data_sheet(facts)
     rate = _ACHIEVED * (sheet or _GEN3)
     return Link(max(rate, least), _BY_DATA_SHEET if sheet else _UNKNOWN, False)
+
+
+def pin(facts: Facts, transfers: Transfers, link: Link) -> Edit:
+    """The host goes on, and the copies take what they take from, or to, pinned memory."""
+    kept = np.minimum(link.copy_ns(transfers.size_bytes), facts.trace.events.duration_ns[transfers.work])
+    waits = waits_below(facts, transfers.place)
+    return combine([unblock(waits, link.uncertainty), shrink_work(transfers.work, kept, link.uncertainty)])
 
 
 def _rates(facts: Facts, to_device: bool, kind: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

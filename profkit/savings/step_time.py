@@ -5,6 +5,7 @@ A recording slows the host but hardly the device. What bounds the recorded steps
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
@@ -23,6 +24,8 @@ SLOWED = 4.0
 _ATTACHED = 1.4
 """How many times shorter the host's part may really be if it was timed while the profiler stood by, or estimated
 without Python frames: attached, CUPTI makes every launch slower, a step of launches by up to 40 % (H100)."""
+_SEEN = 0.05
+"""Steps of one program differ by as much from run to run."""
 _BOUND = 0.9
 """If the device works this share of a step, it bounds the step: a faster host gives back no more than the rest."""
 
@@ -46,6 +49,12 @@ class StepTime(Struct, frozen=True):
         """The step time that savings refer to: without the recording if that is known."""
         return self.recorded_ns if self.unrecorded_ns is None else self.unrecorded_ns
 
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether the step without the recording may be shorter than told, by so much that a reader would see it."""
+        known = self.least_ns is not None and self.unrecorded_ns is not None
+        return known and self.least_ns < (1 - _SEEN) * self.unrecorded_ns  # type: ignore[operator]
+
 
 def step_time(facts: Facts) -> StepTime:
     """The step time of a recording; derived once."""
@@ -60,7 +69,7 @@ def _tell(facts: Facts) -> StepTime:
     reference_ns = int(median(timed_ns)) if timed_ns else None
     if not facts.device.present:
         return StepTime(recorded_ns, reference_ns, None if reference_ns is None else "measured")
-    device_ns = min(steps.per_step_ns(device_alone_ns(facts)), recorded_ns)
+    device_ns = min(_device_ns(facts), recorded_ns)
     unrecorded_ns, source, factor = None, None, 1.0
     if any(run.reference_step_device_ns):
         unrecorded_ns, source = reference_ns, "measured"
@@ -81,6 +90,17 @@ def _tell(facts: Facts) -> StepTime:
         bound_by=DEVICE if device_ns >= _BOUND * step_ns else HOST,
         least_ns=min(step_ns, max(device_ns, int(step_ns / factor), int(recorded_ns / SLOWED))),
     )
+
+
+def _device_ns(facts: Facts) -> int:
+    """What the device alone needs for a step, that with its usual work: where the host held one step up, its device had
+    no more to do than in the others."""
+    steps, launches = facts.steps, facts.launches
+    step = steps.index_of(launches.launched_ns)
+    worked_ns = np.bincount(
+        step[step >= 0], facts.trace.events.duration_ns[launches.work][step >= 0], minlength=len(steps)
+    )[steps.measured]
+    return int(device_alone_ns(facts) * median(worked_ns) / max(worked_ns.sum(), 1))
 
 
 def _estimate(facts: Facts, device_ns: int) -> int:

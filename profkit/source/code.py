@@ -6,10 +6,12 @@ import linecache
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from types import CodeType
 
 PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder of profkit's own code."""
+_MOST_FILE_BYTES = 1 << 20
 _LINES_AROUND = 3
 _MOST_SOURCE = 200
 """Characters of a line that are kept."""
@@ -41,6 +43,17 @@ def function_name(code: CodeType) -> str:
 def source_line(file: str, line: int) -> str:
     """The text of the line without what is around it, cut where it is very long; empty where there is none."""
     return linecache.getline(file, line).strip()[:_MOST_SOURCE]
+
+
+def recorded_line(file: str, line: int) -> str:
+    """`source_line` for a place that a recording names, which may come from anybody and from another machine: of a
+    Python file of ordinary size that lies here, else empty."""
+    path = Path(file)
+    try:
+        is_known = path.is_absolute() and path.suffix == ".py" and path.is_file()
+        return source_line(file, line) if is_known and path.stat().st_size <= _MOST_FILE_BYTES else ""
+    except (OSError, ValueError):  # a null byte, or a name that is too long
+        return ""
 
 
 def lines_around(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]:

@@ -30,7 +30,7 @@ CACHE = "PROFKIT_CACHE"
 """The environment variable that names another folder, or with 0 keeps such files from being read and written."""
 MOST_BYTES = 4 << 30
 """Of all files together: some twenty traces of a gigabyte of text."""
-FORMAT = 4
+FORMAT = 5
 """Raised with every change to what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
 """A smaller trace is some 10 MB of text, which take a tenth of a second to decode."""
@@ -43,7 +43,8 @@ _STORED = 0
 _TABLES = "tables"
 _MOST_SITES = 10**7
 _TYPES = {
-    "category": (np.uint8,), "device_type": (np.int8,), "name_code": (np.int32,), "lane": (np.int32,),
+    "category": (np.uint8,), "device_type": (np.int8,), "device": (np.int8,),
+    "name_code": (np.int32,), "lane": (np.int32,),
     "dims_code": (np.int32,), "types_code": (np.int32,), "concrete_code": (np.int32,), "site": (np.int32,),
     "correlation": (np.int32, np.int64), "external": (np.int32, np.int64), "sequence": (np.int32, np.int64),
 }  # fmt: skip
@@ -199,7 +200,7 @@ def _is_sound(events: Events, tables: _Tables) -> bool:
     ranges: dict[str, tuple[int, int]] = {
         "name_code": (0, len(tables.names) - 1), "lane": (0, len(tables.lanes) - 1), "category": (0, max(Category)),
         "start_ns": (0, 2 * DAY_NS), "duration_ns": (0, DAY_NS), "dims_code": texts, "types_code": texts,
-        "concrete_code": texts, "device_type": (NONE, 127), "site": (NONE, _MOST_SITES),
+        "concrete_code": texts, "device_type": (NONE, 127), "device": (NONE, 127), "site": (NONE, _MOST_SITES),
     }  # fmt: skip
     for name, (least, most) in ranges.items():
         column = getattr(events, name)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from types import CodeType, FunctionType
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -23,6 +25,9 @@ Rows = NDArray[np.int64]
 
 NONE = -1
 """Stands for a missing value in the columns of codes and ids."""
+
+HOST = 0
+"""The type of device that memory of the host has; other types are accelerators (``c10::DeviceType``)."""
 
 
 class Category(IntEnum):
@@ -68,7 +73,8 @@ class Events:
     """Columns of equal length. ``*_code`` index the tables of the `Trace`; `NONE` stands for a missing value.
 
     ``size_bytes`` is the number of bytes that a memory event allocates (negative: frees) or a copy moves;
-    ``address`` and ``device_type`` belong to memory events; ``external`` is the profiler's id of the operator that an
+    ``address``, ``device_type``, the number of the ``device`` and ``held_bytes``, all that is allocated of that device
+    afterwards, belong to memory events; ``external`` is the profiler's id of the operator that an
     event belongs to; ``correlation`` joins a runtime call with what it put on the device; ``sequence`` joins a
     forward operator with its backward; ``site`` is the call site of a line mark.
     """
@@ -86,7 +92,9 @@ class Events:
     concrete_code: Int32s
     size_bytes: Int64s
     address: Int64s
+    held_bytes: Int64s
     device_type: NDArray[np.int8]
+    device: NDArray[np.int8]
     site: Int32s
 
     def __len__(self) -> int:
@@ -110,7 +118,7 @@ class Recording(Struct, frozen=True):
     """What a trace says about how it was made; None if it does not say. ``kind`` is empty for PyTorch's own.
 
     ``memory_bytes`` is how much each of the ``devices`` has, ``reserved_bytes`` the most that PyTorch's allocator held
-    of one, 0 if not recorded. ``foreign`` counts its events of each category that the reader does not know;
+    of each that is known, by its number. ``foreign`` counts its events of each category that the reader does not know;
     ``least_release`` is the oldest release of PyTorch that may have written it.
     """
 
@@ -122,11 +130,19 @@ class Recording(Struct, frozen=True):
     has_memory: bool | None = None
     rank: int | None = None
     ranks: int | None = None
-    reserved_bytes: int = 0
+    reserved_bytes: tuple[tuple[int, int], ...] = ()
     is_cut_off: bool = False
     """The file ends too early. What is lost may be from any time: threads and streams stand one after another."""
     foreign: tuple[tuple[str, int], ...] = ()
     least_release: tuple[int, int] | None = None
+
+
+def _code_alone(accept: Callable[[str], bool]) -> CodeType | None:
+    """The code of a function that depends on nothing else: of a lambda there is a new one at each call, with the same
+    code. None for what holds values of its own."""
+    if not isinstance(accept, FunctionType) or accept.__closure__ or accept.__defaults__ or accept.__kwdefaults__:
+        return None
+    return accept.__code__
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +158,8 @@ class Trace:
     health: tuple[str, ...] = ()
     _index: list[tuple[Int32s, list[int]]] = field(default_factory=list, init=False, repr=False, compare=False)
     """What `_rows_by_name` found, once it was asked for."""
+    _accepted: dict[CodeType, Int32s] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `codes_where` found, by the code of the question."""
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name_code[row])]
@@ -163,7 +181,14 @@ class Trace:
 
     def codes_where(self, accept: Callable[[str], bool]) -> Int32s:
         """Codes of the names for which ``accept(name)`` is true: a test per distinct name, not per event."""
-        return np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
+        asked = _code_alone(accept)
+        if asked is None or asked not in self._accepted:
+            found = np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
+            if asked is None:
+                return found
+            found.setflags(write=False)
+            self._accepted[asked] = found
+        return self._accepted[asked]
 
     def mask_of(self, rows: Rows) -> Bools:
         """A mask of the events with these indices."""
@@ -201,6 +226,12 @@ class Trace:
 
     def with_health(self, *notes: str) -> Trace:
         return replace(self, health=(*self.health, *notes))
+
+
+def no_trace() -> Trace:
+    """The trace of what is none, such as a memory snapshot alone."""
+    empty: dict[str, Any] = {column.name: np.zeros(0, dtype=np.int64) for column in fields(Events)}
+    return Trace(Events(**empty), (), (), (), 0)
 
 
 def timeline_order(lane: Int32s, start_ns: Int64s, duration_ns: Int64s) -> Rows:

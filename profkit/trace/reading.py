@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 from profkit.errors import UnreadableInput
 from profkit.trace.cache import read_through_cache
+from profkit.trace.containers import Content
 from profkit.trace.events import Trace
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES
+from profkit.trace.snapshot.reader import is_snapshot
 
 if TYPE_CHECKING:
     from profkit.trace.containers import OnProgress
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _UNEXPORTED = (".nsys-rep", ".qdrep")
+_PICKLES = (".pickle", ".pkl")
 
 
 def read_trace(
@@ -39,6 +42,18 @@ def read_trace(
 
     read = partial(read_kineto, limit_bytes=limit_bytes, on_progress=on_progress)
     return read_through_cache(path, read, limit_bytes)
+
+
+def holds_snapshot(path: Path) -> bool:
+    """Whether a file is to be read as a memory snapshot: by what it holds, or by its name, so that a file that is none
+    is told so."""
+    refuse_special_file(path)
+    if path.name.endswith(_PICKLES):
+        return True
+    try:
+        return is_snapshot(next(iter(Content(path)), b""))
+    except UnreadableInput:  # the reader says what is wrong
+        return False
 
 
 def refuse_special_file(path: Path) -> None:

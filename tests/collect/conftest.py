@@ -41,8 +41,8 @@ def warnings_said(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
 
 @pytest.fixture
 def watched_closely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sampling thread looks as often as it can."""
-    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
+    """The sampling thread looks much more often, and leaves the processor to the others between."""
+    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.001))
 
 
 @pytest.fixture(autouse=True)

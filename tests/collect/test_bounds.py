@@ -9,6 +9,7 @@ import pytest
 
 from profkit.collect.sessions import bounds
 from profkit.collect.sessions.bounds import Bounds
+from profkit.collect.sessions.held_memory import HeldMemory
 
 MB = 1 << 20
 MANY = 10**7
@@ -26,7 +27,8 @@ class Process:
         memory = SimpleNamespace(available=available_mb * MB)
         monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
         self.allowance = SimpleNamespace()
-        self.bounds = Bounds(30.0, lambda: self.held_mb * MB, self.allowance)  # type: ignore[arg-type]  # what it asks of it
+        resident = HeldMemory(lambda: self.held_mb * MB, lambda: None)
+        self.bounds = Bounds(30.0, resident, self.allowance)  # type: ignore[arg-type]  # what it asks of it
 
     def begin(
         self,

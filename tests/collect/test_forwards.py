@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ from torch.nn.modules import module as modules
 
 from profkit.collect.boundaries import forwards
 from profkit.collect.boundaries.forwards import ForwardCalls
-from profkit.collect.machine.sampler import Sampler
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder import prologue
 from profkit.collect.recorder.profiler import profile
@@ -186,8 +184,8 @@ def test_a_function_that_the_compiler_passes_by_is_no_compiled_one(listening: In
     del passed_by
 
 
+@pytest.mark.usefixtures("watched_closely")
 def test_an_inference_loop_has_steps_once_the_prologue_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
     monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     with profile(tmp_path, wait=1, warmup=1, active=2) as recording, torch.inference_mode():
@@ -199,11 +197,11 @@ def test_an_inference_loop_has_steps_once_the_prologue_is_over(tmp_path: Path, m
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
 
 
+@pytest.mark.usefixtures("watched_closely")
 def test_where_gradients_accumulate_the_optimizer_ends_the_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the program grew so much in its first passes that the prologue was over before the first step was."""
-    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
     monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -12,9 +12,13 @@ import torch
 
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.source.user_code import UserFiles
+
+NOTHING = HeldMemory(lambda: 0, lambda: None)
+"""A process that never grows."""
 
 
 def tensor_that_lived_during(look: Callable[[], object]) -> object:
@@ -32,7 +36,7 @@ def tensor_that_lived_during(look: Callable[[], object]) -> object:
 def test_nothing_of_the_program_lives_longer_because_its_prologue_was_looked_at(limit_s: float, tmp_path: Path) -> None:
     """A frame that refers to itself, and to its callers, would wait for the garbage collector with all they hold."""
     recordings, tracer = Recordings(tmp_path, lambda: None, Allowance()), LineTracer(UserFiles((tmp_path,)))
-    prologue = Prologue(recordings, tracer, limit_s, lambda: 0, Allowance())
+    prologue = Prologue(recordings, tracer, limit_s, NOTHING, Allowance())
     prologue.begin()
     try:
         assert tensor_that_lived_during(prologue.look_at) is None
@@ -83,7 +87,7 @@ def run_for(seconds: int, prologue: Prologue, clock: dict[str, float]) -> None:
 def test_a_program_that_ends_no_step_is_recorded_again_when_it_has_run_for_longer(clock: dict[str, float]) -> None:
     """The prologue lasts three seconds, and each of the others two."""
     parts = Parts(clock, 9, 9, 9, 9)
-    prologue = Prologue(parts, parts, 3.0, lambda: 0, Allowance())  # type: ignore[arg-type]  # what it needs of them
+    prologue = Prologue(parts, parts, 3.0, NOTHING, Allowance())  # type: ignore[arg-type]  # what it needs of them
     prologue.begin()
     run_for(60, prologue, clock)
     assert [round(at - 100) for at in parts.began] == [0, 6, 12, 24]
@@ -93,7 +97,7 @@ def test_a_program_that_ends_no_step_is_recorded_again_when_it_has_run_for_longe
 
 def test_once_a_step_ended_the_prologue_does_not_begin_again(clock: dict[str, float]) -> None:
     parts = Parts(clock, 9)
-    prologue = Prologue(parts, parts, 3.0, lambda: 0, Allowance())  # type: ignore[arg-type]  # as above
+    prologue = Prologue(parts, parts, 3.0, NOTHING, Allowance())  # type: ignore[arg-type]  # as above
     prologue.begin()
     run_for(5, prologue, clock)
     prologue.close()
@@ -104,7 +108,7 @@ def test_once_a_step_ended_the_prologue_does_not_begin_again(clock: dict[str, fl
 @pytest.mark.parametrize("obstacle", ["an operator that was cut off may still end", "a step is being recorded"])
 def test_the_prologue_does_not_begin_again_where_it_must_not(obstacle: str, clock: dict[str, float]) -> None:
     parts = Parts(clock, 9)
-    prologue = Prologue(parts, parts, 3.0, lambda: 0, Allowance())  # type: ignore[arg-type]  # as above
+    prologue = Prologue(parts, parts, 3.0, NOTHING, Allowance())  # type: ignore[arg-type]  # as above
     prologue.begin()
     parts.cut_operators_off = obstacle.startswith("an operator")
     run_for(5, prologue, clock)
@@ -120,7 +124,7 @@ def test_what_modules_take_that_are_imported_meanwhile_does_not_end_the_prologue
     """PyTorch imports 800 of its own when a program makes its first optimizer."""
     held = [300 << 20]
     parts = Parts(clock, 9)
-    prologue = Prologue(parts, parts, 3.0, lambda: held[0], Allowance())  # type: ignore[arg-type]  # as above
+    prologue = Prologue(parts, parts, 3.0, HeldMemory(lambda: held[0], lambda: None), Allowance())  # type: ignore[arg-type]  # as above
     prologue.begin()
     held[0] += 80 << 20
     for number in range(modules):
@@ -132,7 +136,7 @@ def test_what_modules_take_that_are_imported_meanwhile_does_not_end_the_prologue
 
 def test_it_does_not_begin_again_where_no_more_may_be_recorded(clock: dict[str, float]) -> None:
     parts, allowance = Parts(clock, 9), Allowance(lambda: 0.0, lambda: 0.0)
-    prologue = Prologue(parts, parts, 3.0, lambda: 0, allowance)  # type: ignore[arg-type]  # as above
+    prologue = Prologue(parts, parts, 3.0, NOTHING, allowance)  # type: ignore[arg-type]  # as above
     prologue.begin()
     allowance.count(1_000_000)
     run_for(60, prologue, clock)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from profkit.collect.recorder.profiler import profile
+from profkit.collect.sessions import recordings as module
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import ProfilerSession
@@ -140,3 +141,18 @@ def test_what_the_last_recording_held_is_paid_for(tmp_path: Path) -> None:
     record(recordings, 100)
     recordings.export()
     assert allowance.events_left < before
+
+
+@pytest.mark.parametrize("end", ["drop", "keep_prologue", "keep_part", "keep_located", "export"])
+def test_what_a_recording_held_is_given_back_to_the_system_once_it_is_let_go(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recordings = Recordings(tmp_path, lambda: None, Allowance())
+    session, held = recordings.start(), list[object]()
+    monkeypatch.setattr(module, "give_back", lambda: held.append(session._profiler.profiler))
+    try:
+        torch.ones(8)
+        getattr(recordings, end)()
+    finally:
+        recordings.remove()
+    assert held == [None]

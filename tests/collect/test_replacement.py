@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import threading
 from pathlib import Path
@@ -14,7 +13,6 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader
 
-from profkit.collect.machine.sampler import Sampler
 from profkit.collect.recorder import prologue, replacement
 from profkit.collect.recorder.profiler import profile
 from profkit.run import find_trace, load_live, load_run
@@ -25,8 +23,7 @@ ROUND = 40
 
 
 @pytest.fixture(autouse=True)
-def the_prologue_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.0))
+def the_prologue_is_short(monkeypatch: pytest.MonkeyPatch, watched_closely: None) -> None:
     monkeypatch.setattr(prologue, "GROWTH_BYTES", -1)
     monkeypatch.setattr("profkit.collect.boundaries.forwards._was_compiled", lambda: False)  # by other tests
     monkeypatch.setattr("profkit.collect.boundaries.forwards._given_to_compiler", tuple)

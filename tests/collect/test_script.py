@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from profkit.collect.launch.parent import launch_script
+from profkit.collect.launch import parent
+from profkit.collect.launch.parent import count_kills, launch_script
 from profkit.collect.launch.script import INTERRUPTED
-from profkit.run import load_callsites, load_run
+from profkit.run import KILLED, OutOfMemory, load_callsites, load_run
 from tests.collect.reading import marks_around, read_events, steps_of
 from tests.forks import Forks
 
@@ -308,3 +309,30 @@ def test_lines_are_those_of_the_program_wherever_it_has_gone(tmp_path: Path, pla
     assert (status, stderr) == (0, "")
     sites = load_callsites(tmp_path / "run")
     assert (str(tmp_path / "moving.py"), 7, "print(torch.ones(3) * 2)") in {(s.file, s.line, s.source) for s in sites}
+
+
+@pytest.mark.parametrize(("counts", "killed"), [((3, 4), True), ((3, 3), False)])
+def test_a_program_that_the_system_kills_ran_out_of_memory_if_the_system_says_so(
+    tmp_path: Path, recorded_into_run: Run, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int], killed: bool
+) -> None:
+    left = list(counts)
+    monkeypatch.setattr(parent, "count_kills", lambda: left.pop(0))
+    (tmp_path / "killed.py").write_text("import os, signal, torch\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    status, _, _ = recorded_into_run("killed.py")
+    assert status == 137
+    told = OutOfMemory(message=KILLED, ended=True)
+    assert load_run(tmp_path / "run").out_of_memory == (told if killed else None)
+
+
+def test_kills_are_those_of_the_container_or_else_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tmp_path / "memory.events", tmp_path / "vmstat"
+    monkeypatch.setattr(parent, "_KILL_COUNTS", files)
+    assert count_kills() == 0
+    files[1].write_text("nr_free_pages 12\noom_kill 5\ndrop_pagecache 0\n")
+    assert count_kills() == 5
+    files[0].write_text("low 0\nmax 3\n")
+    assert count_kills() == 5
+    files[0].write_text("low 0\noom 4\noom_kill 2\noom_group_kill 0\n")
+    assert count_kills() == 2

@@ -7,7 +7,20 @@ import pytest
 from profkit.derive.device.busy import is_collective
 from profkit.derive.timeline.intervals import Intervals
 from profkit.trace.events import NONE
-from tests.traces import annotation, facts_of, kernel, mark, memcpy, memset, op, python, rows_named, runtime, step
+from tests.traces import (
+    annotation,
+    busy_fraction,
+    facts_of,
+    kernel,
+    mark,
+    memcpy,
+    memset,
+    op,
+    python,
+    rows_named,
+    runtime,
+    step,
+)
 
 SYNC = "cudaDeviceSynchronize"
 
@@ -50,7 +63,7 @@ def test_work_without_a_launch_record_is_counted_and_found_by_its_operators_id()
 def test_a_trace_without_device_work_has_no_device():
     facts = facts_of([op("aten::mul", 0, 5), runtime("cudaLaunchKernel", 1, 1, correlation=3)])
     assert not facts.device.present
-    assert facts.device.busy_fraction(0, 5000) == 0.0
+    assert busy_fraction(facts, 0, 5000) == 0.0
     assert facts.launches.unlaunched == 0
 
 
@@ -61,8 +74,8 @@ def test_the_device_is_busy_while_any_stream_works():
     ])  # fmt: skip
     assert _pairs(facts.device.busy) == [(10, 25), (40, 45), (60, 65)]
     assert _pairs(facts.device.computing) == [(10, 25)]
-    assert facts.device.busy_fraction(0, 100_000) == pytest.approx(0.25)
-    assert facts.device.busy_fraction(42_000, 62_000) == pytest.approx(0.25)
+    assert busy_fraction(facts, 0, 100_000) == pytest.approx(0.25)
+    assert busy_fraction(facts, 42_000, 62_000) == pytest.approx(0.25)
 
 
 def test_collectives_are_no_computation():

@@ -136,3 +136,26 @@ def test_a_host_that_may_be_as_fast_as_the_device_is_taken_to_be(kernel_us, left
     """A thousand frames at 2 us each leave 8 of 10 ms, and the host may be twice as fast as that."""
     facts = _many(10, kernel_us, stacks=True)
     assert 10_000_000 - facts.overhead.total_ns == pytest.approx(1_000 * left_us, rel=0.02)
+
+
+def _waiting(kernel_us: float, step_us: float, reference_us: float):
+    """A thousand operators in 10 ms, and then a wait of what is left of the step for a kernel that began at once."""
+    events = [step(0, 0, step_us), runtime("cudaLaunchKernel", 0.1, 0.1, correlation=1), op("aten::mm", 0.05, 0.2),
+              kernel("mm", 1, kernel_us, correlation=1), *(op("aten::add", 10 * i + 1, 5) for i in range(999)),
+              runtime("cudaDeviceSynchronize", 10_000, step_us - 10_000)]  # fmt: skip
+    return facts_of(events, run=Run(reference_step_ns=(round(1_000 * reference_us),)))
+
+
+def test_a_wait_for_a_busy_device_hides_what_recording_cost_the_host():
+    """The steps take as long with the profiler as without, since the device does: a thousand operators at 2 us."""
+    assert _waiting(19_900, 20_000, 20_000).overhead.total_ns == pytest.approx(2_000_000, rel=0.01)
+
+
+def test_a_wait_hides_no_more_than_it_takes():
+    assert _waiting(10_900, 11_000, 11_000).overhead.total_ns == pytest.approx(1_000_000, rel=0.01)
+
+
+def test_a_wait_for_a_device_with_time_to_spare_hides_nothing():
+    """The host bounds these steps, and their length says what recording added: nothing, or 1 ms."""
+    assert _waiting(17_000, 20_000, 20_000).overhead.total_ns == 0
+    assert _waiting(17_000, 20_000, 19_000).overhead.total_ns == pytest.approx(1_000_000, rel=0.01)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profkit.trace.events import NONE
-from tests.traces import facts_of, mark, memory, op, rows_named, step
+from tests.traces import Json, facts_of, mark, memory, op, rows_named, step
 
 
 def test_an_allocation_is_paired_with_the_free_at_its_address():
@@ -59,6 +60,46 @@ def test_where_there_is_a_device_its_memory_counts():
     facts = facts_of([memory(0, 5_000, 64), memory(1, 8, 128, device_type=1), memory(2, 9, 256, device_type=6)])
     assert facts.memory.size_bytes.tolist() == [8, 9]
     assert facts.memory.peak_bytes == 17
+
+
+def on_device(*events: tuple[int, int], device: int = 0, device_type: int = 1) -> list[Json]:
+    """Allocations, at moments 1 us apart, and what the device holds after each."""
+    return [memory(at, size, 64 * (at + 1), device_type=device_type, device=device, held=held)
+            for at, (size, held) in enumerate(events)]  # fmt: skip
+
+
+@pytest.mark.parametrize("device_type", [1, 6])
+def test_what_a_device_held_before_the_recording_counts_where_the_totals_tell_it(device_type):
+    found = facts_of(on_device((10, 1_010), (30, 1_040), (-600, 440), (5, 445), device_type=device_type)).memory
+    assert found.is_absolute
+    assert found.held_bytes.tolist() == [1_010, 1_040, 440, 445]
+    assert (found.base_bytes, found.peak_bytes, found.peaks) == (1_000, 1_040, ((0, 1_040),))
+    assert found.live_at_step_end_bytes.tolist() == [440]  # the last event is at the end
+    assert found.most_held_within(2_000, 9_000) == (3_000, 445)
+    assert found.most_held_within(8_000, 9_000) == (8_000, 0)
+
+
+def test_each_device_has_a_peak_of_its_own():
+    first, second = on_device((10, 110), (-100, 10), (1, 11)), on_device((7, 57), (50, 107), (-7, 100), device=3)
+    found = facts_of([event for pair in zip(first, second, strict=True) for event in pair]).memory
+    assert found.peaks == ((0, 110), (3, 107))
+    assert found.held_bytes.tolist() == [160, 167, 67, 117, 118, 111]  # of both
+    assert found.peak_bytes == 167
+
+
+def test_what_happens_to_the_memory_unrecorded_counts_for_the_next_event():
+    assert facts_of(on_device((10, 110), (10, 620))).memory.held_bytes.tolist() == [110, 620]
+
+
+@pytest.mark.parametrize("held", [None, 0, 9])
+def test_totals_that_are_missing_or_cannot_be_are_not_used(held):
+    found = facts_of([*on_device((10, 110)), memory(1, 10, 640, device_type=1, held=held)]).memory
+    assert not found.is_absolute
+    assert (found.base_bytes, found.peak_bytes, found.peaks) == (0, 20, ())
+
+
+def test_the_hosts_totals_count_from_the_start_of_the_recording_and_say_nothing_of_before():
+    assert not facts_of([memory(0, 10, 64, held=10)]).memory.is_absolute
 
 
 def test_a_trace_without_memory_events_has_no_memory():

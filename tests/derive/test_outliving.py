@@ -10,6 +10,7 @@ from profkit.derive.timeline.outliving import end_at_ranges
 from tests.traces import annotation, facts_of, op, python, rows_named
 
 ENTER = "torch/autograd/profiler.py(760): __enter__"
+COMPILE = "_compile.compile_inner (dynamo_timed)"
 NEW = "<built-in method _record_function_enter_new of PyCapsule object at 0x7f>"
 
 
@@ -45,6 +46,16 @@ def test_the_operator_that_begins_a_range_ends_where_the_range_begins():
     add, mine = rows_named(facts.trace, "aten::add")[0], rows_named(facts.trace, "mine")[0]
     assert facts.tree.parent[add] == mine
     assert facts.tree.end_ns[mine] == 115_000
+
+
+def test_what_the_compiler_does_outlives_the_generator_that_times_it():
+    facts = facts_of([
+        python("contextlib.py(132): __enter__", 0, 10), python("torch/_dynamo/utils.py(701): dynamo_timed", 2, 6),
+        op(COMPILE, 5, 100), op("aten::add", 40, 10),
+    ])  # fmt: skip
+    compiled, add = (rows_named(facts.trace, name)[0] for name in (COMPILE, "aten::add"))
+    assert facts.tree.end_ns[compiled] == 105_000
+    assert facts.tree.parent[add] == compiled
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(1, 12)), max_size=20))

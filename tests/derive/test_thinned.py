@@ -43,3 +43,10 @@ def test_by_when_so_much_is_left_is_the_inverse_of_what_is_left(share, found, ti
     left = ns(time) - thinned.covered_before(ns(time))
     again = thinned.when_uncovered(left)
     assert abs(int((again - thinned.covered_before(again) - left)[0])) <= 1
+
+
+def test_a_share_that_takes_too_much_is_made_smaller():
+    half = Thinned(between((100, 200), (300, 400)), 0.5)
+    assert half.at_most(50) == Thinned(half.where, 0.25)
+    assert half.at_most(150) == half
+    assert UNTOUCHED.at_most(0).total_ns == 0

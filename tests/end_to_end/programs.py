@@ -36,6 +36,8 @@ class Program:
     missing: tuple[str, ...]
     spotless: bool = False
     """It says that it has no opportunities: they are false alarms there, as faults are everywhere."""
+    alone: bool = False
+    """It runs in a process of its own, as users run it."""
 
     @property
     def expected(self) -> tuple[int, str] | None:
@@ -74,8 +76,10 @@ def _read(path: Path) -> Program:
     assert kind is not None, f"{path.name} does not begin with its kind"
     lines = enumerate(text.splitlines(), 1)
     marks = tuple((number, match[1]) for number, line in lines if (match := _MARK.search(line)))
-    missing = tuple(name for name in sorted(_imported(text)) if importlib.util.find_spec(name) is None)
-    return Program(path, kind[1], marks, missing, _SPOTLESS in text)
+    imported = _imported(text)
+    missing = tuple(name for name in sorted(imported) if importlib.util.find_spec(name) is None)
+    alone = "compiled" in kind[1] or "gc" in imported
+    return Program(path, kind[1], marks, missing, _SPOTLESS in text, alone)
 
 
 def _imported(text: str) -> set[str]:
@@ -92,10 +96,10 @@ def _imported(text: str) -> set[str]:
 def judge(program: Program, recordings: Recordings) -> tuple[Verdict, Outcome]:
     """Diagnose the recording of it; a failure is a false alarm that finds nothing.
 
-    What is compiled runs in a process of its own, as users run it: forks of a process that has PyTorch imported already
-    crashed in the compiler now and then.
+    What is compiled runs alone: forks of a process that has PyTorch imported already crashed in the compiler now and
+    then. So does what runs the collector of garbage, which finds less in a fork.
     """
-    kept = record_program(recordings, str(program.path), reads=[program.path], alone="compiled" in program.kind)
+    kept = record_program(recordings, str(program.path), reads=[program.path], alone=program.alone)
     begun = time.monotonic()
     outcome = judge_kept(kept)
     seconds = kept.seconds + time.monotonic() - begun

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -34,6 +35,8 @@ def record_variant() -> None:
     path, variant = Path(sys.argv[1]), sys.argv[2]
     setattr(scenario, "_detach", _keep)  # noqa: B010  # for this process
     module = scenario.load_scenario(path, variant)
+    if hasattr(module, "gc"):  # what the collector takes is what it is about
+        gc.unfreeze()
     if getattr(module, "needs_gpu", False):
         results = _run_unrecorded(module, variant)
     else:

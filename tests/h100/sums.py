@@ -48,6 +48,7 @@ class Sums:
     gpu_bound_plain_within: Part
     plain_within: Part
     run_within: Part
+    covered: Part
     with_rule: Pitfalls
     without_rule: Pitfalls
     priced: Part
@@ -70,6 +71,7 @@ def sum_up(rows: Sequence[Row]) -> Sums:
         gpu_bound_plain_within=_part(is_step_right(row) for row in plain if row.is_gpu_bound),
         plain_within=_part(map(is_step_right, plain)),
         run_within=_part(is_step_right(row) for row in programs if row.recording.form != PLAIN),
+        covered=_part(map(is_step_covered, programs)),
         with_rule=_pitfalls([one for one in sought if one.exists]),
         without_rule=_pitfalls([one for one in sought if not one.exists]),
         priced=_part(one.error is not None for one in sought if one.found),
@@ -86,6 +88,14 @@ def sum_up(rows: Sequence[Row]) -> Sums:
 def is_step_right(row: Row) -> bool:
     """Whether the step is told within a tenth of what was measured."""
     return row.ratio is not None and abs(row.ratio - 1) <= _WITHIN
+
+
+def is_step_covered(row: Row) -> bool:
+    """Whether what was measured lies within a tenth of the range that is told."""
+    if row.step_ms is None or not row.measured_ms:
+        return False
+    least_ms = row.step_ms if row.least_ms is None else row.least_ms
+    return least_ms / row.measured_ms <= 1 + _WITHIN and row.step_ms / row.measured_ms >= 1 - _WITHIN
 
 
 def is_surprise(sought: Sought) -> bool:

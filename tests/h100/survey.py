@@ -84,8 +84,9 @@ class Sought:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One recording. ``error`` says why there is no diagnosis. ``step_ms`` is the step that profkit tells, without the
-    recording where it tells that, ``busy_ms`` how long the device was at work on a step, as recorded; ``clean`` says
-    that nothing is wrong with the program, ``grave`` are its findings of medium and high severity."""
+    recording where it tells that, ``least_ms`` the shortest that it may be, ``busy_ms`` how long the device was at work
+    on a step, as recorded; ``clean`` says that nothing is wrong with the program, ``grave`` are its findings of medium
+    and high severity."""
 
     recording: Recording
     measured_ms: float | None
@@ -96,6 +97,7 @@ class Row:
     busy_ms: float | None = None
     sought: Sought | None = None
     grave: tuple[str, ...] = ()
+    least_ms: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -159,6 +161,7 @@ def _judge(root: Path, recording: Recording, truth: Mapping[str, Any]) -> Row:
         busy_ms=busy_ms,
         sought=None if expected is None else _seek(expected, diagnosis, root / "programs", recording.program, truth),
         grave=tuple(one.rule for one in diagnosis.findings if one.severity in _GRAVE),
+        least_ms=None if timing.unprofiled_least_time_ns is None else timing.unprofiled_least_time_ns / 1e6,
     )
 
 

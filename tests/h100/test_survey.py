@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profkit.findings import Location
-from tests.h100.sums import Part, Pitfalls, is_step_right, is_surprise, sum_up
+from tests.h100.sums import Part, Pitfalls, is_step_covered, is_step_right, is_surprise, sum_up
 from tests.h100.survey import (
     FIX,
     PITFALL,
@@ -139,6 +139,14 @@ def row(step_ms: float, busy_ms: float, name: str = "a", form: str = PLAIN, **kn
 @pytest.mark.parametrize(("step_ms", "right"), [(9.01, True), (10.99, True), (8.99, False), (11.01, False)])
 def test_a_step_is_right_within_a_tenth(step_ms, right):
     assert is_step_right(row(step_ms, 1.0)) is right
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "least_ms", "covered"),
+    [(15.0, None, False), (15.0, 11.01, False), (15.0, 10.99, True), (9.01, 5.0, True), (8.99, 5.0, False)],
+)
+def test_a_step_is_covered_within_a_tenth_of_the_range_that_is_told(step_ms, least_ms, covered):
+    assert is_step_covered(row(step_ms, 1.0, least_ms=least_ms)) is covered
 
 
 def test_a_program_is_gpu_bound_from_nine_tenths_of_the_measured_step():

@@ -95,6 +95,14 @@ def test_memory_is_the_most_of_each_column(on_host: Facts) -> None:
     assert levels.count(63) == pytest.approx(1000, abs=4)
 
 
+def test_where_the_device_tells_its_totals_the_curve_holds_what_was_there_before() -> None:
+    totals = ((100, 1_000, 71_000), (600, -1_000, 70_000), (1_600, -500, 69_500))
+    events = [memory(at, size, 4096, device_type=1, held=held) for at, size, held in totals]
+    curve = draw(facts_of([step(1, 0, 1000), step(2, 1000, 1000), op("aten::mul", 50, 900), *events])).memory
+    assert curve is not None
+    assert (curve.least_bytes, curve.peak_bytes) == (69_500, 71_000)
+
+
 def test_without_memory_events_there_is_no_curve(on_device: Facts) -> None:
     assert draw(on_device).memory is None
 

@@ -85,7 +85,7 @@ def td_loss(online, target, batch, gamma=0.97):
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--steps", type=int, default=80)
+    ap.add_argument("--steps", type=int, default=50)
     ap.add_argument("--envs", type=int, default=64)
     ap.add_argument("--batch", type=int, default=192)
     args = ap.parse_args()

@@ -55,7 +55,7 @@ class Spotter(nn.Module):
         return self.net(x.unsqueeze(1))
 
 
-def main(epochs=6):
+def main(epochs=4):
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as tmp:
         folder = Path(tmp)

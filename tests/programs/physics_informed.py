@@ -32,7 +32,7 @@ torch.manual_seed(0)
 pinn = PINN()
 opt = torch.optim.Adam(pinn.parameters(), lr=1e-3)
 x0 = torch.zeros(1, 1, requires_grad=True)
-for it in range(60):
+for it in range(45):
     x = (torch.rand(500, 1) * 6.28).requires_grad_()
     physics = residual(pinn, x).square().mean()
     u0 = pinn(x0)

@@ -51,7 +51,7 @@ class Monitor:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=45)
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--warmup", type=int, default=5)
     args = parser.parse_args()

@@ -36,6 +36,7 @@ FULL = {
         "bound_by": None,
         "device_step_time_ns": None,
         "host_step_time_ns": None,
+        "unprofiled_least_time_ns": None,
     },
     "findings": [
         {
@@ -127,6 +128,9 @@ FULL = {
     "verdict": {"kind": "found", "text": "1 fault costs 43 % of the step: retained-graph at train.py:31"},
     "cannot_judge": None,
     "hottest": [],
+    "memory": [],
+    "failure": None,
+    "peaks": [],
     "pictures": None,
     "ignored": {},
     "schema": "profkit.diagnosis/1",
@@ -138,7 +142,7 @@ def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagno
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
     keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "hottest"]
-    assert list(json.loads(text)) == [*keys, "pictures", "ignored", "schema"]
+    assert list(json.loads(text)) == [*keys, "memory", "failure", "peaks", "pictures", "ignored", "schema"]
 
 
 def test_pictures_stand_on_one_line_and_read_back(drawn_diagnosis: Diagnosis) -> None:
@@ -162,7 +166,8 @@ def test_a_diagnosis_of_before_there_were_verdicts_is_read(full_diagnosis: Diagn
     value = json.loads(render_json(full_diagnosis))
     for key in ("verdict", "total", "workers"):
         del value[key]
-    for key in ("unprofiled_from", "bound_by", "device_step_time_ns", "host_step_time_ns"):
+    for key in ("unprofiled_from", "bound_by", "device_step_time_ns", "host_step_time_ns",
+                "unprofiled_least_time_ns"):  # fmt: skip
         del value["timing"][key]
     assert parse_json(json.dumps(value).encode()) == full_diagnosis
 

@@ -8,10 +8,12 @@ import pytest
 from rich.text import Text
 
 from profkit.findings import (
+    GROWTH_EVIDENCE,
     Diagnosis,
     Finding,
     Kind,
     Location,
+    MemoryPeak,
     Saving,
     Severity,
     TimeShare,
@@ -21,6 +23,9 @@ from profkit.findings import (
     WorkerTimes,
 )
 from profkit.report.text import render_text
+from profkit.report.wording import peak_note
+
+GB = 10**9
 
 FULL = """\
 1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31
@@ -137,14 +142,17 @@ def test_a_finding_without_a_saving_says_that_it_was_not_measured(full_diagnosis
 
 
 def test_memory_alone_is_what_the_verdict_speaks_of(full_diagnosis: Diagnosis, leak: Finding) -> None:
-    growing = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
+    growing = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={GROWTH_EVIDENCE: 4_000_000})
     text = render_text(replace(full_diagnosis, findings=(growing,)))
     assert text.startswith("1 fault makes memory grow by 4.00 MB per step: retained-graph at train.py:31\n")
     assert "   cost     memory grows by 4.00 MB per step\n" in text
 
 
-def test_memory_that_does_not_grow_is_not_called_growth(full_diagnosis: Diagnosis, leak: Finding) -> None:
-    peak = replace(leak, severity=Severity.LOW, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
+@pytest.mark.parametrize("severity", [Severity.LOW, Severity.HIGH])
+def test_memory_that_does_not_grow_is_not_called_growth(
+    full_diagnosis: Diagnosis, leak: Finding, severity: Severity
+) -> None:
+    peak = replace(leak, severity=severity, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000), evidence={})
     text = render_text(replace(full_diagnosis, findings=(peak,)))
     assert text.startswith("1 fault holds 4.00 MB of memory: retained-graph")
     assert "   cost     4.00 MB of memory would be freed\n" in text
@@ -267,18 +275,22 @@ def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: 
 
 
 @pytest.mark.parametrize(
-    ("source", "overhead", "words"),
+    ("source", "overhead", "least_ns", "words"),
     [
-        ("measured", 0.2, "10.0 ms without the profiler, recording added 20 %"),
-        (None, None, "10.0 ms without the profiler"),
-        ("estimated", 0.2, "10.0 ms without recording (estimated: recording slows the host by 20 %)"),
-        ("estimated", None, "10.0 ms without recording (estimated)"),
+        ("measured", 0.2, None, "10.0 ms without the profiler, recording added 20 %"),
+        (None, None, None, "10.0 ms without the profiler"),
+        ("measured", None, 7_000_000,
+         "10.0 ms without the profiler (at least 7.00 ms: it stood by and may have slowed launches)"),
+        ("estimated", 0.2, None, "10.0 ms without recording (estimated: recording slows the host by 20 %)"),
+        ("estimated", None, None, "10.0 ms without recording (estimated)"),
+        ("estimated", 0.2, 5_000_000,
+         "10.0 ms without recording (estimated, at least 5.00 ms: recording slows the host by 20 %)"),
     ],
 )
 def test_how_the_time_without_recording_is_known_is_said(
-    clean_diagnosis: Diagnosis, source: str | None, overhead: float | None, words: str
+    clean_diagnosis: Diagnosis, source: str | None, overhead: float | None, least_ns: int | None, words: str
 ) -> None:
-    timing = Timing(5, 12_000_000, "", 10_000_000, overhead, unprofiled_from=source)
+    timing = Timing(5, 12_000_000, "", 10_000_000, overhead, unprofiled_from=source, unprofiled_least_time_ns=least_ns)
     assert f"(median), {words}\n" in render_text(replace(clean_diagnosis, timing=timing), width=200)
 
 
@@ -287,3 +299,20 @@ def test_the_verdict_of_the_diagnosis_is_the_first_line_without_what_could_steer
 ) -> None:
     verdict = Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: \x1b[31mno\nsteps")
     assert render_text(replace(clean_diagnosis, verdict=verdict)).startswith("Cannot judge: \\x1b[31mno steps\n")
+
+
+@pytest.mark.parametrize(
+    ("peak", "told"),
+    [
+        (MemoryPeak("GPU 0", 80 * GB, 2 * GB, 3 * GB, 4 * GB),
+         ("GPU 0: at most 2.00 GB of 80.0 GB in tensors, 3.00 GB with what PyTorch keeps for later ones, "
+          "4.00 GB in all")),
+        (MemoryPeak("GPU 1", 80 * GB, 0, 3 * GB, 0), "GPU 1: at most 3.00 GB of 80.0 GB held by PyTorch"),
+        (MemoryPeak("the GPU", 0, 0, 0, 4 * GB), "the GPU: at most 4.00 GB in use"),
+        (MemoryPeak("the process", 24 * GB, 0, 0, GB), "the process: at most 1.00 GB of 24.0 GB in use"),
+    ],
+)  # fmt: skip
+def test_how_full_memory_was_is_told_of_each_device(clean_diagnosis: Diagnosis, peak: MemoryPeak, told: str) -> None:
+    report = render_text(replace(clean_diagnosis, peaks=(peak,)), width=200)
+    assert f"memory   {told}" in report
+    assert peak_note(peak) == told

@@ -60,7 +60,7 @@ def test_blocks_in_a_loop_keep_most_of_the_peak():
     assert found.peak_fraction == pytest.approx(220 / 320)
     assert found.count == 8
     assert found.evidence == {"peak_bytes": 320 * MIB, "activation_bytes": 320 * MIB, "calls": 8}
-    assert "are 100% of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
+    assert "are 100 % of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
     assert "use_reentrant=False" in found.fix
 
 
@@ -124,6 +124,22 @@ def on_device(total_bytes: int) -> Facts:
         events.append(event)
     devices = [{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": total_bytes}]
     return facts_of(events, callsites=(LOOP, INNER, OUTER), deviceProperties=devices)
+
+
+@pytest.mark.parametrize(("before", "count"), [(320 * MIB, 1), (320 * MIB + 1, 0)])
+def test_what_a_device_held_before_the_recording_counts_as_it_is_and_not_as_a_guess(before: int, count: int):
+    """Of gradients that would count for 300 MiB and more, as for 100 MiB of parameters."""
+    held, events = before, []
+    for number, event in enumerate(one_step(parameters=107 * MIB), 1):
+        if event["name"] == "[memory]":
+            held += event["args"]["Bytes"]
+            event["args"].update({"Device Type": 1, "Device Id": 0, "Total Allocated": held})
+        if event["name"] == "aten::add":
+            events += [runtime("cudaLaunchKernel", event["ts"] + 0.1, 0.1, correlation=number),
+                       kernel("add", event["ts"] + 0.3, 0.5, correlation=number)]  # fmt: skip
+        events.append(event)
+    found = list(activation_dominated_peak.check(facts(events)))
+    assert [one.evidence["peak_bytes"] for one in found] == [320 * MIB + before] * count
 
 
 @pytest.mark.parametrize(("total_mib", "severity"), [(2410, Severity.INFO), (2409, None)])

@@ -210,7 +210,8 @@ def copying(direction: str, size_bytes: int) -> list[Json]:
     ("direction", "size_bytes", "advice"),
     [
         ("HtoD (Pageable -> Device)", 64 << 10, "Create small tensors on the device"),
-        ("HtoD (Pinned -> Device)", (64 << 10) + 1, "Copy from pinned memory"),
+        ("HtoD (Pinned -> Device)", (64 << 10) + 1, "The memory is pinned already: copy with `non_blocking=True`"),
+        ("HtoD", (64 << 10) + 1, "Copy from pinned memory"),  # AMD's profiler does not say which memory
         ("DtoH (Device -> Pageable)", 16, "Keep the value on the device"),
         ("DtoH (Device -> Pageable)", 17, "Keep the value on the device"),
     ],

@@ -179,3 +179,37 @@ def test_a_program_that_compiles_nothing_is_silent():
 def test_a_recording_made_elsewhere_cannot_tell():
     with pytest.raises(CannotLook, match="profkit made"):
         list(recompilation.check(facts_of(QUIET)))
+
+
+def test_the_compilers_events_in_the_steps_of_another_recording_tell():
+    facts = facts_of(compiling_steps(True, True, False, True))
+    (found,) = recompilation.check(facts)
+    assert found.edit is not None
+    assert predict_saving(facts, found.edit).fraction == 0.6
+    assert found.message.startswith("A function is compiled again in 3 recorded steps, 600 us a step.")
+    assert "TORCH_LOGS=recompiles" in found.message
+
+
+def runs_of(*frames: int) -> list[Json]:
+    """What each of the steps runs once it is compiled."""
+    return [op(f"Torch-Compiled Region: {frame}/{i}", 1000 * i + 930, 50) for i, frame in enumerate(frames)]
+
+
+def test_where_the_compiler_notes_nothing_the_function_that_is_run_next_is_the_one():
+    compiled = compiling_steps(*[True] * 4, note="something")
+    assert len(list(recompilation.check(facts_of([*compiled, *runs_of(3, 3, 3, 3)])))) == 1
+    with pytest.raises(CannotLook):
+        list(recompilation.check(facts_of(compiled)))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(compiling_steps(True, True, False, False), id="the first two steps"),
+        pytest.param([*compiling_steps(*[True] * 4, note="something"), *runs_of(1, 2, 3, 4)], id="another function"),
+        pytest.param([*compiling_steps(True, False, False, False), *runs_of(3, 3, 3, 3)], id="a cold start"),
+    ],
+)
+def test_what_the_compiler_does_once_for_each_function_is_silent_in_another_recording_too(events):
+    with pytest.raises(CannotLook):
+        list(recompilation.check(facts_of(events)))

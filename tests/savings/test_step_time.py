@@ -48,11 +48,34 @@ def test_the_hosts_clock_tells_of_steps_that_it_bounds():
     found = told(30, reference_step_ns=(80 * US, 90 * US, 85 * US))
     assert (found.unrecorded_ns, found.bound_by) == (85 * US, "host")
     assert found.least_ns == int(85 * US / 1.4)  # CUPTI may have stood by
+    assert found.is_uncertain
+
+
+def test_a_step_that_the_host_held_up_takes_nothing_from_the_devices_time_of_the_others():
+    events = [op("aten::mm", 1, 1)]
+    for n, start_us in enumerate((0, 100, 200, 1_200)):
+        length_us = 1_000 if n == 2 else 100
+        events += [step(n, start_us, length_us), runtime(LAUNCH, start_us + 1, 2, correlation=n + 1),
+                   kernel("mm", start_us + 4, 96, correlation=n + 1)]  # fmt: skip
+    found = step_time(facts_of(events))
+    assert found.recorded_ns == pytest.approx(100 * US, rel=0.01)
+    assert found.device_ns == pytest.approx(97 * US, rel=0.02)
+    assert found.bound_by == "device"
+
+
+def test_a_step_with_more_work_for_the_device_is_no_usual_one():
+    events = [op("aten::mm", 1, 1)]
+    for n, kernel_us in enumerate((96, 96, 880, 96)):
+        start_us = 100 * n if n < 3 else 1_200
+        events += [step(n, start_us, 100 if n != 2 else 1_000), runtime(LAUNCH, start_us + 1, 2, correlation=n + 1),
+                   kernel("mm", start_us + 4, kernel_us, correlation=n + 1)]  # fmt: skip
+    assert step_time(facts_of(events)).device_ns == pytest.approx(97 * US, rel=0.02)
 
 
 def test_the_devices_clock_is_believed():
     found = told(1_000, reference_step_ns=(80 * US,) * 3, reference_step_device_ns=(940 * US, 0, 960 * US))
     assert (found.unrecorded_ns, found.source, found.least_ns) == (950 * US, "measured", 950 * US)
+    assert not found.is_uncertain
 
 
 def test_without_a_device_nothing_bounds_the_step():

@@ -1,13 +1,16 @@
-"""The order of a timeline."""
+"""The order of a timeline, and the events of a name."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profkit.trace.events import timeline_order
+from tests.traces import facts_of, op
 
+SEEN: list[str] = []
 _NUMBERS = st.integers(-3, 3) | st.sampled_from([-(2**40), 2**40, 2**60])
 
 
@@ -16,3 +19,27 @@ def test_the_order_is_by_lane_start_falling_length_and_place_in_the_file(events)
     lane, start, duration = np.array(events, dtype=np.int64).reshape(-1, 3).T
     found = timeline_order(lane.astype(np.int32), start, duration)
     assert found.tolist() == sorted(range(len(events)), key=lambda i: (*events[i][:2], -events[i][2], i))
+
+
+def test_a_question_that_holds_a_value_is_asked_anew_for_each():
+    found = facts_of([op("aten::a", 0, 1), op("aten::b", 2, 1)]).trace
+    asked = [found.where_name(lambda name, part=part: part in name).tolist() for part in ("::a", "::b")]
+    assert asked == [[True, False], [False, True]]
+
+    def holding(part: str) -> list[bool]:
+        return found.where_name(lambda name: part in name).tolist()
+
+    assert [holding(part) for part in ("::a", "::b")] == asked
+
+
+def test_what_a_question_found_is_kept_and_cannot_be_changed():
+    found = facts_of([op("aten::a", 0, 1), op("aten::b", 2, 1)]).trace
+    calls: list[str] = []
+    SEEN.clear()
+    for _ in range(2):
+        codes = found.codes_where(lambda name: SEEN.append(name) or name.endswith("::b"))
+        calls.extend(found.names[code] for code in codes.tolist())
+    assert calls == ["aten::b"] * 2
+    assert SEEN == list(found.names)
+    with pytest.raises(ValueError, match="read-only"):
+        codes[0] = 0

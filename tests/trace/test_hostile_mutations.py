@@ -49,7 +49,7 @@ def _copied() -> list[dict[str, Any]]:
 
 def _judge(content: bytes) -> None:
     """Read, derive, let all rules judge: nothing escapes, no rule breaks, and neither time nor memory runs away."""
-    began = time.monotonic()
+    began = time.process_time()
     tracemalloc.start()
     try:
         diagnose(Facts(trace_of_bytes(content)))
@@ -59,7 +59,7 @@ def _judge(content: bytes) -> None:
         peak_bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak_bytes < MOST_BYTES
-    assert time.monotonic() - began < MOST_SECONDS
+    assert time.process_time() - began < MOST_SECONDS
 
 
 @some

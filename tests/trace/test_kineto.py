@@ -286,3 +286,30 @@ def test_columns_that_no_event_has_are_as_long_as_the_others_where_events_are_le
     events = trace_of([op("aten::relu", 100, 10), kernel("relu", 105, 5, correlation=2), never_ran]).events
     columns = [getattr(events, column.name) for column in dataclasses.fields(events)]
     assert [len(column) for column in columns] == [2] * len(columns)
+
+
+def test_memory_events_tell_their_device_and_what_it_holds():
+    """Host memory that is reserved is pinned memory."""
+    trace = trace_of([
+        memory(0, 64, 1, device_type=1, device=2, held=640, reserved=2_048), memory(1, 8, 2, held=8, reserved=4_096),
+        memory(2, -64, 1, device_type=1, device=2, held=576, reserved=1_024),
+        memory(3, 64, 1, device_type=6, device=0, reserved=512), op("aten::mul", 4, 1),
+    ])  # fmt: skip
+    assert trace.events.device.tolist() == [2, NONE, 2, 0, NONE]
+    assert trace.events.held_bytes.tolist() == [640, 8, 576, NONE, NONE]
+    assert trace.recording.reserved_bytes == ((0, 512), (2, 2_048))
+
+
+@pytest.mark.parametrize("odd", ["12", "x", None, 1e300, 2**70, -5, True, [1]])
+def test_odd_totals_and_devices_break_nothing(odd):
+    event = memory(0, 64, 1, device_type=1)
+    event["args"] |= {"Total Allocated": odd, "Total Reserved": odd, "Device Id": odd}
+    trace = trace_of([event, op("aten::mul", 1, 1)])
+    assert len(trace.events) == 2
+    assert -1 <= int(trace.events.device[0]) <= 127
+
+
+def test_a_device_without_a_number_still_tells_what_is_reserved():
+    event = memory(0, 64, 1, device_type=1, reserved=512)
+    del event["args"]["Device Id"]
+    assert trace_of([event]).recording.reserved_bytes == ((NONE, 512),)

@@ -14,6 +14,7 @@ from profkit.trace.events import NONE, Category, Trace
 from profkit.trace.limits import EMPTY_BYTES, EVENT_BYTES, MEMORY_LIMIT
 from profkit.trace.reading import read_trace
 from tests.trace.exports import PROCESS, THREAD, Table, calls, copies, export_of, kernels, ranges, strings, write_export
+from tests.traces import busy_fraction
 
 KERNEL, MEMCPY, MEMSET = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET"))
 RUNTIME, GRAPH, OVERHEAD = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("RUNTIME", "GRAPH_TRACE", "OVERHEAD"))
@@ -270,7 +271,7 @@ def test_the_transfer_bound_recording_moves_what_its_readme_says(corpus):
 def test_the_healthy_recording_has_nothing_to_report(corpus):
     facts = Facts(read_trace(corpus / "nsys" / "healthy_1pct.sqlite"))
     assert facts.trace.health == ()
-    assert facts.device.busy_fraction(*facts.steps.window_ns) == pytest.approx(0.99, abs=0.001)
+    assert busy_fraction(facts, *facts.steps.window_ns) == pytest.approx(0.99, abs=0.001)
     assert diagnose(facts).findings == ()
 
 

@@ -172,9 +172,9 @@ def test_a_search_without_an_index_ends(tmp_path):
         "StringIds": ("id INTEGER, value TEXT", ((n, "x") for n in range(20_000))),
         "NVTX_EVENTS": ("start INTEGER, end INTEGER, textId INTEGER", ((n, n + 1, -n) for n in range(20_000))),
     })  # fmt: skip
-    began = time.monotonic()
+    began = time.process_time()
     trace = read_trace(path)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     assert any("NVTX_EVENTS cannot be read whole (it would take too long)" in note for note in trace.health)
 
 

@@ -13,12 +13,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from profkit.run import PROFKIT_FAILED, RUN_FILE, fixed, load_run, save
+from profkit.run import KILLED, PROFKIT_FAILED, RUN_FILE, OutOfMemory, fixed, load_run, save
 
 _CHILD = "profkit.collect.launch.script"
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1")
 _LETHAL = ("SIGTERM", "SIGHUP")
 """Passed on even if the program does not handle them."""
+_SIGKILL = 9
+_KILL_COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
 def launch_script(
@@ -34,6 +36,7 @@ def launch_script(
     given = [_as_option(name, value) for name, value in {"module": module, **options}.items() if value is not False]
     where = f"--directory={fixed(directory)}"
     command = [sys.executable, "-m", _CHILD, where, *given, "--", target, *arguments]
+    killed_before = count_kills()
     with _Passing() as passing, subprocess.Popen(command) as process:  # noqa: S603  # what the user asked to run
         passing.to = process
         try:
@@ -41,8 +44,19 @@ def launch_script(
         except KeyboardInterrupt:
             returned = process.wait()
     status = returned if returned >= 0 else 128 - returned
-    _complete(directory, status)
+    was_killed = returned == -_SIGKILL and count_kills() > killed_before
+    _complete(directory, status, OutOfMemory(message=KILLED, ended=True) if was_killed else None)
     return status
+
+
+def count_kills() -> int:
+    """How many processes the system has killed for lack of memory: of this container if it tells, else of the machine;
+    0 if nothing does."""
+    for file in _KILL_COUNTS:
+        with suppress(OSError, ValueError, StopIteration):
+            lines = map(str.split, file.read_text(encoding="ascii").splitlines())
+            return next(int(count) for name, count in lines if name == "oom_kill")
+    return 0
 
 
 class _Passing:
@@ -88,7 +102,7 @@ def _as_option(name: str, value: str | int | bool) -> str:
     return option if value is True else f"{option}={value}"
 
 
-def _complete(directory: Path, status: int) -> None:
+def _complete(directory: Path, status: int, failed: OutOfMemory | None) -> None:
     """Note how a process ended that could not do so itself, because of a signal or a library, also in its windows. If
     the note cannot be written, whatever reads the recording says why."""
     run = load_run(directory)
@@ -96,9 +110,9 @@ def _complete(directory: Path, status: int) -> None:
         return
     was_given_up = any(note.startswith(PROFKIT_FAILED) for note in run.notes)
     note = "the program ended without Python's own exit (os._exit or a signal): what it recorded last is missing"
-    notes = run.notes if was_given_up else (*run.notes, note)
+    notes, failed = run.notes if was_given_up else (*run.notes, note), failed or run.out_of_memory
     with suppress(OSError):
-        save(directory, RUN_FILE, replace(run, exit_status=status, notes=notes))
+        save(directory, RUN_FILE, replace(run, exit_status=status, notes=notes, out_of_memory=failed))
         for window in run.windows:
             of_window = load_run(directory.with_name(window))
             if of_window.exit_status is None:

@@ -73,12 +73,14 @@ class Child:
         else:
             self.finish(_status_of(leaving.code))
 
-    def finish(self, status: int, note: str | None = None, was_stopped: bool = False) -> None:
+    def finish(
+        self, status: int, note: str | None = None, was_stopped: bool = False, error: BaseException | None = None
+    ) -> None:
         if self._is_finished:
             return
         self._is_finished = True
         if self._profile is not None:
-            self._profile.finish(status, note, was_stopped)
+            self._profile.finish(status, note, was_stopped, error)
             return
         notes = ("the program never imported torch: there was nothing to record", *([note] if note else []))
         run = Run(command=self._command, target=self._options.target, exit_status=status, notes=notes)
@@ -88,7 +90,7 @@ class Child:
     def fail(self, error: BaseException) -> NoReturn:
         """Show the program's own traceback, and let Python end the process as it would have."""
         interrupted = isinstance(error, KeyboardInterrupt)
-        self.finish(INTERRUPTED if interrupted else 1, f"{FAILED}{describe_end(error)}")
+        self.finish(INTERRUPTED if interrupted else 1, f"{FAILED}{describe_end(error)}", error=error)
         _strip(error, set())
         if self._options.module:
             error.__traceback__ = _below(sys._getframe(), error.__traceback__)

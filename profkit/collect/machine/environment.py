@@ -43,6 +43,7 @@ _VARIABLES = (
 """The only environment variables that are read: others may hold secrets."""
 _MAX_VALUE = 200
 _CGROUP = Path("/sys/fs/cgroup")
+_MEMORY_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 
 
 def describe_run(command: tuple[str, ...], target: str | None, variant: str | None) -> Run:
@@ -80,7 +81,7 @@ def _describe_host() -> Host:
     return Host(
         cpus=count_cpus(),
         torch_threads=torch.get_num_threads(),
-        memory_bytes=min(psutil.virtual_memory().total, _read_limit(_CGROUP / "memory.max")),
+        memory_bytes=count_memory(),
         processor=processor_name(),
         bfloat16=multiplies_bfloat16(),
     )
@@ -94,6 +95,12 @@ def count_cpus(cgroup: Path = _CGROUP) -> int:
         return allowed if quota == "max" else max(1, min(allowed, math.ceil(int(quota) / int(period))))
     except (OSError, ValueError):
         return allowed
+
+
+def count_memory(cgroup: Path = _CGROUP) -> int:
+    """All memory of the machine, or less if the process's cgroup (version 2 or 1) may have less."""
+    limits = (_read_limit(cgroup / name) for name in _MEMORY_LIMITS)
+    return min(int(psutil.virtual_memory().total), *limits)
 
 
 def read_flags() -> Flags:

@@ -100,10 +100,12 @@ class Sampler:
 
     def _take(self) -> None:
         gpu_share, gpu_memory = self._gpu.read() if self._gpu is not None else (None, None)
+        memory = self._process.memory_info()
         self.samples.append(
             LoadSample(
                 time_ns=time.time_ns(),
-                rss_bytes=rss_bytes_of(self._process),
+                rss_bytes=int(memory.rss),
+                shared_bytes=getattr(memory, "shared", None),
                 cpu_share=min(self._process.cpu_percent() / 100 / self._cpus, 1.0),
                 gpu_share=gpu_share,
                 gpu_memory_bytes=gpu_memory,

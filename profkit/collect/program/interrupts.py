@@ -1,4 +1,5 @@
-"""Calling profkit between two bytecodes of the main thread, from a thread that watches the clock."""
+"""Calling profkit where the program does not: between two bytecodes of the main thread, from a thread that watches the
+clock, and when something is dropped."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable
+
+from profkit.collect.program.guard import uncompiled
 
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
@@ -40,6 +43,20 @@ class MainThreadCall:
             _thread.interrupt_main()
         finally:
             self._is_running = False
+
+
+class WhenDropped:
+    """Calls ``action`` where the last reference to it goes: in a thread's own storage, on that thread when it ends."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    @uncompiled
+    def __del__(self) -> None:
+        try:
+            self._action()
+        except KeyboardInterrupt:  # a finalizer's exception is not raised: interrupt again, outside
+            _thread.interrupt_main()
 
 
 _waiting: deque[MainThreadCall] = deque()

@@ -16,13 +16,23 @@ from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.page_faults import measure_fault_ns
 from profkit.collect.machine.rates import read_rates
 from profkit.collect.machine.sampler import Sampler
+from profkit.collect.memory.watch import MemoryWatch
 from profkit.collect.program.compiled import read_compiled
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.plan import Subject
-from profkit.run import CALLSITES_FILE, LIVE_FILE, RUN_FILE, SAMPLES_FILE, SOURCES_FILE, Run, save
+from profkit.run import (
+    CALLSITES_FILE,
+    DEVICE_MEMORY_FILE,
+    LIVE_FILE,
+    RUN_FILE,
+    SAMPLES_FILE,
+    SOURCES_FILE,
+    Run,
+    save,
+)
 from profkit.source.code import lines_around
 from profkit.source.index import forget_source_files
 from profkit.source.remarks import review_sources, user_sources
@@ -41,6 +51,7 @@ class Parts:
     tracer: LineTracer
     census: Census
     sampler: Sampler
+    memory: MemoryWatch
 
 
 class RunFile:
@@ -115,6 +126,7 @@ class Archive:
     def conclude(self) -> None:
         """Set down what the user's sources say, recorded or not, and wait until a device can tell all its times."""
         self._parts.schedule.await_device()
+        self._parts.memory.counts.read()
         self._file.set(remarks=review_sources(user_sources(self._is_user.__getitem__)))
         forget_source_files()
 
@@ -127,13 +139,15 @@ class Archive:
             **parts.schedule.counted,
             feeding=parts.signals.feeding,
             compiled=read_compiled(self._is_user.__getitem__),
-            notes=tuple(dict.fromkeys((*self._notes, *parts.tracer.notes))),
+            notes=tuple(dict.fromkeys((*self._notes, *parts.tracer.notes, *parts.memory.notes))),
         )
         save(self._directory, RUN_FILE, self._file.run)
         save(self._directory, CALLSITES_FILE, parts.tracer.callsites)
         save(self._directory, SOURCES_FILE, lines_around((site.file, site.line) for site in parts.tracer.callsites))
         save(self._directory, LIVE_FILE, parts.census.samples)
         save(self._directory, SAMPLES_FILE, list(parts.sampler.samples))
+        if parts.memory.counts.samples:
+            save(self._directory, DEVICE_MEMORY_FILE, parts.memory.counts.samples)
 
     @property
     def _stands_back(self) -> bool:

@@ -50,6 +50,7 @@ class PhaseRecordings:
         self._calls, self._gradients = watches
         self._schedule, self._recordings, self._prologue = parts.schedule, parts.recordings, parts.prologue
         self._tracer, self._parts, self._archive, self._file, self._notes = parts.tracer, parts, archive, file, notes
+        self._memory = parts.memory
         self._census_times = CensusTimes(parts.census, parts.schedule, file, plan)
 
     def enter(self) -> None:
@@ -64,6 +65,7 @@ class PhaseRecordings:
         if phase.recorded:
             (self._recordings.running or self._begin(phase)).begin_step(self._schedule.step)
             if phase is Phase.LOCATED:
+                self._memory.history.begin()
                 self._tracer.start(sys._getframe(), self._plan.max_lines)
         elif self._recordings.running is not None:
             free_cycles()
@@ -76,12 +78,21 @@ class PhaseRecordings:
         if running is not None:
             running.end_step()
         moment = take_moment()
+        self._look_at_memory(ended)
         is_due = self._census_times.are_due(ended)
         with pause_marked() if running is not None and (is_due or between) else nullcontext():
             self._census_times.after(ended, is_due, sys._getframe())
             if between is not None:
                 between()
         return moment
+
+    def _look_at_memory(self, ended: Phase) -> None:
+        """What the allocator of a GPU holds at the end of a recorded step, and what it did in the located one."""
+        if ended.recorded:
+            self._memory.counts.read(self._schedule.step)
+        if ended is Phase.LOCATED and self._memory.history.is_on:
+            with self._allowance.spending(), pause_marked():
+                self._memory.history.end()
 
     def advance(self, now_ns: int, faults: int, moment: Moment | None) -> None:
         """The step that ended was one."""
@@ -168,6 +179,7 @@ class PhaseRecordings:
 
     def stop_tracing(self) -> None:
         self._tracer.stop(sys._getframe())
+        self._memory.history.drop()
 
     def _begin(self, phase: Phase) -> ProfilerSession:
         is_first = self._recordings.located is None
@@ -180,6 +192,7 @@ class PhaseRecordings:
         if is_first and phase is Phase.LOCATED:
             self._calls.begin()
         if recording.cuda:
+            self._memory.failures.begin()
             self._parts.sampler.watch_gpu(environment.device_uuid())
         return recording
 

@@ -91,9 +91,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
         self._allowance = Allowance()
-        self._next = NextBoundary(self._guard, lambda: not self.is_over, self._begin_window)
+        self._next = NextBoundary(self._guard, lambda: not self.is_over, self._take_late)
         self._requests = WindowRequests(self._next)
-        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_anew)
+        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._take_late)
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -135,7 +135,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         notes = () if error is None or isinstance(error, SystemExit) else (f"{FAILED}{describe_end(error)}",)
-        self._guard(lambda: self._end(None, notes))
+        self._guard(lambda: self._end(None, notes, error=error))
         return False
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -164,12 +164,14 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         elif between is not None:
             between()
         else:
-            self._guard(lambda: self._announce_late(boundary))
+            self._guard(lambda: self._take_late(boundary))
 
-    def _announce_late(self, boundary: StepBoundary) -> None:
+    def _take_late(self, boundary: StepBoundary) -> None:
         """A step ends when nothing is recorded any more: it may be what should have been, or a window may be wanted."""
-        if not self._replacement.announce(boundary, self._recorder):
-            self._next.take(boundary)
+        if self._replacement.begins_at(boundary, self._recorder):
+            self._begin_anew(boundary.signal)
+        elif self._next.comes_with(boundary):
+            self._begin_window(boundary.signal)
 
     @uncompiled
     def pause(self) -> None:
@@ -183,10 +185,12 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         if (recorder := self._outermost._recorder) is not None:
             self._guard(recorder.end_pause)
 
-    def finish(self, exit_status: int, note: str | None = None, was_stopped: bool = False) -> None:
-        """Leave the context of a program that was a process of its own and ended with ``exit_status``; it
-        ``was_stopped`` if it was ended once it was recorded."""
-        self._guard(lambda: self._end(exit_status, () if note is None else (note,), was_stopped))
+    def finish(
+        self, exit_status: int, note: str | None = None, was_stopped: bool = False, error: BaseException | None = None
+    ) -> None:
+        """Leave the context of a program that was a process of its own and ended with ``exit_status``, by an ``error``
+        if there was one; it ``was_stopped`` if it was ended once it was recorded."""
+        self._guard(lambda: self._end(exit_status, () if note is None else (note,), was_stopped, error))
 
     @property
     def _outermost(self) -> profile:
@@ -276,11 +280,17 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         mark(self._directory)
         self._make_recorder(self._directory, plan, find_trace(self._directory), (note,)).start()
 
-    def _end(self, exit_status: int | None, notes: Iterable[str], was_stopped: bool = False) -> None:
+    def _end(
+        self,
+        exit_status: int | None,
+        notes: Iterable[str],
+        was_stopped: bool = False,
+        error: BaseException | None = None,
+    ) -> None:
         self._stopper.cancel()
         if self._recorder is not None:
             self._let_go()
-            self._recorder.finish(exit_status, notes, was_stopped)
+            self._recorder.finish(exit_status, notes, was_stopped, error)
             self._recorder = None
             self._is_finished = True
             complete(self._directories, exit_status, was_stopped)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 
+from profkit.collect.machine.heap import give_back
 from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
-from profkit.collect.sessions.bounds import Imports, give_memory_back
+from profkit.collect.sessions.bounds import Imports
+from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
@@ -42,12 +43,12 @@ class Prologue:
         recordings: Recordings,
         tracer: LineTracer,
         limit_s: float,
-        measure_rss_bytes: Callable[[], int],
+        memory: HeldMemory,
         allowance: Allowance,
     ) -> None:
         self.events = 0
         self.was_full = self.was_renewed = False
-        self._recordings, self._tracer, self._limit_s, self._measure = recordings, tracer, limit_s, measure_rss_bytes
+        self._recordings, self._tracer, self._limit_s, self._memory = recordings, tracer, limit_s, memory
         self._allowance = allowance
         self._is_on = False
         self._begun = self._end = 0.0
@@ -127,7 +128,7 @@ class Prologue:
         self._is_on, self.was_full = False, True
         if self._recordings.running is not None:
             free_cycles()
-            before, grown_bytes = self._recordings.prologue, self._measure() - self._begun_bytes
+            before, grown_bytes = self._recordings.prologue, self._memory.measure() - self._begun_bytes
             self.events = self._recordings.keep_prologue()
             self._allowance.note_size(self.events, grown_bytes)
             self.was_renewed |= before not in (None, self._recordings.prologue)
@@ -142,7 +143,7 @@ class Prologue:
         self._again_at.pop(0)
         if self._recordings.running is None and self._allowance.events_left >= max(MANY_EVENTS, self.events):
             self._end = time.monotonic() + min(self._limit_s, _AGAIN_S)
-            give_memory_back()  # a million events would fit unseen into what the last stop left
+            give_back()  # a million events would fit unseen into what the last stop left
             self._begin_part()
             self._is_on = True
 
@@ -154,13 +155,13 @@ class Prologue:
 
     def _may_grow_from_here(self) -> None:
         self._imports = Imports()
-        self._begun_bytes = self._measure()
+        self._begun_bytes = self._memory.begin()
         self._full_bytes = self._begun_bytes + GROWTH_BYTES
 
     @property
     def _has_grown(self) -> bool:
         """By its events or the program's tensors; what modules take that are imported meanwhile does not count."""
-        if self._measure() <= self._full_bytes:
+        if self._memory.measure() <= self._full_bytes:
             return False
         if self._imports.are_many:
             self._may_grow_from_here()

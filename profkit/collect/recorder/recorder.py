@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import current_thread, local, main_thread
 from typing import Any
 
 from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
@@ -27,9 +27,11 @@ from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.loaders.worker_watch import WorkerWatch
 from profkit.collect.machine.page_faults import count_faults
 from profkit.collect.machine.sampler import Sampler, rss_bytes_of
+from profkit.collect.memory.watch import MemoryWatch
 from profkit.collect.program.children import ProcessorTime
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
+from profkit.collect.program.interrupts import WhenDropped
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
 from profkit.collect.recorder.phase_recordings import PhaseRecordings
 from profkit.collect.recorder.prologue import Prologue
@@ -37,6 +39,7 @@ from profkit.collect.recorder.watchdog import Watchdog
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import read_clocks, take_moment
+from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import is_capturing, when_cuda_starts
@@ -84,28 +87,28 @@ class Recorder:
         self._notes, self._file, self._processor_time = list(notes), RunFile(subject), ProcessorTime()
         self._file.set(window=plan.window, signals_per_step=plan.every)
         is_user = UserFiles(subject.roots)
-        limits = plan.limit_s, partial(rss_bytes_of, Process())
+        limits = plan.limit_s, HeldMemory(partial(rss_bytes_of, Process()))
 
         self._schedule = schedule = Schedule(plan, take_moment)
         self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
-        self.thread = RecordedThread(
-            lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake
-        )
+        self.thread = RecordedThread(lambda: schedule.phase is Phase.PROLOGUE, wake)
+        self._of_thread = local()
         self._recordings = recordings = Recordings(directory, partial(guard, self._yield_to_program), allowance)
         self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
         self._calls = CallWatch()
         gradients = GradientWatch(self._calls.aside)
         self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance)
-        self._on_cuda = partial(guard, prologue.record_cuda)
+        self._on_cuda = partial(guard, self._when_cuda_starts)
         self._bounds = bounds = Bounds(*limits, allowance)
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
         cpus = self._file.run.host.cpus if self._file.run.host else 1
         self._sampler = Sampler(cpus, is_eager=plan.prologue, on_tick=self._watchdog.look)
         self.signals = self._make_signals(directory, gradients, is_user)
+        self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
-        parts = Parts(schedule, self.choice, self.signals, recordings, prologue, tracer, census, self._sampler)
+        parts = Parts(schedule, self.choice, self.signals, recordings, prologue, tracer, census, self._sampler, memory)
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         watches = self._calls, gradients
         self._phases = PhaseRecordings(plan, allowance, bounds, watches, parts, self._archive, self._file, self._notes)
@@ -139,6 +142,7 @@ class Recorder:
             self.over = True
             return
         self.signals.install()
+        self._memory.failures.begin()
         if self._plan.prologue:
             if current_thread() is main_thread():  # elsewhere nothing could end it
                 self._prologue.begin()
@@ -181,19 +185,27 @@ class Recorder:
             self._phases.resume()
             self._begin_step()
 
-    def finish(self, exit_status: int | None = None, notes: Iterable[str] = (), was_stopped: bool = False) -> None:
-        """Keep what was recorded, however far it came, and write all files."""
+    def finish(
+        self,
+        exit_status: int | None = None,
+        notes: Iterable[str] = (),
+        was_stopped: bool = False,
+        error: BaseException | None = None,
+    ) -> None:
+        """Keep what was recorded, however far it came, and write all files. ``error`` ended the program."""
         self._notes += notes
         if not self.over:
             self._end()
         self._archive.conclude()
         was_outdone = was_stopped and self.choice.awaits_optimizer
         self._notes += [_NEVER_STEPPED] if was_outdone else []
+        self._memory.end()
         own_ns, childrens_ns = self._processor_time.measure()
         self._file.set(
             exit_status=exit_status,
             was_stopped=was_stopped,
             was_outdone=was_outdone,
+            out_of_memory=self._memory.failures.conclude(error),
             own_cpu_ns=own_ns,
             children_cpu_ns=childrens_ns,
         )
@@ -204,12 +216,14 @@ class Recorder:
         self._notes.append(note)
         with suppress(Exception):
             self._phases.stop_tracing()
+        self._memory.end()
         self._leave(suppress(Exception))
         self._archive.write()
 
     def disown(self) -> None:
         """In the child of a fork: remove everything, and leave the recording to the parent."""
         self._tracer.pause()
+        self._memory.failures.end()
         self._recordings.disown()
         self._leave()
 
@@ -232,7 +246,10 @@ class Recorder:
         if not self.choice.counts(boundary, is_committed):
             return Verdict.NOTHING
         if not self.hears():
-            if self.thread.misses(boundary):
+            if self.thread.adopts(boundary):
+                if current_thread() is not main_thread():
+                    self._of_thread.end = WhenDropped(partial(self._guard, self._leave_thread))
+            elif self.thread.misses(boundary):
                 self._watchdog.look()
             return Verdict.NOTHING
         return self.choice.judge(boundary, is_committed)
@@ -300,6 +317,8 @@ class Recorder:
 
     def _leave_thread(self) -> None:
         """The recorded thread ended: where nothing of it was recorded yet, the next that ends a step is recorded."""
+        if not self.thread.is_current:
+            return
         if self._recordings.running is None and not self._schedule.recorded:
             self.choice.begin_anew()
             self.signals.begin_anew()
@@ -320,6 +339,10 @@ class Recorder:
         if not self.over:
             self._notes.append("the program started a profiler of its own: the recording ended there")
             self._outdo()
+
+    def _when_cuda_starts(self) -> None:
+        self._memory.failures.begin(cuda_starts=True)
+        self._prologue.record_cuda()
 
     def _on_lines_end(self) -> None:
         self._watchdog.lines_ended()

@@ -1,21 +1,20 @@
 """How long the recorded steps may take, and how large their recording may grow.
 
-Nothing counts the events of a running recording, but the process's memory shows them: each takes 150 to 460 bytes while
-it is recorded, and its stop 5 to 20 us and 2.7 kB (measured). What grows faster than events can be recorded are the
-program's own tensors, such as those of an evaluation that keeps its graph.
+Nothing counts the events of a running recording, but the memory that the process holds shows them: each takes 150 to
+460 bytes while it is recorded, and its stop 5 to 20 us and 2.7 kB (measured). What grows faster than events can be
+recorded are the program's own tensors, such as those of an evaluation that keeps its graph.
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
+from profkit.collect.machine.heap import give_back
 from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.held_memory import HeldMemory
 
 GROWTH_BYTES = 48 << 20
 """How much the process may grow while steps are recorded: 180,000 events at most, whose stop takes a second or two."""
@@ -39,8 +38,8 @@ _NEVER = float("inf")
 class Bounds:
     """From `begin` to `end`. `are_exceeded` may be asked on any thread."""
 
-    def __init__(self, limit_s: float, measure_rss_bytes: Callable[[], int], allowance: Allowance) -> None:
-        self._limit_s, self._measure, self._allowance = limit_s, measure_rss_bytes, allowance
+    def __init__(self, limit_s: float, memory: HeldMemory, allowance: Allowance) -> None:
+        self._limit_s, self._memory, self._allowance = limit_s, memory, allowance
         self._full_bytes = self._most_bytes = _NEVER
         self.end()
 
@@ -58,8 +57,8 @@ class Bounds:
         self._deadline = now + 2 * self._limit_s
         self._filled_at = now + foreseen_s, time.process_time() + foreseen_s
         if is_first:
-            give_memory_back()
-        held = self._begun_bytes = self._measure()
+            give_back()  # a stop leaves hundreds of megabytes free
+        held = self._begun_bytes = self._memory.begin()
         self._last_look, self._last_held, self._tensors, self._are_large = now, held, 0, are_large
         self._imports = Imports()
         least = _LEAST_OF_LARGE_BYTES if are_large else _LEAST_BYTES
@@ -93,7 +92,7 @@ class Bounds:
     def _held_by_events(self, now: float) -> int:
         """What the process holds, less what it gained too fast for events since the beginning; all of it if the steps
         are known to be large."""
-        held = self._measure()
+        held = self._memory.measure()
         if self._are_large:
             return held
         gained = held - self._last_held
@@ -112,13 +111,6 @@ class Imports:
     @property
     def are_many(self) -> bool:
         return len(sys.modules) > self._before + _MANY_MODULES
-
-
-def give_memory_back() -> None:
-    """Return what the C library keeps for later: a stop leaves it hundreds of megabytes, in which a recording could
-    grow unseen. Only glibc can do so."""
-    with suppress(OSError, AttributeError, TypeError):  # Windows has no library of that name
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def peak_rss_bytes() -> int:

@@ -4,13 +4,15 @@ the measured ones."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import torch
 
 from profkit.collect.machine.devices import cuda_is_used
+from profkit.collect.machine.heap import give_back
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.host_marks import CollectorMarks, SaveMarks
@@ -82,13 +84,17 @@ class Recordings:
 
     def drop(self) -> int:
         """Stop what runs; the number of events in it."""
-        with self._allowance.spending():
+        with self._ending():
             stopped = self.stop()
-            return 0 if stopped is None else self._look_through(stopped)
+            if stopped is None:
+                return 0
+            events = self._look_through(stopped)
+            stopped.let_go()
+            return events
 
     def keep_prologue(self) -> int:
         """Stop what runs and keep it as the prologue, unless the one before holds far more; the number of events."""
-        with self._allowance.spending():
+        with self._ending():
             stopped = self.stop()
             if stopped is None:
                 return 0
@@ -97,16 +103,20 @@ class Recordings:
                 written = write_plain(stopped, self._directory)
                 self.drop_prologue()
                 self.prologue, self._prologue_events = written, events
+            stopped.let_go()
             return events
 
     def keep_part(self) -> bool:
         """Stop what runs, a part of a step; keep it, unless it is small and the prologue holds more. Whether it was
         kept."""
-        with self._allowance.spending():
+        with self._ending():
             stopped = self.stop()
-            events = 0 if stopped is None else self._look_through(stopped)
+            if stopped is None:
+                return False
+            events = self._look_through(stopped)
             enough = min(_ENOUGH_EVENTS, _ABOUT_AS_MUCH * self._prologue_events)
-            if stopped is None or (self.prologue is not None and events < enough):
+            if self.prologue is not None and events < enough:
+                stopped.let_go()
                 return False
             self.drop_prologue()
             self.located, self.located_events = write_plain(stopped, self._directory), events
@@ -120,12 +130,20 @@ class Recordings:
 
     def keep_located(self, read: Callable[[ProfilerSession, int], None] = lambda *_: None) -> None:
         """Stop what runs, show it to ``read`` with the number of its events, and keep it for the export."""
-        with self._allowance.spending():
+        with self._ending():
             stopped = self.stop()
             if stopped is not None:
                 self.located_events = self._look_through(stopped)
                 read(stopped, self.located_events)
                 self.located = write_plain(stopped, self._directory)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """A recording is stopped and let go of meanwhile: what that takes is charged, and the memory that it leaves
+        free is given back, or the program would go on with it."""
+        with self._allowance.spending():
+            yield
+            give_back()
 
     def _look_through(self, stopped: ProfilerSession) -> int:
         events, cut_off = stopped.count_events()
@@ -153,11 +171,13 @@ class Recordings:
 
     def export(self, unfinished_step: int | None = None) -> str | None:
         """Write the prologue if it is still kept, else the steps; the file's name, if there was anything."""
-        with self._allowance.spending():
+        with self._ending():
             running = self.stop()
             if running is not None:
                 self._look_through(running)
             last = None if running is None or self.prologue else write_plain(running, self._directory)
+            if running is not None:
+                running.let_go()
             steps = [trace for trace in (self.located, last) if trace is not None]
             chosen = [self.prologue] if self.prologue else steps
             try:

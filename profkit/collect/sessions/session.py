@@ -106,8 +106,12 @@ class ProfilerSession:
         return [] if tell is None else list(tell())
 
     def write(self, path: Path) -> None:
-        """Write the trace as plain JSON, and let go of what was recorded, which is much memory."""
+        """Write the trace as plain JSON, and let go of what was recorded."""
         self._profiler.export_chrome_trace(str(path))
+        self.let_go()
+
+    def let_go(self) -> None:
+        """What was recorded is much memory."""
         self._profiler.profiler = None
 
 

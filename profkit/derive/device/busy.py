@@ -36,10 +36,6 @@ class Device(Struct, frozen=True):
     def present(self) -> bool:
         return len(self.work) > 0
 
-    def busy_fraction(self, start_ns: int, end_ns: int) -> float:
-        """Share of a window in which at least one stream worked."""
-        return self.occupied.clipped_to(start_ns, end_ns).total_ns / max(end_ns - start_ns, 1)
-
     @property
     def occupied(self) -> Intervals:
         """Recorded and inherited work together."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from profkit.derive.steps.steps import Steps
-from profkit.trace.events import NONE, Category, Int64s, Rows, Trace
+from profkit.trace.events import HOST, NONE, Category, Int64s, Rows, Trace
+from profkit.trace.values import distinct
 
-_DEVICE_TYPES_ON_HOST = (0, NONE)
+_DEVICE_TYPES_ON_HOST = (HOST, NONE)
 
 
 class Memory(Struct, frozen=True):
@@ -16,18 +18,33 @@ class Memory(Struct, frozen=True):
 
     ``rows`` are the allocating events, ``freed_by`` the rows of the events that free them. `NONE` means that no event
     does: the memory is live at the end, or was freed between the located and the measured steps, where nothing is
-    recorded. ``live_at_step_end_bytes`` is relative to the first event.
+    recorded. ``held_bytes`` is all that is live after each event, at ``times_ns``. If the recording says how much there
+    was in all, so that it ``is_absolute``, that includes the ``base_bytes`` from before the first event, and ``peaks``
+    are the most that was live on each device, by its number. Else bytes count from the first event.
     """
 
     rows: Rows
     freed_by: Rows
     size_bytes: Int64s
+    times_ns: Int64s
+    held_bytes: Int64s
     live_at_step_end_bytes: Int64s
     peak_bytes: int
+    base_bytes: int = 0
+    is_absolute: bool = False
+    peaks: tuple[tuple[int, int], ...] = ()
 
     @property
     def present(self) -> bool:
         return len(self.rows) > 0
+
+    def most_held_within(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """When most was live between two moments, and how much that was; nothing if there was no event."""
+        first, last = np.searchsorted(self.times_ns, (start_ns, end_ns))
+        if last <= first:
+            return start_ns, 0
+        at = first + int(self.held_bytes[first:last].argmax())
+        return int(self.times_ns[at]), int(self.held_bytes[at])
 
 
 def follow_memory(trace: Trace, steps: Steps) -> Memory:
@@ -37,17 +54,41 @@ def follow_memory(trace: Trace, steps: Steps) -> Memory:
     on_host = np.isin(events.device_type[rows], _DEVICE_TYPES_ON_HOST)
     rows = rows[~on_host] if (~on_host).any() else rows
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    size = events.size_bytes[rows]
-    live = np.concatenate([[0], np.cumsum(size)])
-    at_end = live[np.searchsorted(events.start_ns[rows], steps.end_ns)]
+    size, start_ns = events.size_bytes[rows], events.start_ns[rows]
+    told, device = events.held_bytes[rows], events.device[rows]
+    is_absolute = bool(len(rows)) and not on_host.all() and _are_totals(told, size)
+    before, change = _changes(told, size, device) if is_absolute else (0, size)
+    held = np.concatenate([[0], np.cumsum(change)]) + before
     allocating = size > 0
     return Memory(
         rows=rows[allocating],
-        freed_by=_pair(events.address[rows], size, rows, _part(events.start_ns[rows], steps))[allocating],
+        freed_by=_pair(events.address[rows], size, rows, _part(start_ns, steps))[allocating],
         size_bytes=size[allocating],
-        live_at_step_end_bytes=at_end,
-        peak_bytes=int(live.max()),
+        times_ns=start_ns,
+        held_bytes=held[1:],
+        live_at_step_end_bytes=held[np.searchsorted(start_ns, steps.end_ns)],
+        peak_bytes=int(held.max()),
+        base_bytes=before,
+        is_absolute=is_absolute,
+        peaks=tuple((one, int(told[device == one].max())) for one in distinct(device).tolist()) if is_absolute else (),
     )
+
+
+def _are_totals(told: Int64s, size: Int64s) -> bool:
+    """Whether the recording says how much is allocated in all after each event: at least what the event allocates."""
+    return bool((told >= np.maximum(size, 0)).all())
+
+
+def _changes(told: Int64s, size: Int64s, device: NDArray[np.int8]) -> tuple[int, Int64s]:
+    """What all devices held before the first event, and by how much each event changed it. What passed unrecorded
+    between two events of a device counts for the later one."""
+    before, change = 0, np.zeros(len(told), dtype=np.int64)
+    for one in distinct(device):
+        here = np.flatnonzero(device == one)
+        first_bytes = int(told[here[0]]) - int(size[here[0]])
+        change[here] = np.diff(told[here], prepend=np.int64(first_bytes))
+        before += first_bytes
+    return before, change
 
 
 def _part(times_ns: Int64s, steps: Steps) -> Int64s:

@@ -54,6 +54,8 @@ _MOST_STRETCH_NS = 65_000
 stretches hold work that no event shows."""
 _OTHER_WORK_NS = 1_000_000
 """The same for a host that may keep up with its device: a millisecond is not spent on launching."""
+_BUSY_SHARE = 0.9
+"""Of a step: a device that works so long leaves a host little to lose by being slower."""
 _MOST_EDGE_NS = 5_000
 """In steps with 50,000 starts and ends and more, each took 0.1 to 0.4 us (AMD EPYC, torch 2.13)."""
 
@@ -73,6 +75,12 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
     each_ns = min(_MOST_EDGE_NS, _water_level(end_ns - start_ns, weight, excess_ns - pages.total_ns))
     taken_ns = np.minimum(end_ns - start_ns, (weight * each_ns).astype(np.int64))
     return union(np.concatenate([pages.start_ns, end_ns - taken_ns]), np.concatenate([pages.end_ns, end_ns]))
+
+
+def may_hide_overhead(steps: Steps, run: Run, worked_ns: int) -> bool:
+    """Whether the device, which worked for ``worked_ns`` in the measured steps, bounds the steps without the profiler:
+    a slower host then waits less for it, and steps take no longer."""
+    return worked_ns >= _BUSY_SHARE * median(run.reference_step_ns) * steps.measured_count
 
 
 def estimate_overhead(

@@ -25,6 +25,7 @@ from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.layers import are_layers
 from profkit.derive.steps.repetition import find_period
 from profkit.derive.timeline.intervals import stretches
+from profkit.derive.timeline.outliving import COMPILING
 from profkit.derive.timeline.tree import Tree
 from profkit.marks import STEP_MARK
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
@@ -46,8 +47,6 @@ _COLD_TIMES_MEDIAN = 1.5
 """A first step this much slower than the median paid for caches, lazy initialisation or compilation."""
 _PREPARING_SHARE = 0.01
 """Of the host's step: less moves no median that anybody would see."""
-_COMPILING = "(dynamo_timed)"
-"""The end of the names of what PyTorch's compiler does (``dynamo_timed`` in ``_dynamo/utils.py``)."""
 
 
 class Steps(Struct, frozen=True):
@@ -130,7 +129,7 @@ def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
-    return _finish(trace, launches, waits, first_calls, lane, _whole_window(trace))
+    return _finish(trace, launches, waits, first_calls, lane, whole_window(trace))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -265,7 +264,8 @@ def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows
     return np.flatnonzero(wanted & (tree.nearest_ancestor(wanted) == longest))
 
 
-def _whole_window(trace: Trace) -> Windows:
+def whole_window(trace: Trace) -> Windows:
+    """From the first event to the last."""
     events = trace.events
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start
     known = known if known.any() else np.ones(len(events), dtype=bool)
@@ -311,7 +311,7 @@ def _preparing_ns(trace: Trace, first_calls: Rows, start_ns: Int64s, end_ns: Int
 
 def compiling(trace: Trace) -> Bools:
     """The events in which PyTorch's compiler works."""
-    return trace.where_name(lambda name: name.endswith(_COMPILING))
+    return trace.where_name(lambda name: name.endswith(COMPILING))
 
 
 def _measured(duration_ns: Int64s, located: Bools, loads: Bools, prepares: Bools, whole: Bools) -> Bools:

@@ -2,8 +2,9 @@
 
 ``record_function`` begins its range inside the frame of its own ``__enter__`` and inside what that calls
 (``_record_function_enter_new``), all of which return long before the range ends; so does a generator that yields inside
-``with record_function(…)``. Neither interval is wrong: what lies in the tree below the range is all that ran in it, so
-there such a frame ends where the range begins. Its own duration stays what was recorded.
+``with record_function(…)``, as that in which PyTorch's compiler records its work. Neither interval is wrong: what lies
+in the tree below the range is all that ran in it, so there such a frame ends where the range begins. Its own duration
+stays what was recorded.
 """
 
 from __future__ import annotations
@@ -15,6 +16,16 @@ from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
 
 _ENTERING = "profiler::_record_function_enter"
 """The operator with which ``record_function`` begins a range, if operators of that kind were recorded."""
+
+COMPILING = "(dynamo_timed)"
+"""The end of the names of what PyTorch's compiler does (``dynamo_timed`` in ``_dynamo/utils.py``). They are recorded as
+operators are, and begin in a generator's frame."""
+
+
+def tell_ranges(trace: Trace) -> Bools:
+    """The events that may outlive the frame in which they begin."""
+    ranges: Bools = (trace.events.category == Category.ANNOTATION) | trace.where_name(lambda n: n.endswith(COMPILING))
+    return ranges
 
 
 def tell_enclosing(trace: Trace) -> Bools:

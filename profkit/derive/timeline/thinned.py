@@ -23,6 +23,10 @@ class Thinned(Struct, frozen=True):
     def total_ns(self) -> int:
         return int(self.share * self.where.total_ns)
 
+    def at_most(self, total_ns: int) -> Thinned:
+        """The same, or a smaller share so that this much is taken in all."""
+        return Thinned(self.where, min(self.share, total_ns / max(self.where.total_ns, 1)))
+
     def covered_before(self, times_ns: Int64s) -> Int64s:
         """For each time, how much of it and of all before is taken."""
         covered = self.where.covered_before(times_ns)

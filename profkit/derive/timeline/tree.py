@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.timeline.nesting import BATCH, Nested, first_behind, nest
-from profkit.derive.timeline.outliving import end_at_ranges, tell_enclosing
+from profkit.derive.timeline.outliving import end_at_ranges, tell_enclosing, tell_ranges
 from profkit.trace.events import NONE, Bools, Category, Events, Int32s, Int64s, Rows, Trace
 
 _HOST = (
@@ -182,7 +182,7 @@ def build_tree(trace: Trace) -> Tree:
     depth, parent = np.full(count, NONE, dtype=np.int32), np.full(count, NONE, dtype=np.int32)
     columns = Nested(events.end_ns, depth, parent, np.arange(1, count + 1, dtype=np.int32))
     wanted = trace.in_categories(*_HOST)
-    frames, ranges = tell_enclosing(trace), events.category == Category.ANNOTATION
+    frames, ranges = tell_enclosing(trace), tell_ranges(trace)
     bounds = np.searchsorted(events.lane, np.arange(len(trace.lanes) + 1))
     overlapping = 0
     for lane, first, last in zip(trace.lanes, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):

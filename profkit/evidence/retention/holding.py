@@ -108,8 +108,9 @@ def is_steady(growth: Float64s) -> bool:
 
 
 def notable_growth_bytes(facts: Facts) -> float:
-    """The growth per step from which it matters compared to the peak."""
-    return max(_NOTABLE_BYTES, _NOTABLE_SHARE * facts.memory.peak_bytes)
+    """The growth per step from which it matters compared to the peak, without what lay there before the recording: on a
+    full device little growth is much."""
+    return max(_NOTABLE_BYTES, _NOTABLE_SHARE * (facts.memory.peak_bytes - facts.memory.base_bytes))
 
 
 def live_growth_per_step(facts: Facts) -> int:

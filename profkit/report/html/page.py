@@ -13,13 +13,15 @@ from typing import Any
 from jinja2 import Template
 from markupsafe import Markup
 
-from profkit.findings import Diagnosis
+from profkit.findings import DeviceMemory, Diagnosis
 from profkit.pictures.values import Pictures
 from profkit.report.html import drawing
 from profkit.report.html.environment import asset, digest, environment
+from profkit.report.memory_timeline import draw_timeline
 from profkit.report.wording import (
     HOT_LINES,
     HOT_OPERATORS,
+    MEMORY_LINES,
     WHAT_TO_CHANGE,
     bound_note,
     cost,
@@ -28,6 +30,10 @@ from profkit.report.wording import (
     hot_operators,
     ignored_note,
     major_findings,
+    memory_figures,
+    memory_lines,
+    memory_parts,
+    memory_title,
     minor_findings,
     opportunities_note,
     place,
@@ -49,6 +55,8 @@ def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) ->
     return _template().render(
         **_words(diagnosis),
         **_pictures(diagnosis, pictures),
+        devices=[_of_device(diagnosis, memory) for memory in diagnosis.memory],
+        memory_lines=MEMORY_LINES,
         pages=pages or {},
         pictures=pictures,
         policy=policy(),
@@ -82,6 +90,16 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "facts": run_facts(diagnosis),
         "health": [note for note in (*diagnosis.health, ignored_note(diagnosis)) if note],
         "skipped": [(reason, "" if few == ", ".join(rules) else few, rules) for reason, few, rules in reasons],
+    }
+
+
+def _of_device(diagnosis: Diagnosis, memory: DeviceMemory) -> dict[str, Any]:
+    return {
+        "title": memory_title(diagnosis, memory),
+        "figures": memory_figures(memory),
+        "picture": Markup(draw_timeline(memory)),  # noqa: S704  # escapes what it shows
+        "parts": [(label, f"{size}, {share}") for label, size, share, _ in memory_parts(memory)],
+        "lines": memory_lines(memory),
     }
 
 

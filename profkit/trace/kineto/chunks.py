@@ -18,12 +18,13 @@ import numpy as np
 from msgspec import Struct, field
 
 from profkit.marks import STEP_MARK
-from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.events import HOST, NONE, Bools, Int64s
 from profkit.trace.kinds import MEMORY_EVENT, ON_DEVICE
 from profkit.trace.kineto.codes import KindCodes, TextCodes, codes_of, text_codes
 from profkit.trace.kineto.convert import Part, either, integers, narrow
 from profkit.trace.kineto.schema import MISSING, Arguments, Event
 from profkit.trace.times import durations_of, nanoseconds_of, numbers_of, too_coarse
+from profkit.trace.values import distinct
 
 TEXTS = ("dims_code", "types_code", "concrete_code")
 """Columns of text codes."""
@@ -40,8 +41,8 @@ class Chunk(Struct):
 
     Of its ``rows``, ``held`` have a time before the cutoff, and ``parts`` are their columns, if there are any.
     ``timeless`` have no time, by category. ``dropped`` begin after the cutoff, and ``marks_dropped`` are the profiler's
-    steps among these, by thread. ``reserved_bytes`` is the most that PyTorch's allocator held at once. The new kinds
-    and texts are those that the decoder had not met before.
+    steps among these, by thread. ``reserved_bytes`` is the most that PyTorch's allocator held of each device at once.
+    The new kinds and texts are those that the decoder had not met before.
     """
 
     rows: int = 0
@@ -49,7 +50,7 @@ class Chunk(Struct):
     parts: dict[str, Part] = field(default_factory=dict)
     timeless: Counter[str] = field(default_factory=Counter)
     impossible_durations: int = 0
-    reserved_bytes: int = 0
+    reserved_bytes: dict[int, int] = field(default_factory=dict)
     dropped: int = 0
     marks_dropped: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     lane_names: dict[tuple[Any, Any], str] = field(default_factory=dict)
@@ -112,15 +113,17 @@ class ChunkDecoder:
         fields = map(msgspec.structs.astuple, [e.args or _NO_ARGUMENTS for e in events])
         columns: dict[str, Any] = dict(zip(Arguments.__struct_fields__, zip(*fields, strict=True), strict=True))
         texts = {key: text_codes(self.texts, columns[key]) for key in ("dims", "dims_2021", "types", "concrete")}
-        device_type, reserved = integers(columns["device_type"]), integers(columns["reserved_bytes"])
-        chunk.reserved_bytes = 0 if reserved is None else max(0, int(reserved.max()))
+        device_type, device = _small(columns["device_type"]), _small(columns["device"])
+        chunk.reserved_bytes = _most_of_each(device, device_type, integers(columns["reserved_bytes"]))
         parts = {
             "correlation": integers(columns["correlation"]),
             "external": either(integers(columns["external"]), integers(columns["external_2021"])),
             "sequence": integers(columns["sequence"]),
             "size_bytes": _without_missing(either(integers(columns["memory_bytes"]), integers(columns["bytes"]))),
             "address": integers(columns["address"]),
-            "device_type": None if device_type is None else device_type.clip(NONE, 127).astype(np.int8),
+            "held_bytes": integers(columns["allocated_bytes"]),
+            "device_type": device_type,
+            "device": device,
         }
         return {
             "kind": codes_of(self.kinds, list(map(_kind_of, events))),
@@ -183,6 +186,23 @@ def _note_dropped(chunk: Chunk, events: Iterable[Event]) -> None:
         chunk.dropped += 1
         if event.name.startswith(STEP_MARK) and is_step_mark(event.cat, event.name):
             chunk.marks_dropped[event.pid, event.tid] += 1
+
+
+def _small(values: Sequence[Any]) -> Part:
+    """Small integers, such as types and numbers of devices."""
+    found = integers(values)
+    return None if found is None else found.clip(NONE, 127).astype(np.int8)
+
+
+def _most_of_each(device: Part, device_type: Part, reserved: Part) -> dict[int, int]:
+    """The most that was reserved of each device; `NONE` stands for one without a number. The host's is pinned
+    memory."""
+    if reserved is None:
+        return {}
+    nobody = np.full(len(reserved), NONE)
+    device, device_type = (nobody if one is None else one for one in (device, device_type))
+    known = np.flatnonzero((reserved > 0) & (device_type != HOST))
+    return {int(one): int(reserved[known][device[known] == one].max()) for one in distinct(device[known])}
 
 
 def _without_missing(sizes: Part) -> Part:

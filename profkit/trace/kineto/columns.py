@@ -43,7 +43,9 @@ _COLUMNS: dict[str, tuple[type[Any], int]] = {
     "concrete_code": (np.int32, NONE),
     "size_bytes": (np.int64, 0),
     "address": (np.int64, NONE),
+    "held_bytes": (np.int64, NONE),
     "device_type": (np.int8, NONE),
+    "device": (np.int8, NONE),
 }
 """Arguments of events: the type, and what stands for a missing value."""
 _IDS = ("correlation", "external", "sequence")
@@ -73,7 +75,7 @@ class ColumnBuilder:
         self._unreadable = 0
         self._timeless: Counter[str] = Counter()
         self._impossible_durations = 0
-        self._reserved_bytes = 0
+        self._reserved_bytes: dict[int, int] = {}
         self._lanes = Codes()
         self._thread_names: dict[tuple[Any, Any], str] = {}
         self._parts: list[dict[str, Part]] = []
@@ -105,7 +107,8 @@ class ColumnBuilder:
         self.rows += chunk.rows
         self._timeless += chunk.timeless
         self._impossible_durations += chunk.impossible_durations
-        self._reserved_bytes = max(self._reserved_bytes, chunk.reserved_bytes)
+        for device, most in chunk.reserved_bytes.items():
+            self._reserved_bytes[device] = max(most, self._reserved_bytes.get(device, 0))
         self._thread_names |= chunk.lane_names
         self._cutoff.note_dropped(chunk)
         if chunk.held:
@@ -169,6 +172,7 @@ class ColumnBuilder:
         foreign = sorted(each for each in self._categories_of(kind).items() if is_foreign(each[0]) and each[1])
         columns |= {key: by_kind(column, kind) for key, column in of_kind.items()}
         columns |= {key: self._join(key, *how, order) for key, how in _COLUMNS.items()}
+        reserved = tuple(sorted(self._reserved_bytes.items()))
         length_ns = self._cutoff.at_ns - base_ns if self._cutoff.at_ns is not None else 0
         partial = self._cutoff.describe(self._limit_bytes, len(order), length_ns, whole_steps)
         return Trace(
@@ -177,7 +181,7 @@ class ColumnBuilder:
             lanes=self._describe_lanes(),
             texts=self.decoder.texts.texts(),
             base_ns=clock_base_ns + base_ns,
-            recording=structs.replace(recording, foreign=tuple(foreign), reserved_bytes=self._reserved_bytes),
+            recording=structs.replace(recording, foreign=tuple(foreign), reserved_bytes=reserved),
             health=(*partial, *self._health()),
         )
 

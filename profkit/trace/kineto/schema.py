@@ -27,9 +27,11 @@ class Arguments(Struct, gc=False):
     concrete: msgspec.Raw = field(name="Concrete Inputs", default=NO_TEXT)
     bytes: Number = MISSING
     memory_bytes: Number = field(name="Bytes", default=MISSING)
+    allocated_bytes: Number = field(name="Total Allocated", default=MISSING)
     reserved_bytes: Number = field(name="Total Reserved", default=MISSING)
     address: Number = field(name="Addr", default=MISSING)
     device_type: Number = field(name="Device Type", default=MISSING)
+    device: Number = field(name="Device Id", default=MISSING)
     thread_name: Any = field(name="name", default=None)
 
 

@@ -86,7 +86,8 @@ class Segments:
 class Blocks:
     """One row per part of a segment (``segment`` is its row), sorted as those are and by address.
 
-    ``size_bytes`` is what the part takes, ``requested_bytes`` what the program asked for; ``stack`` allocated it.
+    ``size_bytes`` is what the part takes, ``requested_bytes`` what the program asked for (0 of a part that is free);
+    ``stack`` allocated it.
     """
 
     segment: Int32s
@@ -102,8 +103,13 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One row per action of the allocator, by device and in its order. ``time_ns`` is -1 where it was not recorded;
-    ``size_bytes`` is what the entry says, which for ``ALLOC`` is what was asked for before rounding."""
+    """One row per action of the allocator, by device and in its order. ``time_ns`` is -1 where it was not recorded.
+
+    ``size_bytes`` is what the entry says. Of `ALLOC`, `FREE_REQUESTED` and `FREE_COMPLETED` that is what the program
+    asked for, before rounding: in every recording at hand both frees repeat the size of their allocation, and what is
+    still allocated has `Blocks.requested_bytes` of it, never another ``size_bytes``. Of segments it is what was taken
+    from or given back to the device, of `OOM` what did not fit, after rounding (``CUDACachingAllocator.cpp``).
+    """
 
     device: Int32s
     action: NDArray[np.uint8]

@@ -1,0 +1,46 @@
+"""Writing a snapshot of the allocator into the run directory: the pickle that `torch.cuda.memory._dump_snapshot` would
+write, but not a large one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from profkit.run import SNAPSHOT_FILE
+from profkit.units import format_bytes
+
+MOST_BYTES = 256 << 20
+"""An entry of the history takes about 1 kB, as stacks are written once each."""
+_PROTOCOL = 4
+"""As PyTorch's own on every Python that it runs on but the newest."""
+
+
+def save_snapshot(directory: Path, snapshot: object, most_bytes: int = MOST_BYTES) -> None:
+    """Write it completely or not at all. Raises `OSError`."""
+    unfinished = directory / f".{SNAPSHOT_FILE}.{os.getpid()}"
+    try:
+        with unfinished.open("wb") as file:
+            pickle.Pickler(_Bounded(file, most_bytes), protocol=_PROTOCOL).dump(snapshot)
+        unfinished.replace(directory / SNAPSHOT_FILE)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+
+
+class _Bounded:
+    """A file that takes only so many bytes."""
+
+    def __init__(self, file: IO[bytes], most_bytes: int) -> None:
+        self._file, self._left = file, most_bytes
+        self._most_bytes = most_bytes
+
+    def write(self, content: bytes) -> int:
+        self._left -= len(content)
+        if self._left < 0:
+            raise OSError(errno.EFBIG, f"it is larger than {format_bytes(self._most_bytes)}")
+        return self._file.write(content)

@@ -1,0 +1,60 @@
+"""Why a plan failed: a tensor's value was asked for, or the user's own code raised."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from types import TracebackType
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+
+from profkit.source.code import PROFKIT
+from profkit.source.user_code import UserFiles
+
+_NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException)
+_LONGEST = 160
+_LIBRARIES = (os.path.dirname(str(torch.__file__)) + os.sep, PROFKIT)
+
+
+def describe_missing_data(error: BaseException) -> str:
+    """One line if the error is that an operator needs tensors with data; else nothing."""
+    if isinstance(error, _NEED_DATA):
+        return (f"{_place(error.__traceback__)} needs the values of a tensor ({error.func}), and a plan has none:"
+                " plan a model without that line, such as one whose lengths and masks are fixed")  # fmt: skip
+    if isinstance(error, UnsupportedOperatorException):
+        return (f"{_place(error.__traceback__)} calls {error.func}, which does not say what it returns without"
+                " computing it: torch.library.register_fake teaches it that")  # fmt: skip
+    return ""
+
+
+def _place(trace: TracebackType | None) -> str:
+    """The innermost line of the user's code, else of a library other than PyTorch."""
+    frames = traceback.extract_tb(trace)
+    is_user = UserFiles()
+    own = [one for one in frames if is_user[one.filename]]
+    others = [one for one in frames if not one.filename.startswith(_LIBRARIES)]
+    place = (own or others or list(frames))[-1]
+    return f"{os.path.relpath(place.filename) if own else place.filename}:{place.lineno} in {place.name}"
+
+
+def first_line(error: BaseException) -> str:
+    """What it says, cut to a line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST]
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback from the user's code on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LIBRARIES) and _leads_out(trace.tb_next):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _leads_out(trace: TracebackType | None) -> bool:
+    """Whether code of others than PyTorch and profkit comes later."""
+    return any(not one.filename.startswith(_LIBRARIES) for one in traceback.extract_tb(trace))

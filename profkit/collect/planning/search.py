@@ -1,0 +1,53 @@
+"""The largest batch whose plan fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from profkit.memory_plan import Usage
+
+_LARGEST = 1 << 20
+"""Nobody trains with a batch beyond a million samples on one device."""
+
+
+def find_largest(plan: Callable[[int], Usage], batch: int, usage: Usage, room_bytes: int) -> tuple[int, Usage | None]:
+    """The largest batch that fits into ``room_bytes``, and its usage; 0 if not even one sample does.
+
+    Memory grows with the batch, nearly in proportion from some batch on, so guesses lie on lines through known batches.
+    The answer is proven: it fits, and one more does not.
+    """
+    known = {batch: usage}
+    low, high = 0, _LARGEST + 1
+    halved, guess = True, batch
+    while True:
+        if guess not in known:
+            known[guess] = plan(guess)
+        width = high - low
+        low, high = (guess, high) if known[guess].needed_bytes() <= room_bytes else (low, guess)
+        if high - low <= 1:
+            return low, known.get(low)
+        halved = not halved or high - low <= width // 2
+        needed = {samples: one.needed_bytes() for samples, one in known.items()}
+        guess = _between(low, high, needed, room_bytes, halved) if low and high in known else (
+            _beyond(low or high, needed, room_bytes))  # fmt: skip
+        guess = min(max(guess, low + 1), high - 1)
+
+
+def _between(low: int, high: int, needed: dict[int, int], room_bytes: int, halved: bool) -> int:
+    """Where the line from a batch that fits to one that does not meets the room. Such guesses creep along a bend, so
+    one that has not halved what is left is followed by the middle."""
+    if not halved:
+        return (low + high) // 2
+    return low + (room_bytes - needed[low]) * (high - low) // (needed[high] - needed[low])
+
+
+def _beyond(end: int, needed: dict[int, int], room_bytes: int) -> int:
+    """All known batches fit, or none does: on along the line through the last two, at most eight times as far."""
+    fits = needed[end] <= room_bytes
+    others = sorted(needed, key=lambda samples: abs(samples - end))
+    step = end * 2 if fits else end // 2
+    if len(others) > 1:
+        per_sample = (needed[end] - needed[others[1]]) / (end - others[1])
+        if per_sample > 0:
+            step = end + int((room_bytes - needed[end]) // per_sample)
+    return min(step, end * 8) if fits else max(step, end // 8)

@@ -1,0 +1,161 @@
+"""Which part of a program each recorded stack is: the model's calls, the backward pass, an optimizer's step, …
+
+Only names tell: those of PyTorch's own files and functions, and of its C++ functions where those were recorded. On the
+threads of the backward pass no Python runs, so with Python stacks alone theirs are empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.trace.events import NONE, Bools, Int32s, Rows
+from profkit.trace.snapshot.values import Action, History, Stacks
+
+
+class Origin(IntEnum):
+    """Where a stack comes from."""
+
+    UNKNOWN = 0
+    """No stack was recorded, or none of its frames tells."""
+    PROGRAM = 1
+    """The program itself, outside of what follows."""
+    FORWARD = 2
+    """A call of a module."""
+    BACKWARD = 3
+    OPTIMIZER = 4
+    """An optimizer's step."""
+    CLEARING = 5
+    """`zero_grad`."""
+    BUILDING = 6
+    """A module is made, moved or loaded."""
+    WORKSPACE = 7
+    """A library's workspace, such as cuBLAS's."""
+
+
+_CALLING = re.compile(r"torch/nn/modules/module\.py$")
+_OPTIMIZERS = re.compile(r"(^|/)torch/optim/")
+"""PyTorch wraps the step of every optimizer, whoever wrote it, in a function of its own."""
+_MODULES = re.compile(r"(^|/)torch/nn/modules/")
+_DISTRIBUTED = re.compile(r"(^|/)torch/distributed/")
+_TORCH = re.compile(r"(^|/)torch/")
+_AUTOGRAD = re.compile(r"(^|/)torch/(autograd/(__init__|graph)|_tensor)\.py$")
+_ENGINE = re.compile(r"torch::autograd::Engine::")
+_WORKSPACES = re.compile(r"getNewWorkspace|getCurrentCUDABlasHandle|(cu|hip)blas(Lt)?Workspace", re.IGNORECASE)
+
+
+def is_python(file: str) -> bool:
+    """Whether a frame's file is Python's: those of C++ are ``??``, or end like ``.cpp``."""
+    return file.endswith(".py") or file.startswith("<")
+
+
+def python_frames(stacks: Stacks) -> Bools:
+    """Which of the distinct frames are Python's."""
+    return _files(stacks, is_python)
+
+
+def holding(stacks: Stacks, frames: Bools) -> Bools:
+    """The stacks that hold one of these frames, given by a mask of the distinct ones."""
+    seen = np.concatenate([[0], np.cumsum(frames[stacks.frames])])
+    held: Bools = seen[stacks.starts[1:]] > seen[stacks.starts[:-1]]
+    return held
+
+
+def innermost(stacks: Stacks, frames: Bools, begin: Rows | None = None) -> Rows:
+    """For each stack the place in ``stacks.frames`` of the innermost of these frames, from ``begin`` on where that is
+    given; `NONE` where it has none of them."""
+    places = np.flatnonzero(frames[stacks.frames])
+    if not len(places):
+        return np.full(len(stacks.starts) - 1, NONE, dtype=np.int64)
+    at = np.searchsorted(places, stacks.starts[:-1] if begin is None else begin)
+    place = places[at.clip(max=len(places) - 1)]
+    return np.where((at < len(places)) & (place < stacks.starts[1:]), place, NONE).astype(np.int64)
+
+
+def outermost(stacks: Stacks, frames: Bools) -> Rows:
+    """For each stack the place in ``stacks.frames`` of the outermost of these frames, `NONE` where it has none."""
+    places = np.flatnonzero(frames[stacks.frames])
+    if not len(places):
+        return np.full(len(stacks.starts) - 1, NONE, dtype=np.int64)
+    at = np.searchsorted(places, stacks.starts[1:]) - 1
+    place = places[at.clip(min=0)]
+    return np.where((at >= 0) & (place >= stacks.starts[:-1]), place, NONE).astype(np.int64)
+
+
+def calling_frames(stacks: Stacks) -> Bools:
+    """Which of the distinct frames are part of a call of a module."""
+    calls = _functions(stacks, lambda name: name in {"_call_impl", "_wrapped_call_impl"})
+    forwards = _functions(stacks, lambda name: name == "forward")
+    return (_files(stacks, _CALLING.search) & calls) | (python_frames(stacks) & forwards)
+
+
+def tell_origins(stacks: Stacks) -> NDArray[np.uint8]:
+    """The `Origin` of each stack. Where a stack shows several, what stands further down the list below runs inside of
+    what stands above: an optimizer's closure calls the model."""
+    python = python_frames(stacks)
+    has_python = holding(stacks, python)
+    told = np.where(has_python, Origin.PROGRAM, Origin.UNKNOWN).astype(np.uint8)
+    for origin, frames in _telling(stacks):
+        told[holding(stacks, frames)] = origin
+    on_threads = _begin_in_torch(stacks, python) | (~has_python & ~holding(stacks, ~python) & has_python.any())
+    on_threads[0] &= has_python.any()
+    told[on_threads & (told != Origin.WORKSPACE)] = Origin.BACKWARD
+    return told
+
+
+def tell_origins_of_entries(history: History, origins: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The `Origin` of each entry of the history. Where no free has a stack, as with ``context="alloc"``, that is no
+    sign of the backward pass."""
+    told = origins[history.stack]
+    frees = np.isin(history.action, (Action.FREE_REQUESTED, Action.FREE_COMPLETED))
+    if not history.stack[frees].any():
+        told[frees] = Origin.UNKNOWN
+    return told
+
+
+def _telling(stacks: Stacks) -> tuple[tuple[Origin, Bools], ...]:
+    """What the distinct frames say about a stack that holds them."""
+    modules, optimizers = _files(stacks, _MODULES.search), _files(stacks, _OPTIMIZERS.search)
+    clears = _functions(stacks, lambda name: name == "zero_grad")
+    loads = _functions(stacks, lambda name: name in {"load_state_dict", "from_pretrained"})
+    builds = modules & _functions(stacks, lambda name: name in {"__init__", "_apply", "reset_parameters"})
+    engine = _functions(stacks, _ENGINE.search)
+    backs = _functions(stacks, lambda name: name in {"backward", "grad", "_make_grads", "_engine_run_backward"})
+    return (
+        (Origin.UNKNOWN, _files(stacks, _DISTRIBUTED.search)),
+        (Origin.BUILDING, builds | loads),
+        (Origin.OPTIMIZER, optimizers & ~clears),
+        (Origin.CLEARING, clears),
+        (Origin.FORWARD, calling_frames(stacks)),
+        (Origin.BACKWARD, (_files(stacks, _AUTOGRAD.search) & backs) | engine),
+        (Origin.WORKSPACE, _functions(stacks, _WORKSPACES.search)),
+    )
+
+
+def _begin_in_torch(stacks: Stacks, python: Bools) -> Bools:
+    """A program's threads begin in the program or in Python's library: these begin in PyTorch, where the backward pass
+    calls back into Python, as for a function of the program's own or to compute a checkpoint again."""
+    first = outermost(stacks, python)
+    begins = np.zeros(len(first), dtype=bool)
+    known = np.flatnonzero(first != NONE)
+    begins[known] = _files(stacks, _TORCH.search)[stacks.frames[first[known]]]
+    return begins
+
+
+def _files(stacks: Stacks, accept: Callable[[str], object]) -> Bools:
+    """The distinct frames in a file for which ``accept(file)`` holds."""
+    accepted = np.array([bool(accept(file.replace("\\", "/"))) for file in stacks.files], dtype=bool)
+    return _of_table(accepted, stacks.file)
+
+
+def _functions(stacks: Stacks, accept: Callable[[str], object]) -> Bools:
+    """The distinct frames in a function for which ``accept(name)`` holds."""
+    return _of_table(np.array([bool(accept(name)) for name in stacks.functions], dtype=bool), stacks.function)
+
+
+def _of_table(accepted: Bools, codes: Int32s) -> Bools:
+    return accepted[codes] if len(accepted) else np.zeros(len(codes), dtype=bool)

@@ -1,0 +1,161 @@
+"""What each piece of memory is for: parameters, gradients, an optimizer's state, activations, …
+
+Told by where it was allocated, where it was given back, and by its size: a gradient is as large as a parameter. Where
+that does not tell, it is unknown, and what is older than the history has its own name.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.derive.memory.allocations import Allocations
+from profkit.derive.memory.origins import Origin
+from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.snapshot.values import Action, History
+from profkit.trace.values import among
+
+_WORKSPACE_BYTES = np.array([8_519_680, 33_554_432, 1_048_576], dtype=np.int64)
+"""What cuBLAS gets of PyTorch by default for a thread and stream, on a Hopper GPU and on others, and cuBLASLt
+(``aten/src/ATen/cuda/CublasHandlePool.cpp``)."""
+
+
+class Purpose(IntEnum):
+    """What a piece of memory is for."""
+
+    UNKNOWN = 0
+    PARAMETERS = 1
+    """And buffers: what a module was made of, moved or loaded with."""
+    GRADIENTS = 2
+    OPTIMIZER_STATE = 3
+    ACTIVATIONS = 4
+    """What calls of the model left behind, for the backward pass or as their result."""
+    TEMPORARIES = 5
+    """Gone before the pass or the step ends that it was allocated in."""
+    WORKSPACE = 6
+    GRAPH_POOL = 7
+    """In a private pool, such as that of a CUDA graph."""
+    OWN = 8
+    """Inputs and whatever else the program itself makes, outside of the model."""
+    EARLIER = 9
+    """Older than the history, by which nothing is known of it."""
+
+
+LABELS = {
+    Purpose.PARAMETERS: "parameters and buffers",
+    Purpose.GRADIENTS: "gradients",
+    Purpose.OPTIMIZER_STATE: "optimizer state",
+    Purpose.ACTIVATIONS: "activations",
+    Purpose.TEMPORARIES: "temporaries",
+    Purpose.WORKSPACE: "workspace of libraries",
+    Purpose.GRAPH_POOL: "graph pools",
+    Purpose.OWN: "inputs and the program's own tensors",
+    Purpose.EARLIER: "allocated before the history begins",
+    Purpose.UNKNOWN: "unknown",
+}
+"""In the order in which reports tell them."""
+
+
+def tell_purposes(
+    history: History, found: Allocations, origins: NDArray[np.uint8], entries: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """The `Purpose` of each allocation, by the origins of the stacks and of the history's entries."""
+    is_made, is_freed = found.made_by >= 0, found.freed_by >= 0
+    made_in = np.where(is_made | (found.stack > 0), origins[found.stack], Origin.UNKNOWN)
+    freed_in = np.where(is_freed, entries[found.freed_by], Origin.UNKNOWN) if len(entries) else made_in
+    outlived_backward = _heard(entries == Origin.BACKWARD, found)
+    purpose = np.full(len(found), Purpose.UNKNOWN, dtype=np.uint8)
+    purpose[~is_made & (found.stack == 0)] = Purpose.EARLIER
+    purpose[made_in == Origin.BUILDING] = Purpose.PARAMETERS
+    purpose[made_in == Origin.PROGRAM] = Purpose.OWN
+    purpose[made_in == Origin.FORWARD] = Purpose.ACTIVATIONS
+    purpose[(made_in == Origin.FORWARD) & (freed_in == Origin.FORWARD) & ~outlived_backward] = Purpose.TEMPORARIES
+    waits = np.isin(made_in, (Origin.PROGRAM, Origin.FORWARD)) | (purpose == Purpose.EARLIER)
+    purpose[waits & (freed_in == Origin.BACKWARD)] = Purpose.ACTIVATIONS
+    older = purpose == Purpose.EARLIER
+    purpose[(made_in == Origin.OPTIMIZER) | (older & (freed_in == Origin.OPTIMIZER))] = Purpose.OPTIMIZER_STATE
+    within = ~_heard(entries != Origin.OPTIMIZER, found)
+    purpose[(made_in == Origin.OPTIMIZER) & (freed_in == Origin.OPTIMIZER) & within] = Purpose.TEMPORARIES
+    ends_in_backward = bool(len(entries)) and bool(entries[-1] == Origin.BACKWARD)
+    _tell_gradients(found, purpose, made_in, freed_in, ends_in_backward)
+    purpose[made_in == Origin.WORKSPACE] = Purpose.WORKSPACE
+    purpose[_workspaces(history, found, purpose, made_in)] = Purpose.WORKSPACE
+    purpose[found.pool > 0] = Purpose.GRAPH_POOL
+    _tell_older_parameters(history, found, purpose)
+    return purpose
+
+
+def _tell_older_parameters(history: History, found: Allocations, purpose: NDArray[np.uint8]) -> None:
+    """Of what is older than the history, held to its end, and as large as gradients, the parameters: where there are as
+    many pieces of a size as gradients at once. Where there are more, an optimizer's state is among them."""
+    gradients = purpose == Purpose.GRADIENTS
+    older = (purpose == Purpose.EARLIER) & found.is_held
+    if not gradients.any() or not older.any() or (purpose == Purpose.PARAMETERS).any():
+        return
+    for device in np.unique(found.device[gradients]):
+        mine = gradients & (found.device == device)
+        change = np.zeros(len(history) + 1, dtype=np.int64)
+        np.add.at(change, found.made_by[mine] + 1, 1)
+        np.add.at(change, found.freed_by[mine & ~found.is_held] + 1, -1)
+        at_once = mine & found.live_after(int(device), int(np.cumsum(change).argmax()) - 1)
+        sizes, counts = np.unique(found.requested_bytes[at_once], return_counts=True)
+        candidates = older & (found.device == device)
+        own, own_counts = np.unique(found.requested_bytes[candidates], return_counts=True)
+        fitting = np.intersect1d(_pairs(sizes, counts), _pairs(own, own_counts))
+        purpose[candidates & among(found.requested_bytes, np.real(fitting).astype(np.int64))] = Purpose.PARAMETERS
+
+
+def _pairs(sizes: Int64s, counts: Int64s) -> NDArray[np.complex128]:
+    """Size and count as one value. Sizes are below 2**53, and exact."""
+    return sizes + 1j * counts
+
+
+def _tell_gradients(
+    found: Allocations, purpose: NDArray[np.uint8], made_in: Int64s, freed_in: Int64s, is_in_backward: bool
+) -> None:
+    """What the backward pass allocates and does not free. Of the size of no parameter, where these are known, it is no
+    gradient: what a pass that is not over yet works with, or something else."""
+    parameters = found.requested_bytes[purpose == Purpose.PARAMETERS]
+    fits = among(found.requested_bytes, parameters) if len(parameters) else np.ones(len(found), dtype=bool)
+    backward, cleared = made_in == Origin.BACKWARD, freed_in == Origin.CLEARING
+    stays = backward & (freed_in != Origin.BACKWARD)
+    purpose[backward & ~stays] = Purpose.TEMPORARIES
+    purpose[(stays & fits) | (cleared & (backward | (purpose == Purpose.EARLIER)))] = Purpose.GRADIENTS
+    if is_in_backward:
+        purpose[stays & ~fits & ~cleared & found.is_held] = Purpose.TEMPORARIES
+
+
+def _workspaces(history: History, found: Allocations, purpose: NDArray[np.uint8], made_in: Int64s) -> Rows:
+    """Where C++ frames do not name them: pieces of the usual sizes that are never freed. On the program's threads they
+    follow another allocation of the same stack, as an operator asks for them after its result; on those of the backward
+    pass they are as large as no parameter. A thread and stream has one of a size."""
+    usual = among(found.requested_bytes, _WORKSPACE_BYTES) & found.is_held & (found.made_by >= 0)
+    beside = np.zeros(len(found), dtype=bool)
+    at = np.flatnonzero(usual & (found.made_by > 0))
+    beside[at] = _follows_its_like(history, found.made_by[at])
+    parameters = found.requested_bytes[purpose == Purpose.PARAMETERS]
+    odd = ~among(found.requested_bytes, parameters) if len(parameters) else np.zeros(len(found), dtype=bool)
+    ahead = np.isin(made_in, (Origin.PROGRAM, Origin.FORWARD)) & beside
+    wanted = np.flatnonzero(usual & (ahead | ((made_in == Origin.BACKWARD) & odd)))
+    stream = history.stream[found.made_by[wanted]]
+    keys = np.stack([found.device[wanted], made_in[wanted] == Origin.BACKWARD, stream, found.requested_bytes[wanted]])
+    return wanted[np.unique(keys, axis=1, return_index=True)[1]] if len(wanted) else wanted
+
+
+def _follows_its_like(history: History, rows: Rows) -> Bools:
+    """Whether the allocation before each of these has the same stack, with nothing but segments in between."""
+    allocations = np.flatnonzero(np.isin(history.action, (Action.ALLOC, Action.FREE_REQUESTED)))
+    before = allocations[(np.searchsorted(allocations, rows) - 1).clip(min=0)]
+    same = (history.action[before] == Action.ALLOC) & (history.stack[before] == history.stack[rows]) & (before < rows)
+    follows: Bools = same & (history.device[before] == history.device[rows])
+    return follows
+
+
+def _heard(rows: Bools, found: Allocations) -> Bools:
+    """Whether one of these rows of the history lies between the making of each piece and its end."""
+    count = np.concatenate([[0], np.cumsum(rows)])
+    end = np.where(found.freed_by >= 0, found.freed_by, len(rows))
+    heard: Bools = count[end] > count[found.made_by + 1]
+    return heard

@@ -1,0 +1,103 @@
+"""A plan of a training step's memory: what is asked of the planning process, and what comes back.
+
+Plain values that go through JSON. All sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "parameters", "gradients", "optimizer state"
+ACTIVATIONS, TEMPORARIES, WORKSPACE = "activations", "temporaries", "workspace"
+BUFFERS, INPUTS = "buffers", "inputs"
+CATEGORIES = (PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, TEMPORARIES, INPUTS, BUFFERS, WORKSPACE)
+
+FORWARD, BACKWARD, OPTIMIZER_STEP = "forward", "backward", "optimizer step"
+
+PRECISIONS = {
+    "fp32": "all in float32",
+    "bf16": "all in bfloat16: parameters, gradients and optimizer state too",
+    "fp16": "all in float16: parameters, gradients and optimizer state too",
+    "bf16-amp": "float32 parameters, operators under autocast to bfloat16",
+    "fp16-amp": "float32 parameters, operators under autocast to float16",
+}
+DEVICES = ("cuda", "hopper", "cpu")
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+
+CUDA_CONTEXT_BYTES = 770_000_000
+"""What a process holds on a GPU besides PyTorch's memory: the context, the libraries' kernels. An H100's out-of-memory
+message said 3.04 GiB in use where PyTorch had 2.31 (CUDA 13)."""
+
+
+class InputSpec(Struct, frozen=True):
+    """One input of the model. ``batch_at`` is where the batch goes in front of ``shape``'s dimension of that number;
+    ``name`` is empty for a positional one, ``dtype`` for the model's own."""
+
+    shape: tuple[int, ...]
+    batch_at: int = 0
+    dtype: str = ""
+    name: str = ""
+
+
+class PlanRequest(Struct, frozen=True):
+    """What the planning process is asked. ``fits_bytes`` is 0 where nobody asked what would fit."""
+
+    target: str
+    batch: int
+    inputs: tuple[InputSpec, ...] = ()
+    optimizer: str = "adamw"
+    precision: str = "fp32"
+    device: str = "cuda"
+    fits_bytes: int = 0
+    inference: bool = False
+    changes: bool = True
+
+
+class Usage(Struct, frozen=True):
+    """The most memory that is in use at one time, ``when`` that is, and what it is. ``reserved_bytes`` is what
+    PyTorch's allocator has taken from the device by then, 0 on a CPU."""
+
+    peak_bytes: int
+    when: str
+    by_category: dict[str, int]
+    by_phase: dict[str, int]
+    reserved_bytes: int = 0
+
+    def needed_bytes(self) -> int:
+        """What the device must have: on a GPU also what the process holds besides PyTorch's memory."""
+        return self.reserved_bytes + CUDA_CONTEXT_BYTES if self.reserved_bytes else self.peak_bytes
+
+
+class Change(Struct, frozen=True):
+    """Something that could be changed. ``usage`` is the plan with it, or None where ``refused`` says why there is none.
+    ``computed`` says that sizes were computed rather than planned by another run of the operators."""
+
+    name: str
+    usage: Usage | None
+    refused: str = ""
+    computed: bool = False
+    numerics: bool = False
+
+
+class MemoryPlan(Struct, frozen=True):
+    """``largest_batch`` is None where nobody asked, 0 where not even one sample fits. ``seconds`` is what planning
+    took, without importing PyTorch."""
+
+    target: str
+    model: str
+    parameters: int
+    request: PlanRequest
+    usage: Usage
+    largest_batch: int | None = None
+    largest: Usage | None = None
+    changes: tuple[Change, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class PlanAnswer(Struct, frozen=True):
+    """A plan; else what about the request is wrong, or the traceback with which the user's own code failed."""
+
+    plan: MemoryPlan | None = None
+    refused: str = ""
+    traceback: str = ""

@@ -1,0 +1,112 @@
+"""Memory over the allocator's history, as a picture: one SVG without scripts, styles or links.
+
+It may stand alone in a file or inside of a page whose policy forbids everything: colours are attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from profkit.errors import UsageError
+from profkit.findings import DeviceMemory, Diagnosis, MemoryTimeline
+from profkit.report.wording import memory_title, printable
+from profkit.units import format_bytes, format_time
+
+_WIDTH, _HEIGHT = 900, 300
+_LEFT, _TOP, _LINE = 70, 24, 18
+_GREY = "#777"
+"""Legible on white and on black."""
+_COLOURS = {
+    "allocated before the history begins": "#8c8c8c",
+    "parameters and buffers": "#4c72b0",
+    "optimizer state": "#8172b3",
+    "workspace of libraries": "#937860",
+    "graph pools": "#64b5cd",
+    "inputs and the program's own tensors": "#55a868",
+    "gradients": "#da8bc3",
+    "activations": "#dd8452",
+    "temporaries": "#ccb974",
+}
+_OTHER_COLOUR = "#c44e52"
+
+
+def render_memory_timeline(diagnosis: Diagnosis) -> str:
+    """The pictures of all devices, one below the other. Raises `UsageError` where there is none."""
+    shown = [(memory, memory.timeline) for memory in diagnosis.memory if memory.timeline is not None]
+    if not shown:
+        raise UsageError("memory-timeline: the recording holds no memory snapshot with a history")
+    parts, top = [], 0
+    for memory, timeline in shown:
+        parts.append(f'<g transform="translate(0 {top})">\n{_text(0, 14, memory_title(diagnosis, memory), size=14)}\n'
+                     f"{_draw(memory, timeline)}\n</g>")  # fmt: skip
+        top += _height(timeline)
+    return _svg("\n".join(parts), top)
+
+
+def draw_timeline(memory: DeviceMemory) -> str:
+    """The picture of one device, empty without a history."""
+    timeline = memory.timeline
+    return "" if timeline is None else _svg(_draw(memory, timeline), _height(timeline))
+
+
+def _svg(content: str, height: int) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="100%" role="img" '
+        f'font-family="sans-serif" font-size="12">\n{content}\n</svg>\n'
+    )
+
+
+def _height(timeline: MemoryTimeline) -> int:
+    return _TOP + _HEIGHT + _LINE * (len(timeline.parts) + 4)
+
+
+def _draw(memory: DeviceMemory, timeline: MemoryTimeline) -> str:
+    most = max([1, memory.peak_bytes, *timeline.reserved_bytes])
+    under = [0] * len(timeline.entries)
+    shapes = []
+    for part in timeline.parts:
+        over = [low + size for low, size in zip(under, part.bytes, strict=True)]
+        outline = [*_points(timeline, over, most), *reversed(_points(timeline, under, most))]
+        shapes.append(f'<polygon points="{" ".join(outline)}" fill="{_colour(part.label)}"/>')
+        under = over
+    line = " ".join(_points(timeline, timeline.reserved_bytes, most))
+    shapes.append(f'<polyline points="{line}" fill="none" stroke="{_GREY}" stroke-dasharray="4 3"/>')
+    return "\n".join([*shapes, *_axes(memory, most), *_legend(timeline)])
+
+
+def _points(timeline: MemoryTimeline, sizes: Sequence[int], most: int) -> list[str]:
+    last = max(timeline.entries[-1], 1)
+    return [
+        f"{_LEFT + (_WIDTH - _LEFT) * entry / last:.1f},{_TOP + _HEIGHT * (1 - size / most):.1f}"
+        for entry, size in zip(timeline.entries, sizes, strict=True)
+    ]
+
+
+def _axes(memory: DeviceMemory, most: int) -> Iterator[str]:
+    bottom = _TOP + _HEIGHT
+    yield f'<path d="M{_LEFT} {_TOP}V{bottom}H{_WIDTH}" fill="none" stroke="{_GREY}"/>'
+    for share in (0.25, 0.5, 0.75, 1.0):
+        yield _text(_LEFT - 4, bottom - _HEIGHT * share + 4, format_bytes(most * share), anchor="end")
+    span = f" in {format_time(memory.history_ns)}" if memory.history_ns is not None else ""
+    yield _text(_LEFT, bottom + _LINE, f"{memory.history_entries:,} entries of the allocator's history{span}")
+    yield _text(_WIDTH, bottom + _LINE, f"peak {format_bytes(memory.peak_bytes)}", anchor="end")
+
+
+def _legend(timeline: MemoryTimeline) -> Iterator[str]:
+    top = _TOP + _HEIGHT + 2 * _LINE
+    for at, part in enumerate(reversed(timeline.parts)):
+        yield f'<rect x="{_LEFT}" y="{top + _LINE * at + 4}" width="12" height="12" fill="{_colour(part.label)}"/>'
+        yield _text(_LEFT + 18, top + _LINE * at + 14, f"{part.label}, at most {format_bytes(max(part.bytes))}")
+    yield _text(_LEFT + 18, top + _LINE * len(timeline.parts) + 14, "dashed: reserved by the allocator")
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12) -> str:
+    return (
+        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="{_GREY}">'
+        f"{escape(printable(words), quote=True)}</text>"
+    )
+
+
+def _colour(label: str) -> str:
+    return _COLOURS.get(label, _OTHER_COLOUR)

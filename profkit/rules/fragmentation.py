@@ -1,0 +1,168 @@
+"""The allocator takes much more of the GPU's memory than the program ever holds, as what is free lies in small pieces.
+
+What it detects
+A memory snapshot in whose history the allocator reserved at least a tenth, and 256 MiB, more than the program held at
+its peak, and went on to ask the driver for memory while that lay free; or a request that found no room although more
+than it asked for was free in gaps between used pieces. Free memory as such is no fault: PyTorch keeps it for the next
+tensors. What was reserved before the history begins is not judged, nor is anything with expandable segments, nor a
+device of which several streams or graphs hold a part each, as none may use what lies free in another's.
+
+Why is this bad?
+A piece of memory cannot be used for a larger one, and pieces of two segments are never joined. Sequences or pictures of
+varying sizes, and small tensors that stay alive among large ones that go, leave holes that the next sizes do not fit
+into. Segments that are free as a whole PyTorch hands back when the driver has no more, and waits for it; gaps in used
+ones stay. So the program runs out of memory that it does not use.
+
+Example
+    for x in batches_of_varying_length:
+        train_step(x)
+
+Use instead
+    # PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py
+    for x in batches_of_varying_length:
+        train_step(x)
+
+How the saving is estimated
+Memory: what was reserved at most, less what was held at most by then. With expandable segments, which grow where they
+are, hardly more than that is reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.derive.memory.allocator import DeviceUse, held_after, reserved_after
+from profkit.evidence.allocator.failures import Failure, failures
+from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
+from profkit.findings import Kind, Location, Severity
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places
+from profkit.trace.snapshot.values import Action, Snapshot, State
+from profkit.units import format_bytes, format_count, format_share
+
+_LEAST_BYTES = 256 << 20
+"""As for a high peak: less does not matter even on a GPU of 4 GB. The smallest segments alone leave 20 MiB a stream."""
+_LEAST_SHARE = 0.1
+_SMALL_SEGMENT = 2 << 20
+"""For requests of up to 1 MiB, which have segments of their own (``kSmallBuffer``)."""
+_FIX = (
+    "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment before the program starts: segments "
+    "then grow where they are, and what is freed beside each other can be used together. Fewer sizes help too: pad to "
+    "a few lengths, and allocate what stays before what goes."
+)
+
+
+class _Growth(Struct, frozen=True):
+    """The last request by which the reserved memory reached its most: its row, what it took, and what was reserved and
+    held at most by then. ``free_bytes`` lay free at that moment."""
+
+    row: int
+    segment_bytes: int
+    free_bytes: int
+    reserved_bytes: int
+    held_bytes: int
+
+    @property
+    def wasted_bytes(self) -> int:
+        return self.reserved_bytes - self.held_bytes
+
+
+@rule(Kind.FAULT, Need.SNAPSHOT)
+def fragmentation(facts: Facts) -> Iterator[Suspicion]:
+    """Each device for itself; where a request failed, that is what is told."""
+    allocator = allocator_of(facts)
+    for use in allocator.devices:
+        if _is_expandable(allocator.snapshot, use.device):
+            continue
+        failed = [one for one in failures(facts) if one.device == use.device and one.gap_bytes >= one.asked_bytes]
+        growth = None if _is_shared_out(allocator.snapshot, use) else _growth(facts, use)
+        if failed:
+            yield _suspect_failure(facts, use, failed[-1])
+        elif growth is not None and growth.wasted_bytes >= max(_LEAST_BYTES, _LEAST_SHARE * growth.reserved_bytes):
+            yield _suspect_growth(facts, use, growth)
+
+
+def _is_expandable(snapshot: Snapshot, device: int) -> bool:
+    segments, setting = snapshot.segments, snapshot.settings.get("expandable_segments", "")
+    return setting == "True" or bool(segments.is_expandable[segments.device == device].any())
+
+
+def _is_shared_out(snapshot: Snapshot, use: DeviceUse) -> bool:
+    """Whether more than a tenth is not of the one stream and pool that hold most."""
+    segments = snapshot.segments
+    mine = segments.device == use.device
+    _, owner = np.unique(np.stack([segments.stream[mine], segments.pool[mine]]), axis=1, return_inverse=True)
+    held = np.bincount(owner.ravel(), segments.size_bytes[mine])
+    return bool(held.max(initial=0) < (1 - _LEAST_SHARE) * use.reserved_bytes)
+
+
+def _growth(facts: Facts, use: DeviceUse) -> _Growth | None:
+    """None where the history does not see the reserved memory grow to its most, or nothing lay free meanwhile that was
+    as large as what was taken. What was reserved before counts as once needed."""
+    snapshot, found = allocator_of(facts).snapshot, allocator_of(facts).allocations
+    first, end = use.rows
+    reserved, held = reserved_after(snapshot, use.device, use.rows), held_after(found, use.device, use.rows)
+    size = snapshot.history.size_bytes[first:end]
+    takes = np.flatnonzero((snapshot.history.action[first:end] == Action.SEGMENT_ALLOC) & (size > _SMALL_SEGMENT))
+    free, size = reserved[takes] - held[takes], size[takes]
+    at = int(takes[reserved[takes + 1] == reserved.max()].max(initial=-1))
+    if at < 0 or not (free >= size).any():
+        return None
+    most_held = max(int(held[: at + 3].max()), int(reserved[0]))  # the request itself comes behind its segment
+    return _Growth(first + at, int(size[takes == at][0]), int(free[takes == at][0]), int(reserved.max()), most_held)
+
+
+def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
+    share = growth.wasted_bytes / growth.reserved_bytes
+    stack = int(allocator_of(facts).snapshot.history.stack[growth.row])
+    return Suspicion(
+        message=f"The allocator reserved {format_bytes(growth.reserved_bytes)} for {format_bytes(growth.held_bytes)} "
+        f"that the program held at most: {format_share(share)} lay in pieces too small for what came next. "
+        f"Here it took {format_bytes(growth.segment_bytes)} more from the driver while "
+        f"{format_bytes(growth.free_bytes)} lay free.",
+        fix=_FIX,
+        places=_places(facts, use, stack),
+        size_bytes=growth.wasted_bytes,
+        peak_fraction=share,
+        confidence=0.8,
+        count=1,
+        evidence={
+            "reserved_bytes": growth.reserved_bytes,
+            "held_bytes": growth.held_bytes,
+            "segment_bytes": growth.segment_bytes,
+            "free_bytes": growth.free_bytes,
+            "bytes_in_gaps": use.split_bytes,
+        },
+    )
+
+
+def _suspect_failure(facts: Facts, use: DeviceUse, failure: Failure) -> Suspicion:
+    largest = format_bytes(failure.largest_gap_bytes)
+    gaps = f" in {format_count(failure.gaps, 'gap')} of {largest} at most" if failure.gaps else ""
+    return Suspicion(
+        message=f"{format_bytes(failure.asked_bytes)} found no room although {format_bytes(failure.gap_bytes)} lay "
+        f"free inside of used segments{gaps}.",
+        fix=_FIX,
+        places=_places(facts, use, failure.stack),
+        size_bytes=failure.gap_bytes,
+        confidence=0.9,
+        count=1,
+        severity=Severity.HIGH,
+        evidence={"asked_bytes": failure.asked_bytes, "bytes_in_gaps": failure.gap_bytes},
+    )
+
+
+def _places(facts: Facts, use: DeviceUse, stack: int) -> Places:
+    """The line whose request found no room in what was free, and those that hold pieces of the segments with gaps."""
+    allocator = allocator_of(facts)
+    blocks, segments, found = allocator.snapshot.blocks, allocator.snapshot.segments, allocator.allocations
+    free = np.bincount(blocks.segment[blocks.state == State.INACTIVE], minlength=len(segments)) > 0
+    mine = blocks.address[free[blocks.segment] & (segments.device[blocks.segment] == use.device)]
+    holding = found.is_held & (found.device == use.device) & np.isin(found.address, mine)
+    lines = [line.site for line in holding_lines(facts, holding)[:3]]
+    asked = site_of(facts, int(frames_of_stacks(facts)[stack]))
+    return Places.of(Location.of(site) if site else None for site in (asked, *lines))

@@ -1,0 +1,67 @@
+"""What the optimizer remembers of each parameter makes up most of a high memory peak.
+
+What it detects
+A memory snapshot with a peak of at least 256 MiB, of which at least half was allocated in an optimizer's step and
+outlives it. What is older than the snapshot's history counts where the optimizer gives it back.
+
+Why is this bad?
+It is no fault: Adam keeps two numbers for each parameter, in the parameter's precision. But they are there from the
+first step to the last, whatever the batch, so that a smaller batch or checkpointing cannot help where they are most of
+the memory.
+
+Example
+    optimizer = torch.optim.AdamW(model.parameters())
+
+Use instead
+    optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())
+
+How the saving is estimated
+Memory: three quarters of the state, which is taken to be in float32: eight bits are a quarter of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profkit.derive.facts import Facts
+from profkit.derive.memory.purposes import Purpose
+from profkit.evidence.allocator.lines import allocator_of, holding_lines
+from profkit.evidence.allocator.purposes import held_for
+from profkit.findings import Kind, Location
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places
+from profkit.units import format_bytes
+
+_LARGE_BYTES = 256 << 20
+"""A smaller peak fits beside everything else even into a GPU of 4 GB, the smallest that people train on."""
+_DOMINATES = 0.5
+_SAVED = 0.75
+
+
+@rule(Kind.OPPORTUNITY, Need.SNAPSHOT)
+def optimizer_state_dominated(facts: Facts) -> Iterator[Suspicion]:
+    """At most one finding: the fullest device's."""
+    allocator = allocator_of(facts)
+    if not allocator.devices or allocator.fullest.peak_bytes < _LARGE_BYTES:
+        return
+    use = allocator.fullest
+    at_peak = allocator.live_at_peak(use)
+    state_bytes = held_for(allocator, at_peak, Purpose.OPTIMIZER_STATE)
+    if state_bytes < _DOMINATES * use.peak_bytes:
+        return
+    lines = holding_lines(facts, at_peak & (allocator.purposes == Purpose.OPTIMIZER_STATE))
+    parameters = held_for(allocator, at_peak, Purpose.PARAMETERS)
+    times = f", {state_bytes / parameters:.1f} times the parameters" if parameters else ""
+    yield Suspicion(
+        message=f"The optimizer's state is {state_bytes / use.peak_bytes:.0%} of the peak of "
+        f"{format_bytes(use.peak_bytes)}: {format_bytes(state_bytes)}{times}.",
+        fix="Where memory is what limits the model: an optimizer with state of 8 bits (bitsandbytes' AdamW8bit), or "
+        "one with less of it (Adafactor, SGD, or AdamW on fewer parameters, as with LoRA); on several GPUs share it "
+        "out (FSDP, ZeroRedundancyOptimizer), on one keep it on the host (CPU offload), which costs time.",
+        places=Places.of(Location.of(line.site) if line.site else None for line in lines[:1]),
+        size_bytes=int(_SAVED * state_bytes),
+        peak_fraction=_SAVED * state_bytes / use.peak_bytes,
+        confidence=0.8,
+        count=1,
+        evidence={"peak_bytes": use.peak_bytes, "state_bytes": state_bytes, "parameter_bytes": parameters},
+    )

@@ -1,0 +1,173 @@
+"""A request for the GPU's memory found no room.
+
+What it detects
+A memory snapshot whose history holds a request that failed, after PyTorch had given back all it kept unused and asked
+again. It tells which line asked for how much, what was held at that moment and by which lines, and what to change. For
+information where the program went on to allocate: it caught the error, as a search for the largest batch does.
+
+Why is this bad?
+The program dies, and where it does not, the step is lost. The line that asks is seldom the one to blame: it is the
+first that finds the memory full.
+
+Example
+    loss = criterion(model(x), y)    # 64 samples, float32
+    loss.backward()
+    optimizer.step()
+
+Use instead
+    for part, goal in zip(x.chunk(2), y.chunk(2)):
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = criterion(model(part), goal) / 2
+        loss.backward()
+    optimizer.step()
+
+How the saving is estimated
+Memory: the most that one of the changes gives back of what was held at that moment. Activations are taken to be in
+float32 and as large as the batch, so that half a batch, or bfloat16, leaves half of them; an optimizer's state in eight
+bits leaves a quarter. Only changes are named for which something was held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.derive.memory.origins import Origin
+from profkit.derive.memory.purposes import LABELS, Purpose
+from profkit.evidence.allocator.failures import Failure, failures
+from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
+from profkit.evidence.allocator.purposes import purposes_of
+from profkit.evidence.allocator.rounds import held_passes, kept_rounds
+from profkit.findings import Kind, Location, Severity
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places
+from profkit.units import format_bytes, format_count, format_share
+
+_MOST_NAMED = 3
+_SEVERAL = 2
+_LEAST_SHARE = 0.05
+"""Of what is held: less is no help worth a line."""
+
+
+class _Change(Struct, frozen=True):
+    """What to change, and what that gives back at most."""
+
+    size_bytes: int
+    text: str
+
+
+@rule(Kind.FAULT, Need.SNAPSHOT)
+def out_of_memory(facts: Facts) -> Iterator[Suspicion]:
+    """The last failure of each device: the one that the program did not get over, if any."""
+    last = {failure.device: failure for failure in failures(facts)}
+    for device, failure in last.items():
+        yield _suspect(facts, failure, sum(one.device == device for one in failures(facts)))
+
+
+def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
+    allocator = allocator_of(facts)
+    held = allocator.allocations.live_after(failure.device, failure.row)
+    parts = purposes_of(allocator, held)
+    changes = sorted(_changes(facts, failure, parts), key=lambda change: -change.size_bytes)
+    changes = [change for change in changes if change.size_bytes >= _LEAST_SHARE * failure.held_bytes]
+    asked = site_of(facts, int(frames_of_stacks(facts)[failure.stack]))
+    lines = [line.site for line in holding_lines(facts, held)[:_MOST_NAMED]]
+    passes = held_passes(facts, held)
+    called = site_of(facts, passes.frame) if passes is not None else None
+    trains = bool((allocator.entries[: failure.row] == Origin.BACKWARD).any())
+    ending = "" if failure.is_last else " The program went on."
+    return Suspicion(
+        message=f"{format_bytes(failure.asked_bytes)} found no room: {format_bytes(failure.held_bytes)} were held, "
+        f"{_name_parts(parts, failure.held_bytes)}."
+        + ("" if trains or passes is None or passes.rounds < _SEVERAL else f" The model was called in {passes.rounds} "
+           "rounds and no backward pass seen: each keeps what it saved for one.")
+        + f" {_room(failure)}{ending}",
+        fix=_advise(changes, failure),
+        places=Places.of(Location.of(site) if site else None for site in (asked, called, *lines)),
+        size_bytes=changes[0].size_bytes if changes else 0,
+        severity=Severity.HIGH if failure.is_last else Severity.INFO,
+        confidence=0.95,
+        count=count,
+        evidence={
+            "asked_bytes": failure.asked_bytes,
+            "held_bytes": failure.held_bytes,
+            "reserved_bytes": failure.reserved_bytes,
+            "bytes_in_gaps": failure.gap_bytes,
+            "free_bytes_of_the_device": failure.free_bytes,
+            **{f"bytes_of_{LABELS[purpose].replace(' ', '_')}": size for purpose, size in parts.items()},
+        },
+    )
+
+
+def _name_parts(parts: Mapping[Purpose, int], whole: int) -> str:
+    named = list(parts.items())[:_MOST_NAMED]
+    return ", ".join(f"{format_share(size / max(whole, 1))} of them {LABELS[purpose]}" if not at else
+                     f"{format_share(size / max(whole, 1))} {LABELS[purpose]}"
+                     for at, (purpose, size) in enumerate(named))  # fmt: skip
+
+
+def _room(failure: Failure) -> str:
+    """Where the room was, if any."""
+    gaps = f"{format_bytes(failure.gap_bytes)} lay free in gaps"
+    if failure.gaps:
+        gaps += f", {format_count(failure.gaps, 'gap')} of {format_bytes(failure.largest_gap_bytes)} at most"
+    if failure.free_bytes >= failure.asked_bytes:
+        return (
+            f"The device had {format_bytes(failure.free_bytes)} left: a limit of the process kept it from them "
+            f"(set_per_process_memory_fraction), or the driver found them in no one piece; {gaps}."
+        )
+    return f"The device had {format_bytes(failure.free_bytes)} left, and {gaps}."
+
+
+def _advise(changes: list[_Change], failure: Failure) -> str:
+    if not changes:
+        return (
+            "Record the program's memory from its start (`torch.cuda.memory._record_memory_history()` before the model "
+            "is made): what was held here is older than the history, and its lines are not known."
+        )
+    enough = "" if changes[0].size_bytes >= failure.asked_bytes else " None alone makes room for the request."
+    lines = [f"- up to {format_bytes(change.size_bytes)}: {change.text}" for change in changes]
+    return "\n".join([f"What each change gives back, the most first.{enough}", *lines])
+
+
+def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> Iterator[_Change]:
+    """The changes that what was held at that moment speaks for."""
+    allocator = allocator_of(facts)
+    in_what = Origin(int(allocator.origins[failure.stack]))
+    held = {purpose: parts.get(purpose, 0) for purpose in Purpose}
+    rounds = kept_rounds(facts)
+    if failure.gap_bytes >= failure.asked_bytes:
+        yield _Change(failure.gap_bytes, "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which joins the gaps.")
+    if rounds is not None and rounds.device == failure.device:
+        yield _Change(rounds.total_bytes - rounds.each_bytes, f"free what {rounds.rounds} rounds left behind (see the "
+                      "finding on that), as all but one are of no use.")  # fmt: skip
+    yield from _for_activations(held[Purpose.ACTIVATIONS], trains=bool((allocator.entries == Origin.BACKWARD).any()))
+    if in_what is Origin.FORWARD or in_what is Origin.PROGRAM:
+        yield _Change(held[Purpose.GRADIENTS], "clear the gradients before the forward pass, with "
+                      "`optimizer.zero_grad(set_to_none=True)`: they are held while the model computes.")  # fmt: skip
+    if in_what is Origin.OPTIMIZER:
+        yield _Change(held[Purpose.TEMPORARIES], "`fused=True` for the optimizer, which needs no temporary copies, or "
+                      "`foreach=False`.")  # fmt: skip
+    yield _Change(held[Purpose.OPTIMIZER_STATE] * 3 // 4, "an optimizer with state of 8 bits (bitsandbytes); or keep "
+                  "the state on the host, or share it out over several GPUs (FSDP, "
+                  "ZeroRedundancyOptimizer).")  # fmt: skip
+    yield _Change(held[Purpose.OWN], "keep on the host what the program itself put there, and move each batch when it "
+                  "is wanted.")  # fmt: skip
+    if in_what is not Origin.FORWARD or not held[Purpose.ACTIVATIONS]:
+        yield _Change(held[Purpose.PARAMETERS] // 2, "the model in bfloat16, `model.to(torch.bfloat16)`, if it is in "
+                      "float32.")  # fmt: skip
+
+
+def _for_activations(size_bytes: int, trains: bool) -> Iterator[_Change]:
+    if not trains:
+        yield _Change(size_bytes, "run it under `with torch.inference_mode():` if nothing is trained, as no backward "
+                      "pass is seen: then nothing is saved for one.")  # fmt: skip
+    yield _Change(size_bytes // 2, "a batch half as large; two of them accumulate the same gradient (divide the loss "
+                  "by 2, step after both).")  # fmt: skip
+    yield _Change(size_bytes // 2, "`with torch.autocast(\"cuda\", torch.bfloat16):` around the forward pass, if it is "
+                  "in float32.")  # fmt: skip
+    yield _Change(size_bytes, "less what goes into each block: checkpoint the blocks "
+                  "(`torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`), for one more forward "
+                  "pass.")  # fmt: skip

@@ -1,0 +1,200 @@
+"""What a recording holds is told apart from what the C library only keeps free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from psutil import Process
+
+from profkit.collect.machine.heap import give_back, in_use_bytes
+from profkit.collect.machine.sampler import rss_bytes_of
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.sessions import bounds, held_memory
+from profkit.collect.sessions.held_memory import HeldMemory
+from profkit.collect.sessions.session import ProfilerSession
+from profkit.run import load_run
+
+MB = 1 << 20
+needs_told = pytest.mark.skipif(in_use_bytes() is None, reason="the C library does not tell what is in use")
+
+
+class Heap:
+    """A process of which so much is resident, and so much in use; giving back leaves resident what is in use, and
+    ``mapped_mb`` of files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, available_mb: int = 100_000) -> None:
+        self.resident_mb, self.in_use_mb, self.mapped_mb = 300, 200, 100
+        self.now, self.read_s, self.reads, self.returns = 50.0, 0.0, 0, 0
+        monkeypatch.setattr(held_memory, "give_back", self.give_back)
+        memory = SimpleNamespace(available=available_mb * MB)
+        monkeypatch.setattr(held_memory.psutil, "virtual_memory", lambda: memory)
+        self.held = HeldMemory(lambda: self.resident_mb * MB, self.read, lambda: self.now, lambda: self.now)
+
+    def read(self) -> int:
+        self.reads, self.now = self.reads + 1, self.now + self.read_s
+        return self.in_use_mb * MB
+
+    def give_back(self) -> None:
+        self.returns, self.resident_mb = self.returns + 1, self.in_use_mb + self.mapped_mb
+
+    def measured_mb(self, *, resident: int, in_use: int) -> int:
+        self.resident_mb, self.in_use_mb = resident, in_use
+        return self.held.measure() // MB
+
+
+def test_what_lies_free_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = Heap(monkeypatch)
+    assert heap.held.begin() == 300 * MB
+    assert heap.measured_mb(resident=500, in_use=219) == 319
+    assert heap.measured_mb(resident=500, in_use=390) == 490
+
+
+def test_what_is_in_use_but_was_never_written_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = Heap(monkeypatch)
+    heap.held.begin()
+    assert heap.measured_mb(resident=310, in_use=1224) == 310
+
+
+def test_where_the_heap_does_not_tell_all_that_is_resident_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_memory, "give_back", lambda: pytest.fail("nothing says that anything lies free"))
+    held = HeldMemory(iter([300 * MB, 5000 * MB]).__next__, lambda: None)
+    assert [held.begin(), held.measure()] == [300 * MB, 5000 * MB]
+
+
+def test_what_lies_free_is_given_back_when_it_is_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heap = Heap(monkeypatch)
+    heap.held.begin()
+    assert (heap.measured_mb(resident=300 + 128, in_use=200), heap.returns) == (300, 0)
+    assert (heap.measured_mb(resident=300 + 257, in_use=200), heap.returns, heap.resident_mb) == (300, 1, 300)
+
+
+def test_what_the_program_used_at_once_may_lie_free_for_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes and frees 900 MB again and again: without them it would be given new pages each time."""
+    heap = Heap(monkeypatch)
+    heap.held.begin()
+    assert [heap.measured_mb(resident=1200, in_use=in_use) for in_use in (1100, 200, 1100, 200)] == [1200, 300] * 2
+    assert heap.measured_mb(resident=1200 + 128, in_use=200) == 300
+    assert heap.returns == 0
+    assert (heap.measured_mb(resident=1200 + 129, in_use=200), heap.returns) == (300, 1)
+
+
+def test_where_little_memory_is_left_less_may_lie_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = Heap(monkeypatch, available_mb=1500)
+    heap.held.begin()
+    assert (heap.measured_mb(resident=300 + 100, in_use=200), heap.returns) == (300, 0)
+    assert (heap.measured_mb(resident=300 + 101, in_use=200), heap.returns) == (300, 1)
+
+
+def test_what_lay_free_before_the_beginning_hides_no_events_once_it_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heap = Heap(monkeypatch)
+    heap.mapped_mb = 30
+    heap.held.begin()
+    assert heap.measured_mb(resident=300 + 132, in_use=203) == 303
+    assert heap.resident_mb == 233
+    assert heap.measured_mb(resident=243, in_use=213) == 313
+
+
+def test_memory_that_cannot_be_given_back_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of 900 MB that the program maps and reads is neither held by the recording nor free."""
+    heap = Heap(monkeypatch)
+    heap.held.begin()
+    heap.mapped_mb = 1000
+    assert [heap.measured_mb(resident=1200, in_use=200) for _ in range(3)] == [300, 300, 300]
+    assert heap.returns == 1
+    assert (heap.measured_mb(resident=1200 + 257, in_use=200), heap.returns) == (300, 2)
+
+
+def test_a_heap_that_takes_long_to_read_is_read_in_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = Heap(monkeypatch)
+    heap.read_s = 0.09
+    heap.held.begin()
+    assert heap.measured_mb(resident=400, in_use=210) == 310
+    reads = heap.reads
+    for _ in range(8):  # within 1.6 of the 1.8 seconds: what has come since counts, whatever it is
+        heap.now += 0.2
+        assert heap.measured_mb(resident=420, in_use=210) == 330
+    assert heap.reads == reads
+    heap.now += 0.3
+    assert heap.measured_mb(resident=420, in_use=210) == 310
+    assert heap.reads == reads + 1
+
+
+def test_a_process_that_grows_fast_is_looked_at_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = Heap(monkeypatch)
+    heap.read_s = 0.09
+    heap.held.begin()
+    heap.measured_mb(resident=300, in_use=200)
+    assert (heap.measured_mb(resident=300 + 128, in_use=200), heap.returns) == (300 + 128, 0)
+    assert (heap.measured_mb(resident=300 + 257, in_use=200), heap.returns) == (300, 1)
+
+
+def large_results() -> Callable[[], object]:
+    """Few operators, whose results of a megabyte are freed at once."""
+    batch, layer = torch.ones(256, 256), torch.nn.Linear(256, 1024)
+
+    def step() -> None:
+        for _ in range(10):
+            layer(batch).square().mean().backward()
+            layer.zero_grad()
+
+    return step
+
+
+def small_operators() -> Callable[[], object]:
+    """Many operators, whose results are freed at once too."""
+
+    def step() -> None:
+        x = torch.ones(1)
+        for _ in range(200):
+            x = (x * 0.5 + 1.0).abs()
+
+    return step
+
+
+@needs_told
+@pytest.mark.parametrize("program", [large_results, small_operators])
+def test_a_recording_holds_a_few_hundred_bytes_for_each_event(program: Callable[[], Callable[[], object]]) -> None:
+    """Large results, whose places glibc does not use again, make the process grow by 50 kB for each event."""
+    step, memory = program(), HeldMemory(lambda: rss_bytes_of(Process()))
+    session = ProfilerSession(cuda=False)
+    session.start()
+    try:
+        step()
+        give_back()  # else events take places that are resident already
+        begun = memory.begin()
+        for _ in range(10):
+            step()
+        grown = memory.measure() - begun
+    finally:
+        session.stop()
+    events, _ = session.count_events()
+    assert 150 < grown / events < 1000
+
+
+@needs_told
+@pytest.mark.parametrize(("program", "is_cut_off"), [(large_results, False), (small_operators, True)])
+def test_a_step_is_cut_off_for_what_its_recording_holds_and_not_for_what_lies_free(
+    program: Callable[[], Callable[[], object]], is_cut_off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both steps make the process grow by more than 16 MB, the one of large results by 300."""
+    monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: 0)
+    monkeypatch.setattr(bounds, "_MOST_BYTES", 16 * MB)
+    step = program()
+    step()
+    with profile(tmp_path, wait=0, warmup=1, active=1) as recording:
+        recording.step()
+        for _ in range(10 if program is large_results else 30):
+            step()
+        recording.step()
+        step()
+        recording.step()
+    notes = load_run(tmp_path).notes
+    assert ("a step was so long that the recording was ended in the middle of it" in notes) is is_cut_off

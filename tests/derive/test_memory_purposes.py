@@ -1,0 +1,189 @@
+"""What memory is for, by where it was allocated and given back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profkit.derive.memory.allocator import Allocator, describe_allocator
+from profkit.derive.memory.origins import Origin, tell_origins
+from profkit.derive.memory.purposes import Purpose
+from tests.snapshots import BACKWARD, MIB, TORCH, Frame, Recording, at, clearing, in_model, in_step, moving, snapshot_of
+
+BASE = 1 << 40
+ENGINE: Frame = ("torch/csrc/autograd/engine.cpp", 0, "torch::autograd::Engine::evaluate_function(std::shared_ptr<…>&)")
+UNWIND: Frame = ("??", 0, "torch::unwind::unwind()")
+
+
+def one_step() -> Recording:
+    """A parameter, a batch, an activation and one that the model frees itself, the backward pass with a gradient and
+    what it works with, and a step with two pieces of state and one that is gone behind it."""
+    recording = Recording()
+    recording.segment(BASE, 512 * MIB, moving())
+    recording.alloc(BASE, 4 * MIB, moving())
+    recording.alloc(BASE + 10 * MIB, 6 * MIB, at(8))
+    recording.alloc(BASE + 20 * MIB, 8 * MIB, in_model(31))
+    recording.alloc(BASE + 30 * MIB, 16 * MIB, in_model(32))
+    recording.free(BASE + 20 * MIB, in_model(33))
+    recording.alloc(BASE + 50 * MIB, 2 * MIB, BACKWARD)
+    recording.alloc(BASE + 60 * MIB, 4 * MIB, BACKWARD)
+    recording.free(BASE + 50 * MIB, BACKWARD)
+    recording.free(BASE + 30 * MIB, BACKWARD)
+    recording.alloc(BASE + 70 * MIB, 4 * MIB, in_step())
+    recording.alloc(BASE + 80 * MIB, 4 * MIB, in_step())
+    recording.alloc(BASE + 90 * MIB, 4 * MIB, in_step())
+    recording.free(BASE + 90 * MIB, in_step())
+    return recording
+
+
+def told(recording: Recording, **how: int) -> dict[int, Purpose]:
+    """The purpose of each piece, by its place in MiB."""
+    allocator = describe_allocator(snapshot_of(recording, **how))
+    places = (allocator.allocations.address - BASE) // MIB
+    return dict(zip(places.tolist(), map(Purpose, allocator.purposes.tolist()), strict=True))
+
+
+def test_a_training_step_is_told_apart():
+    assert told(one_step()) == {
+        0: Purpose.PARAMETERS,
+        10: Purpose.OWN,
+        20: Purpose.TEMPORARIES,
+        30: Purpose.ACTIVATIONS,
+        50: Purpose.TEMPORARIES,
+        60: Purpose.GRADIENTS,
+        70: Purpose.OPTIMIZER_STATE,
+        80: Purpose.OPTIMIZER_STATE,
+        90: Purpose.TEMPORARIES,
+    }
+
+
+def test_state_that_each_step_makes_anew_is_no_temporary():
+    """As an optimizer does that writes `state["m"] = …`: the next step frees it, with a forward pass in between."""
+    recording = one_step()
+    recording.alloc(BASE + 100 * MIB, 8 * MIB, in_model(31))
+    recording.free(BASE + 70 * MIB, in_step())
+    assert told(recording)[70] is Purpose.OPTIMIZER_STATE
+
+
+def test_what_no_parameter_is_as_large_as_is_no_gradient():
+    recording = one_step()
+    recording.alloc(BASE + 100 * MIB, 5 * MIB, BACKWARD)
+    recording.alloc(BASE + 110 * MIB, 8 * MIB, in_model(31))
+    assert told(recording)[100] is Purpose.UNKNOWN
+
+
+def test_a_pass_that_is_not_over_works_with_what_no_parameter_is_as_large_as():
+    """As where it runs out of memory."""
+    recording = one_step()
+    recording.alloc(BASE + 100 * MIB, 5 * MIB, BACKWARD)
+    assert told(recording)[100] is Purpose.TEMPORARIES
+
+
+def test_what_is_cleared_was_a_gradient_whenever_it_was_made():
+    recording = Recording()
+    recording.segment(BASE, 64 * MIB, is_older=True)
+    recording.alloc(BASE, 4 * MIB, is_older=True)
+    recording.alloc(BASE + 10 * MIB, 6 * MIB, is_older=True)
+    recording.free(BASE, clearing())
+    assert told(recording) == {0: Purpose.GRADIENTS, 10: Purpose.EARLIER}
+
+
+@pytest.mark.parametrize(("older", "purpose"), [(2, Purpose.PARAMETERS), (6, Purpose.EARLIER)])
+def test_older_pieces_are_parameters_where_there_are_as_many_as_gradients(older, purpose):
+    """Where there are three times as many, an optimizer's state is among them."""
+    recording = Recording()
+    recording.segment(BASE, 512 * MIB, is_older=True)
+    for i in range(older):
+        recording.alloc(BASE + 10 * i * MIB, 4 * MIB, is_older=True)
+    recording.alloc(BASE + 100 * MIB, 8 * MIB, in_model(31))
+    recording.alloc(BASE + 110 * MIB, 4 * MIB, BACKWARD)
+    recording.alloc(BASE + 120 * MIB, 4 * MIB, BACKWARD)
+    recording.free(BASE + 100 * MIB, BACKWARD)
+    assert {told(recording)[10 * i] for i in range(older)} == {purpose}
+
+
+def test_cublas_s_workspace_follows_the_result_it_is_for():
+    """Of two pieces of its size that stay, the one behind another allocation of the same stack."""
+    recording = Recording()
+    recording.segment(BASE, 512 * MIB)
+    recording.alloc(BASE, 32 * MIB, in_model(30))
+    recording.alloc(BASE + 40 * MIB, 20 * MIB, in_model(31))
+    recording.alloc(BASE + 80 * MIB, 32 * MIB, in_model(31))
+    assert told(recording) == {0: Purpose.ACTIVATIONS, 40: Purpose.ACTIVATIONS, 80: Purpose.WORKSPACE}
+
+
+def test_private_pools_are_told_as_such():
+    recording = Recording()
+    recording.segment(BASE, 32 * MIB, pool=(0, 7))
+    recording.alloc(BASE, 4 * MIB, in_model(31))
+    assert told(recording) == {0: Purpose.GRAPH_POOL}
+
+
+def test_without_any_stack_nothing_is_told():
+    """A history that was recorded with `context=None`."""
+    recording = Recording()
+    recording.segment(BASE, 64 * MIB)
+    recording.alloc(BASE, 4 * MIB)
+    recording.free(BASE)
+    recording.alloc(BASE + 10 * MIB, 4 * MIB)
+    assert set(told(recording).values()) == {Purpose.UNKNOWN}
+
+
+def origin(stack: list[Frame]) -> Origin:
+    recording = Recording()
+    recording.segment(BASE, 64 * MIB, at(1))
+    recording.alloc(BASE, 4 * MIB, stack)
+    allocator: Allocator = describe_allocator(snapshot_of(recording))
+    return Origin(int(allocator.origins[allocator.allocations.stack[0]]))
+
+
+CLOSURE = [*in_model(31)[:3], ("/home/me/train.py", 11, "closure"), *in_step()]
+CHECKPOINT = [*in_model(31)[:3], (f"{TORCH}/utils/checkpoint.py", 1100, "unpack_hook")]
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        pytest.param(at(4), Origin.PROGRAM, id="the program"),
+        pytest.param([], Origin.BACKWARD, id="a thread without Python"),
+        pytest.param([UNWIND, ENGINE], Origin.BACKWARD, id="the engine, in C++"),
+        pytest.param([UNWIND], Origin.UNKNOWN, id="C++ that tells nothing"),
+        pytest.param([UNWIND, *in_model(31)], Origin.FORWARD, id="C++ and Python"),
+        pytest.param(CLOSURE, Origin.FORWARD, id="the model in an optimizer's closure"),
+        pytest.param(CHECKPOINT, Origin.BACKWARD, id="a checkpoint computed again"),
+        pytest.param([(f"{TORCH}/_tensor.py", 630, "backward"), *at(4)], Origin.BACKWARD, id="the call of backward"),
+        pytest.param([(f"{TORCH}/_tensor.py", 1000, "__rsub__"), *at(4)], Origin.PROGRAM, id="another method"),
+        pytest.param(
+            [("??", 0, "at::cuda::getCurrentCUDABlasHandle()"), *in_model(31)], Origin.WORKSPACE, id="cuBLAS"
+        ),
+        pytest.param(
+            [(f"{TORCH}/distributed/fsdp/_flat_param.py", 9, "init"), *at(4)], Origin.UNKNOWN, id="torch.distributed"
+        ),
+        pytest.param(
+            [("C:\\Lib\\site-packages\\torch\\optim\\sgd.py", 9, "step"), *at(4)], Origin.OPTIMIZER, id="Windows"
+        ),
+    ],
+)
+def test_a_stack_tells_what_part_of_the_program_it_is(stack, expected):
+    assert origin(stack) is expected
+
+
+def test_a_history_without_frames_tells_of_no_backward_pass():
+    recording = Recording()
+    recording.segment(BASE, 64 * MIB)
+    recording.alloc(BASE, 4 * MIB)
+    assert tell_origins(snapshot_of(recording).stacks).tolist() == [Origin.UNKNOWN]
+    assert np.isin(list(told(recording).values()), Purpose.UNKNOWN).all()
+
+
+def test_frees_without_stacks_tell_of_no_backward_pass():
+    """As with `context="alloc"`: the same step, but nobody knows who gives anything back."""
+    recording = one_step()
+    for event in recording.events:
+        event["frames"] = event["frames"] if "alloc" in event["action"] else []
+    found = told(recording)
+    assert found[20] is Purpose.ACTIVATIONS, "whether the model itself freed it is not known"
+    assert found[30] is Purpose.ACTIVATIONS
+    assert found[60] is Purpose.GRADIENTS
+    recording.free(BASE + 10 * MIB)
+    assert told(recording)[10] is Purpose.OWN

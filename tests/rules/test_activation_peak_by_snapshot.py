@@ -1,0 +1,83 @@
+"""Peaks of activations, as a snapshot shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.rules.activation_dominated_peak import activation_dominated_peak
+from profkit.rules.base import Suspicion
+from tests.snapshots import BACKWARD, MIB, Recording, at, facts_of_snapshot, in_model, moving
+
+BASE = 1 << 40
+BLOCK = ("/home/me/model.py", 90, "forward")
+
+
+def find(facts: Facts) -> list[Suspicion]:
+    assert activation_dominated_peak.by_snapshot is not None
+    return list(activation_dominated_peak.by_snapshot(facts))
+
+
+def training(
+    blocks: int = 8, parameters: int = 16, hidden: int = 40, output: int = 10, frees: bool = True
+) -> Recording:
+    """Line 30 of the model calls blocks, each of which keeps two tensors: line 90's, and its output of line 91."""
+    recording = Recording()
+    recording.put(BASE, parameters * MIB, moving())
+    recording.put(BASE + 900 * MIB, MIB, at(9))
+    recording.free(BASE + 900 * MIB, at(10))
+    for i in range(blocks):
+        recording.put(BASE + (1000 + 200 * i) * MIB, hidden * MIB, in_model(30, BLOCK))
+        recording.put(BASE + (1100 + 200 * i) * MIB, output * MIB, in_model(30, ("/home/me/model.py", 91, "forward")))
+    for i in reversed(range(blocks)):
+        stack = BACKWARD if frees else at(20)
+        recording.free(BASE + (1100 + 200 * i) * MIB, stack)
+        recording.free(BASE + (1000 + 200 * i) * MIB, stack)
+    return recording
+
+
+def test_blocks_in_a_loop_keep_most_of_the_peak():
+    (found,) = find(facts_of_snapshot(training()))
+    assert found.location is not None
+    assert (found.location.line, found.location.function) == (30, "forward")
+    assert found.count == 8
+    assert found.size_bytes == 8 * 50 * MIB - 7 * 10 * MIB - 40 * MIB
+    assert found.peak_fraction == pytest.approx(290 / 416)
+    assert "96% of the peak of 436 MB; 8 calls here keep 419 MB of them" in found.message
+
+
+def test_of_a_library_s_model_the_line_that_calls_it_is_all_there_is():
+    """Its blocks are called by lines of the library; whether line 10 is a loop over blocks or calls one model cannot be
+    told."""
+    library = "/usr/lib/python3/site-packages/transformers/models/gpt2/modeling_gpt2.py"
+    recording = Recording()
+    recording.put(BASE, 16 * MIB, moving())
+    recording.put(BASE + 900 * MIB, MIB, at(9))
+    recording.free(BASE + 900 * MIB, at(10))
+    for i in range(8):
+        for j, line in enumerate((400, 401)):
+            stack = [(library, line, "forward"), (library, 900, "forward"), *in_model(0)[1:]]
+            recording.put(BASE + (1000 + 200 * i + 100 * j) * MIB, 25 * MIB, stack)
+    for i in range(8):
+        for j in range(2):
+            recording.free(BASE + (1000 + 200 * i + 100 * j) * MIB, BACKWARD)
+    (found,) = find(facts_of_snapshot(recording))
+    assert found.location is not None
+    assert found.location.line == 10
+    assert found.count == 1
+    assert "what is called here keeps 419 MB" in found.message
+    assert "gradient_checkpointing_enable" in found.fix
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"parameters": 410}, {"hidden": 14, "output": 14}, {"frees": False}, {"blocks": 1, "hidden": 400}],
+    ids=["parameters dominate", "a small peak", "no backward pass", "nothing runs twice"],
+)
+def test_other_peaks_are_silent(sizes):
+    assert find(facts_of_snapshot(training(**sizes))) == []
+
+
+def test_without_a_history_the_peak_is_not_known():
+    assert find(facts_of_snapshot(training(), with_history=False)) == []
+    assert find(facts_of_snapshot(Recording())) == []

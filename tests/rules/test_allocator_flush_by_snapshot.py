@@ -1,0 +1,68 @@
+"""Memory that goes back to the driver and comes again, as a snapshot shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.findings import Severity
+from profkit.rules.allocator_flush_in_step import allocator_flush_in_step
+from profkit.rules.base import Suspicion
+from tests.snapshots import MIB, TORCH, Frame, Recording, at, facts_of_snapshot, in_model
+
+BASE = 1 << 40
+EMPTYING: list[Frame] = [(f"{TORCH}/cuda/memory.py", 200, "empty_cache"), *at(20)]
+
+
+def find(recording: Recording) -> list[Suspicion]:
+    assert allocator_flush_in_step.by_snapshot is not None
+    return list(allocator_flush_in_step.by_snapshot(facts_of_snapshot(recording)))
+
+
+def flushed(times: int, stack: list[Frame], segments: int = 2, again: bool = True) -> Recording:
+    """In each round segments of 32 MiB are filled, emptied, and handed back by ``stack``."""
+    recording = Recording()
+    for i in range(times):
+        for j in range(segments):
+            place = BASE + 100 * (j + (0 if again else segments * i)) * MIB
+            recording.put(place, 32 * MIB, in_model(31))
+            recording.free(place, in_model(32))
+        for j in range(segments):
+            recording.release(BASE + 100 * (j + (0 if again else segments * i)) * MIB, stack)
+    return recording
+
+
+def test_a_cache_that_is_emptied_every_step():
+    (found,) = find(flushed(6, EMPTYING))
+    assert found.location is not None
+    assert found.location.line == 20
+    assert found.count == 6
+    assert found.severity is Severity.LOW
+    assert "`empty_cache()` hands 403 MB of the GPU's memory back to the driver, in 6 goes" in found.message
+    assert found.evidence == {"times": 6, "freed_bytes": 384 * MIB, "bytes_asked_for_again": 320 * MIB}
+
+
+def test_an_allocator_that_finds_no_room():
+    (found,) = find(flushed(6, in_model(33)))
+    assert found.location is not None
+    assert found.location.line == 33
+    assert "finds no room" in found.message
+
+
+@pytest.mark.parametrize("times", [3, 4])
+def test_three_times_may_be_changes_of_phase(times):
+    assert bool(find(flushed(times, EMPTYING))) is (times == 4)
+
+
+def test_what_is_not_asked_for_again_went_for_good():
+    """Ten segments go one by one as the program ends, and small ones come in between."""
+    recording = Recording()
+    for i in range(10):
+        recording.segment(BASE + 100 * i * MIB, 64 * MIB, at(3))
+    for i in range(10):
+        recording.release(BASE + 100 * i * MIB, EMPTYING)
+        recording.put(BASE + (5000 + 100 * i) * MIB, 2 * MIB, at(4))
+    assert find(recording) == []
+
+
+def test_a_snapshot_without_a_history_shows_none():
+    assert find(Recording()) == []

@@ -1,0 +1,111 @@
+"""Calls of cuDNN's attention that make a plan, those that have one, and those that are held up by something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.rules.attention_plan_per_shape import attention_plan_per_shape
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.run import CallSite
+from profkit.savings.replay import replay
+from tests.traces import facts_of, kernel, mark, op, runtime, step
+
+Json = dict[str, Any]
+OUTER, INNER = "aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_attention_forward"
+STEP_US = 20_000
+
+
+def find(facts: Facts) -> list[Suspicion]:
+    return list(attention_plan_per_shape.check(facts))
+
+
+def attention(at: float, us: float, number: int, launch_us: float = 10, name: str = INNER) -> list[Json]:
+    """A call of ``us`` microseconds that ends with a launch of so many."""
+    return [
+        op("aten::scaled_dot_product_attention", at, us + 4), op(OUTER, at + 1, us + 2), op(name, at + 2, us),
+        runtime("cuLaunchKernelEx", at + 2 + us - launch_us, launch_us, correlation=number),
+        kernel("cudnn_generated_fort_native_sdpa", at + 3 + us, 50, correlation=number),
+    ]  # fmt: skip
+
+
+def layers(at: float, first_us: float, number: int, **more: Any) -> list[Json]:
+    """Three layers, the first of which takes so long and the others 100 us."""
+    return [
+        *attention(at, first_us, number, **more), *attention(at + first_us + 10, 100, number + 1),
+        *attention(at + first_us + 200, 100, number + 2),
+    ]  # fmt: skip
+
+
+def recording(*first_us: float, **more: Any) -> Facts:
+    """A step for each, with three layers."""
+    steps = [step(i, STEP_US * i, STEP_US) for i in range(len(first_us))]
+    inside = [event for i, us in enumerate(first_us) for event in layers(STEP_US * i + 10, us, 10 * i + 1, **more)]
+    return facts_of([*steps, *inside])
+
+
+def test_a_plan_in_each_step_is_found_and_priced_as_an_ordinary_call():
+    facts = recording(*[10_000] * 4)
+    (found,) = find(facts)
+    assert (found.count, found.spent_ns) == (1, 9_992_000)  # 2 us of them in the outer call
+    assert "a plan takes the host 9.99 ms" in found.message
+    assert found.edit is not None
+    assert found.edit.kept_ns.tolist() == [10_000 + 90_000 + 2_000] * 4
+    assert replay(facts, found.edit).fraction == pytest.approx(0.495, abs=0.01)
+    assert "enable_cudnn_sdp(False)" in found.fix
+
+
+@pytest.mark.parametrize(("us", "reported"), [(5_020, 1), (4_980, 0)])
+def test_a_plan_takes_five_milliseconds_or_more(us, reported):
+    assert len(find(recording(*[us] * 4))) == reported
+
+
+@pytest.mark.parametrize(
+    ("first_us", "reported"),
+    [
+        pytest.param((100, 9_000, 9_000, 9_000), 1, id="three steps of four"),
+        pytest.param((100, 100, 9_000, 9_000), 0, id="two steps, which the start-up may be"),
+        pytest.param((9_000, 9_000, 9_000, *[100] * 4), 0, id="three of seven: most lengths have come"),
+    ],
+)
+def test_plans_that_most_steps_do_without_are_silent(first_us, reported):
+    assert len(find(recording(*first_us))) == reported
+
+
+def test_a_launch_that_waits_for_a_busy_device_is_no_plan():
+    assert find(recording(*[10_000] * 4, launch_us=9_900)) == []
+
+
+def test_other_kernels_make_no_plan():
+    events = [op("aten::_flash_attention_forward", STEP_US * i + 10, 10_000) for i in range(4)]
+    launched = [call for i in range(4) for call in (
+        runtime("cudaLaunchKernel", STEP_US * i + 20, 5, correlation=i + 1),
+        kernel("flash_fwd_kernel", STEP_US * i + 40, 50, correlation=i + 1))]  # fmt: skip
+    assert find(facts_of([*(step(i, STEP_US * i, STEP_US) for i in range(4)), *events, *launched])) == []
+
+
+def test_where_each_call_is_planned_what_one_with_a_plan_takes_is_known_from_elsewhere():
+    steps = [step(i, STEP_US * i, STEP_US) for i in range(4)]
+    (found,) = find(facts_of([*steps, *(e for i in range(4) for e in attention(STEP_US * i + 10, 10_000, i + 1))]))
+    assert found.edit is not None
+    assert found.edit.kept_ns.tolist() == [10_000 + 250_000] * 4
+
+
+def test_the_backward_pass_plans_too():
+    assert len(find(recording(*[9_000] * 4, name="aten::_cudnn_attention_backward"))) == 1
+
+
+def test_the_line_is_that_of_the_attention():
+    sites = (CallSite("net.py", 7, "forward", "x = scaled_dot_product_attention(q, k, v)"),)
+    steps = [step(i, STEP_US * i, STEP_US) for i in range(4)]
+    inside = [event for i in range(4) for event in layers(STEP_US * i + 10, 9_000, 10 * i + 1)]
+    (found,) = find(facts_of([*steps, mark(0, 8, 9_100), *inside], callsites=sites))
+    assert found.location is not None
+    assert found.location.line == 7
+
+
+def test_without_a_device_it_cannot_look():
+    facts = facts_of([step(0, 0, 100), op(OUTER, 10, 60)])
+    assert Need.DEVICE in missing_needs(facts, attention_plan_per_shape.needs)

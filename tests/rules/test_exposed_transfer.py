@@ -1,0 +1,117 @@
+"""Pinned data that the kernels of a step wait for, and copies that hold nothing up or could not be sent ahead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
+from profkit.rules.exposed_transfer import exposed_transfer
+from profkit.savings.replay import replay
+from tests.rules.transferring import PAGEABLE, PINNED
+from tests.traces import annotation, facts_of, kernel, mark, memcpy, op, runtime, step
+
+Json = dict[str, Any]
+MB = 1_000_000
+HOST_US = 100
+"""What the host takes to launch a step. It runs ahead of the device."""
+
+
+def find(facts: Facts) -> list[Suspicion]:
+    return list(exposed_transfer.check(facts))
+
+
+def stepped(
+    copied: float = 80, computed: float = 100, *, size: int = MB, kind: str = PINNED, stream: int = 7, steps: int = 4,
+    beside: tuple[Json, ...] = (),
+) -> list[Json]:  # fmt: skip
+    """Steps that send a batch and launch a kernel behind it; on another stream the copy runs beside the kernels."""
+    behind = copied if stream == 7 else 0
+    found = []
+    for n in range(steps):
+        host, device = HOST_US * n, (behind + computed) * n
+        found += [
+            step(n, host, HOST_US), op("aten::to", host + 10, 12), op("aten::copy_", host + 11, 10),
+            runtime("cudaMemcpyAsync", host + 12, 5, correlation=2 * n + 1), op("aten::mul", host + 30, 10),
+            runtime("cudaLaunchKernel", host + 31, 5, correlation=2 * n + 2),
+            memcpy(f"Memcpy {kind}", device + 20, copied, correlation=2 * n + 1, size_bytes=size, stream=stream),
+            kernel("mul", device + 40 + behind, computed - 20, correlation=2 * n + 2),
+            *({**event, "ts": event["ts"] + host} for event in beside),
+        ]  # fmt: skip
+    return found
+
+
+def test_kernels_that_wait_for_a_copy_in_their_stream_would_run_without_it():
+    facts = facts_of(stepped())
+    (found,) = find(facts)
+    assert found.edit is not None
+    assert found.edit.work_kept_ns.tolist() == [0] * 4
+    assert replay(facts, found.edit).fraction == pytest.approx(80 / 180, abs=0.02)
+    assert found.evidence["bytes_per_step"] == MB
+    assert found.evidence["copying_ns_per_step"] == pytest.approx(80_000, rel=0.05)  # the first step has a head start
+    assert found.message.startswith("1.00 MB a step go to the device from pinned memory, which takes ")
+
+
+def test_the_link_carries_no_more_than_it_did():
+    """Copies of 150 us beside 30 us of other work: the link needs 150 of 180 us whenever they are sent."""
+    facts = facts_of(stepped(150, 30))
+    (found,) = find(facts)
+    assert replay(facts, found.edit).fraction == pytest.approx(30 / 180, abs=0.07)
+
+
+@pytest.mark.parametrize(("copied", "reported"), [(18, 1), (12, 0)])
+def test_a_tenth_of_the_step_is_worth_another_stream(copied, reported):
+    assert len(find(facts_of(stepped(copied, 120)))) == reported
+
+
+@pytest.mark.parametrize(("size", "reported"), [(65_537, 1), (65_536, 0)])
+def test_small_tensors_are_not_worth_it(size, reported):
+    assert len(find(facts_of(stepped(size=size)))) == reported
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(stepped(stream=9), id="on a stream of their own"),
+        pytest.param(stepped(kind=PAGEABLE), id="from memory that is not pinned"),
+        pytest.param(stepped(20, 60), id="behind a host that takes longer than the device"),
+        pytest.param(stepped(beside=(runtime("cudaStreamSynchronize", 17, 3),)), id="the host waits for them"),
+        pytest.param(stepped(steps=1), id="in a recording of one step"),
+    ],
+)
+def test_copies_that_hold_no_kernel_up_or_that_another_rule_judges_are_silent(events):
+    assert find(facts_of(events)) == []
+
+
+READ = (op("aten::item", 50, 20), op("aten::_local_scalar_dense", 51, 18), runtime("cudaStreamSynchronize", 55, 10))
+
+
+def test_what_is_sent_may_depend_on_what_was_read_of_the_step_before():
+    assert find(facts_of(stepped(beside=READ))) == []
+
+
+def test_the_batches_of_a_loader_depend_on_no_result():
+    loading = annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 2, 4)
+    assert len(find(facts_of(stepped(beside=(*READ, loading))))) == 1
+
+
+def test_the_line_is_that_of_the_copy():
+    located = [step(0, 0, 100), mark(2, 9, 15), op("aten::to", 10, 12), op("aten::copy_", 11, 10), mark(3, 28, 15),
+               op("aten::mul", 30, 10)]  # fmt: skip
+    later = [{**event, "ts": event["ts"] + 100} for event in stepped()]
+    facts = facts_of([*located, *later])
+    (found,) = find(facts)
+    assert set(facts.lines.site[found.rows]) == {2}
+
+
+def test_copies_without_a_call_cannot_be_judged():
+    events = [event for event in stepped() if event["cat"] != "cuda_runtime"]
+    with pytest.raises(CannotLook, match="does not say which calls copy"):
+        find(facts_of(events))
+
+
+def test_without_a_gpu_the_rule_does_not_look():
+    facts = facts_of([step(0, 0, 100), op("aten::mm", 10, 20)])
+    assert Need.DEVICE in missing_needs(facts, exposed_transfer.needs)

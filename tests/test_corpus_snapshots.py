@@ -1,0 +1,130 @@
+"""Memory snapshots made elsewhere: the figures are those of `torch.cuda.memory_stats`, and each situation is told as
+what it is."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.derive.memory.purposes import Purpose
+from profkit.diagnosing import diagnose, read_facts
+from profkit.evidence.allocator.lines import allocator_of
+from profkit.evidence.allocator.purposes import purposes_of
+from profkit.findings import Diagnosis, VerdictKind
+from profkit.report import FORMATS, render
+
+SITUATIONS = (
+    "cache_not_fragmentation",
+    "fragmented_small_between_large",
+    "out_of_memory",
+    "retained_graphs",
+    "training_three_steps",
+)
+OTHERS = (
+    "medium_128_inference_memory_snapshot",
+    "medium_128_training_memory_snapshot",
+    "mem_snapshot",
+    "memory_forward_bf16_128",
+    "memory_forward_fp32_128",
+)
+FOUND = {
+    "cache_not_fragmentation": [],
+    "fragmented_small_between_large": [("fragmentation", 22)],
+    "out_of_memory": [("out-of-memory", 31)],
+    "retained_graphs": [("retained-graph", 44)],
+    "training_three_steps": [("activation-dominated-peak", 31)],
+}
+MB = 10**6
+
+
+@lru_cache(maxsize=1)
+def facts_of(path: Path) -> Facts:
+    return read_facts(path)
+
+
+@pytest.fixture
+def corpus_facts(corpus: Path, name: str) -> Facts:
+    folder = corpus / ("h100/snapshots" if name in SITUATIONS else "memory_snapshots")
+    return facts_of(folder / f"{name}.pickle")
+
+
+@pytest.fixture
+def diagnosis(corpus_facts: Facts) -> Diagnosis:
+    return diagnose(corpus_facts)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_totals_and_peaks_are_the_allocator_s_to_the_byte(corpus: Path, corpus_facts: Facts, name: str) -> None:
+    stats = json.loads((corpus / "h100/snapshots/truth.json").read_text())[name]["stats"]
+    use = allocator_of(corpus_facts).fullest
+    assert {
+        "allocated_bytes.all.current": use.allocated_bytes,
+        "allocated_bytes.all.peak": use.peak_bytes,
+        "reserved_bytes.all.current": use.reserved_bytes,
+        "reserved_bytes.all.peak": use.reserved_peak_bytes,
+        "inactive_split_bytes.all.current": use.inactive_split_bytes,
+    }.items() <= stats.items()
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_each_situation_is_told_as_what_it_is(diagnosis: Diagnosis, name: str) -> None:
+    assert [(one.rule, one.location and one.location.line) for one in diagnosis.findings] == FOUND[name]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_nothing_is_wrong_with_the_others(diagnosis: Diagnosis, name: str) -> None:
+    assert diagnosis.findings == ()
+    assert diagnosis.verdict is not None
+    assert diagnosis.verdict.kind is VerdictKind.NOTHING_FOUND
+
+
+@pytest.mark.parametrize("name", ["training_three_steps"])
+def test_three_steps_with_adam_hold_what_they_must(corpus_facts: Facts, name: str) -> None:
+    """Eight blocks of 1024-4096-1024 in float32, 8,192 rows; each keeps two hidden tensors and its result."""
+    allocator = allocator_of(corpus_facts)
+    parameters = 8 * 4 * (2 * 1024 * 4096 + 4096 + 1024)
+    batch = 4 * 8192 * 1024
+    parts = purposes_of(allocator, allocator.live_at_peak(allocator.fullest))
+    assert parts[Purpose.PARAMETERS] == parameters
+    assert parts[Purpose.OPTIMIZER_STATE] == 2 * parameters
+    assert parts[Purpose.OWN] == batch + 512, "the batch and the loss"
+    assert parts[Purpose.ACTIVATIONS] == pytest.approx(8 * (4 + 4 + 1) * batch, rel=0.02)
+    held = purposes_of(allocator, allocator.allocations.is_held)
+    assert held[Purpose.GRADIENTS] == parameters
+    assert Purpose.UNKNOWN not in parts
+
+
+@pytest.mark.parametrize("name", ["medium_128_training_memory_snapshot"])
+def test_parameters_older_than_the_history_are_told_by_the_gradients(corpus_facts: Facts, name: str) -> None:
+    allocator = allocator_of(corpus_facts)
+    held = purposes_of(allocator, allocator.allocations.is_held)
+    assert held[Purpose.PARAMETERS] == pytest.approx(held[Purpose.GRADIENTS], rel=0.001)
+    assert held[Purpose.OPTIMIZER_STATE] == pytest.approx(2 * held[Purpose.GRADIENTS], rel=0.001)
+    assert held[Purpose.EARLIER] < 20 * MB
+
+
+@pytest.mark.parametrize("name", SITUATIONS + OTHERS)
+def test_parts_and_lines_of_the_peak_add_up(diagnosis: Diagnosis, name: str) -> None:
+    (memory,) = diagnosis.memory
+    assert sum(part.bytes for part in memory.parts) == memory.peak_bytes
+    assert 0 < sum(line.bytes for line in memory.lines) <= memory.peak_bytes
+    assert memory.allocated_bytes + memory.cached_bytes + memory.split_bytes == memory.reserved_bytes
+
+
+@pytest.mark.parametrize("name", ["out_of_memory"])
+@pytest.mark.parametrize("format_name", sorted(set(FORMATS) - {"memory-timeline"}))
+def test_every_format_tells_it(diagnosis: Diagnosis, format_name: str, name: str) -> None:
+    text = render(diagnosis, format_name)
+    assert "2.48 GB were held" in text
+    assert "step time" not in text
+    assert " 0 ns" not in text
+
+
+@pytest.mark.parametrize("name", ["retained_graphs"])
+def test_the_verdict_speaks_of_memory(diagnosis: Diagnosis, name: str) -> None:
+    assert diagnosis.verdict is not None
+    assert diagnosis.verdict.text.startswith("1 fault makes memory grow by 302 MB")

@@ -1,0 +1,70 @@
+"""Requests for memory that found no room, as they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.health import check_recording
+from profkit.health.memory import check_memory_failures, describe_end_of_memory
+from profkit.run import KILLED, CallSite, DeviceMemorySample, Host, LoadSample, OutOfMemory, Run
+from tests.traces import facts_of, kernel, op, runtime, step
+
+SITE = CallSite("home/train.py", 31, "main", "loss.backward()")
+WORK = [step(0, 0, 50), step(1, 50, 50), op("aten::mul", 1, 9), runtime("cudaLaunchKernel", 2, 1, correlation=1),
+        kernel("mul", 4, 5, correlation=1)]  # fmt: skip
+
+
+def facts(events: list[dict[str, Any]] = WORK, **failed: Any) -> Facts:
+    run = Run(host=Host(2, 2, 24_000), out_of_memory=OutOfMemory(**failed), step_signal="optimizer")
+    samples = (LoadSample(0, 300, 0.5),)
+    counted = (DeviceMemorySample(-1, 1, 80_000, 10, 70_000, 20, 75_000),)
+    return Facts(facts_of(events).trace, run, samples=samples, device_memory=counted)
+
+
+def test_of_a_gpu_what_was_asked_for_and_what_was_free_is_told():
+    failed = facts(device=1, asked_bytes=2_000, total_bytes=80_000, free_bytes=500, site=SITE, ended=True)
+    assert describe_end_of_memory(failed) == (
+        "out of memory: train.py:31 asked for 2.00 kB of GPU 1's 80.0 kB, of which 500 B were free; tensors took up to "
+        "70.0 kB"
+    )
+    assert check_memory_failures(failed) is None
+    assert check_recording(failed)[0] == describe_end_of_memory(failed)
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({}, "a line that is not known asked for more memory of the host's memory; the process held 300 B of 24.0 kB"),
+        ({"device": 0}, "a line that is not known asked for more memory of GPU 0's memory"),
+        ({"device": 0, "asked_bytes": 5, "site": SITE}, "train.py:31 asked for 5 B of GPU 0's memory"),
+    ],
+)
+def test_what_nobody_said_is_left_out(known: dict[str, Any], told: str):
+    events = WORK if "device" in known else [op("aten::mul", 1, 9)]
+    assert describe_end_of_memory(facts(events, **known, ended=True)) == f"out of memory: {told}"
+
+
+def test_a_program_that_the_system_killed_is_told_so():
+    killed = facts([op("aten::mul", 1, 9)], message=KILLED, ended=True)
+    assert describe_end_of_memory(killed) == (
+        "out of memory: the system killed the program, as no room was left on the host; the process held 300 B of "
+        "24.0 kB"
+    )
+
+
+def test_a_program_that_went_on_is_told_for_information_alone():
+    failed = facts(device=1, asked_bytes=2_000, total_bytes=80_000, free_bytes=500, site=SITE, count=3)
+    assert describe_end_of_memory(failed) is None
+    assert check_memory_failures(failed) == (
+        "a GPU's memory ran out 3 times, and the program went on: last train.py:31 asked for 2.00 kB of GPU 1's "
+        "80.0 kB, of which 500 B were free; tensors took up to 70.0 kB"
+    )
+
+
+def test_a_program_that_never_ran_out_of_memory_is_not_spoken_of():
+    whole = facts_of(WORK)
+    assert describe_end_of_memory(whole) is None
+    assert check_memory_failures(whole) is None
