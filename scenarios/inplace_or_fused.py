@@ -1,10 +1,11 @@
 """Two elementwise operations in a row read and write the whole tensor twice, in place or not; one kernel does it once.
 
 ``x.cos().cos()`` on 16 MB moves 64 MB: each operation reads and writes all of it. ``x.cos().cos_()`` moves as many, as
-the second reads what the first wrote and writes it again; it saves only the memory for another result, and of a tensor
-that autograd still needs it may not be done at all. One kernel for both, as ``torch.compile`` makes it, reads 16 MB and
-writes 16 MB, half of it. On a GPU, which computes far faster than its memory delivers, two cosines then take as long
-as one; a CPU computes them for longer than it moves the data, and gains less.
+the second reads what the first wrote and writes it again; it saves the memory for another result, and a tensor that
+autograd still needs may not be overwritten. One kernel for both, as ``torch.compile`` makes it, reads 16 MB and writes
+16 MB, half of it. A GPU computes far faster than its memory delivers, so that two cosines in one kernel take as long as
+one. On a CPU the other result is what is dear, as the system gives its memory anew each time: on one thread two
+operations took 22 ms, with the second in place 9, and one kernel 6.
 
 Two operations stand everywhere and are not worth a compiler each time, so nothing is reported: unfused-pointwise begins
 at three. The compiler needs seconds at first, and on a CPU a C++ compiler.

@@ -43,7 +43,8 @@ def _as_markdown(proofs: Sequence[Proof]) -> str:
     table = [f"| {' | '.join(_HEAD)} |", "|---|---|---|---|---|", *(f"| {row} |" for row in rows)]
     title = ["# What the scenarios show", "", f"`profkit verify --all --markdown`, {_machine()}.", ""]
     note = ["", "Shares of the pitfall's step time (time) or of its peak memory (memory); the measured ones with a",
-            "95 % bootstrap interval, the predicted ones with profkit's own range.", ""]  # fmt: skip
+            "95 % bootstrap interval, the predicted ones with profkit's own range. Silence: a control, in which",
+            "nothing is to be reported.", ""]  # fmt: skip
     return "\n".join([*title, *table, *note, *(f"- {line}" for line in _summary(proofs))])
 
 
