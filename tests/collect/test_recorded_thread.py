@@ -12,7 +12,6 @@ import pytest
 from profkit.collect.boundaries import recorded_thread
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.boundaries.step_boundary import StepBoundary
-from profkit.collect.program.interrupts import WhenDropped
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests
 from profkit.run import load_callsites, load_live, load_run
@@ -34,10 +33,6 @@ def miss(thread: RecordedThread, signal: str) -> bool:
     return thread.misses(StepBoundary.here(signal))
 
 
-def adopts(thread: RecordedThread) -> bool:
-    return thread.adopts(StepBoundary.here("forward"))
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The times that a recorded thread is judged by."""
@@ -52,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 def test_two_steps_of_the_optimizer_on_another_thread_are_enough(
     steps: int, is_idle: bool, clock: dict[str, float]
 ) -> None:
-    thread, asked = RecordedThread(lambda: True), list[bool]()
+    thread, asked = RecordedThread(lambda: True, lambda: None), list[bool]()
     on_another_thread(lambda: asked.extend(miss(thread, OPTIMIZER) for _ in range(steps)))
     assert (thread.is_idle(), asked[-1]) == (is_idle, is_idle)
     assert thread.others_step
@@ -60,19 +55,19 @@ def test_two_steps_of_the_optimizer_on_another_thread_are_enough(
 
 @pytest.mark.parametrize("name", ["dataloader", "forward", "epoch"])
 def test_batches_and_calls_of_a_model_may_be_a_helpers(name: str, clock: dict[str, float]) -> None:
-    thread = RecordedThread(lambda: True)
+    thread = RecordedThread(lambda: True, lambda: None)
     on_another_thread(lambda: [miss(thread, name) for _ in range(9)])
     assert (thread.is_idle(), thread.others_step) == (False, False)
 
 
 def test_once_steps_end_on_the_recorded_thread_others_count_no_more(clock: dict[str, float]) -> None:
-    thread = RecordedThread(lambda: False)
+    thread = RecordedThread(lambda: False, lambda: None)
     on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(9)])
     assert not thread.is_idle()
 
 
 def test_the_recorded_threads_own_signals_miss_nothing() -> None:
-    thread = RecordedThread(lambda: True)
+    thread = RecordedThread(lambda: True, lambda: None)
     assert not miss(thread, OPTIMIZER)
     assert not thread.others_step
 
@@ -84,7 +79,7 @@ def test_a_thread_is_idle_that_waits_for_long_while_others_work(
     own: float, process: float, is_idle: bool, clock: dict[str, float]
 ) -> None:
     """A tenth of the time, and half of it, in one and a half seconds."""
-    thread = RecordedThread(lambda: True)
+    thread = RecordedThread(lambda: True, lambda: None)
     assert not thread.is_idle()
     clock.update(wall=1.5, own=own, process=process)
     assert thread.is_idle() == is_idle
@@ -92,41 +87,28 @@ def test_a_thread_is_idle_that_waits_for_long_while_others_work(
 
 def test_a_main_thread_that_does_not_come_by_is_woken(clock: dict[str, float]) -> None:
     woken: list[float] = []
-    thread = RecordedThread(lambda: True, lambda: woken.append(clock["wall"]))
+    thread = RecordedThread(lambda: True, lambda: None, lambda: woken.append(clock["wall"]))
     on_another_thread(lambda: [miss(thread, OPTIMIZER) for _ in range(2)])
     for clock["wall"] in (0.0, 0.01, 0.03, 0.05):
         assert thread.is_idle()
     assert woken == [0.03, 0.05]
 
 
-def test_once_released_the_next_thread_on_which_a_step_ends_is_recorded() -> None:
-    thread = RecordedThread(lambda: True)
-    assert not adopts(thread)
+def test_the_next_thread_on_which_a_step_ends_is_recorded_until_it_ends() -> None:
+    ended: list[int] = []
+    thread = RecordedThread(lambda: True, lambda: ended.append(threading.get_ident()))
     thread.release()
     assert not thread.is_current
     idents: list[int] = []
 
     def work() -> None:
-        assert adopts(thread)
+        miss(thread, "forward")
+        idents.append(threading.get_ident())
         assert thread.is_current
-        idents.append(threading.get_ident())
-
-    on_another_thread(work)
-    assert idents == [thread.ident]
-    assert not adopts(thread)
-
-
-def test_what_a_thread_keeps_is_dropped_on_it_when_it_ends() -> None:
-    kept, ended = threading.local(), list[int]()
-    idents: list[int] = []
-
-    def work() -> None:
-        kept.end = WhenDropped(lambda: ended.append(threading.get_ident()))
-        idents.append(threading.get_ident())
         assert not ended
 
     on_another_thread(work)
-    assert ended == idents
+    assert ended == idents == [thread.ident]
 
 
 THREADED = """\

@@ -22,19 +22,14 @@ from profkit.collect.sessions.session import is_capturing
 
 
 class NextBoundary:
-    """Listens as long as a boundary ``is_wanted``, and never while something else ``is_busy``. Only ``signal`` is
-    listened to, or whatever comes first. What is heard goes to ``tell``, where `comes_with` says whether it is wanted.
-    """
+    """Calls ``begin`` once for each boundary that ``is_wanted``, with its signal, and never while something else
+    ``is_busy``. Only ``signal`` is listened to, or whatever comes first."""
 
     def __init__(
-        self,
-        guard: Guard,
-        is_busy: Callable[[], bool],
-        tell: Callable[[StepBoundary], object],
-        signal: str | None = None,
+        self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None], signal: str | None = None
     ) -> None:
         self.is_wanted = False
-        self._guard, self._is_busy, self._tell = guard, is_busy, tell
+        self._guard, self._is_busy, self._begin = guard, is_busy, begin
         self._call = MainThreadCall(lambda: guard(self._listen))
         self._signal = signal
         self._thread: int | None = threading.get_ident()
@@ -53,25 +48,22 @@ class NextBoundary:
         if self.is_wanted:
             self._call.request()
 
-    def comes_with(self, boundary: StepBoundary) -> bool:
-        """A signal came, or the program announces the end of a step: whether that is what was wanted. If so, no more
-        is."""
+    def take(self, boundary: StepBoundary) -> None:
+        """A signal came, or the program announces the end of a step."""
         choice = self._choice
         if self._signals is None or not choice.counts(boundary, is_committed=False):
-            return False
+            return
         if self._is_busy() or boundary.thread != self._thread or is_capturing():
-            return False
-        comes = choice.judge(boundary, is_committed=False) is not Verdict.NOTHING
-        if comes:
-            self.remove()
-        return comes
+            return
+        if choice.judge(boundary, is_committed=False) is not Verdict.NOTHING:
+            self.is_wanted = False
+            self._stop_listening()
+            self._begin(boundary.signal)
 
     def remove(self) -> None:
         """Listen no more."""
         self.is_wanted = False
-        signals, self._signals = self._signals, None
-        if signals is not None:
-            signals.remove()
+        self._stop_listening()
 
     def _listen(self) -> None:
         if not self.is_wanted or self._signals is not None or self._is_busy():
@@ -80,8 +72,13 @@ class NextBoundary:
             self._call.request()
             return
         self._choice = SignalChoice(self._signal, has_begun=self._signal is not None)
-        self._signals = StepSignals(self._tell, self._guard, self._signal)
+        self._signals = StepSignals(self.take, self._guard, self._signal)
         self._signals.install()
+
+    def _stop_listening(self) -> None:
+        signals, self._signals = self._signals, None
+        if signals is not None:
+            signals.remove()
 
 
 def _calls_hooks(frame: FrameType | None) -> bool:

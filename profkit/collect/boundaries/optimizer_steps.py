@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import weakref
 from collections.abc import Callable
@@ -11,13 +12,11 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks, regist
 from torch.utils.hooks import RemovableHandle
 
 from profkit.collect.program.guard import Guard, uncompiled
-from profkit.collect.program.interrupts import WhenDropped
 from profkit.run import OptimizerUse
 
 OnStep = Callable[[], None]
 _AFTERWARDS = "profkit"
-"""Key in the keyword arguments of the optimizer's wrapper, which drops them, and what is to be done then, when it
-returns."""
+"""Key in the keyword arguments of the optimizer's wrapper, under which it carries what to do when it returns."""
 
 
 class UpdateWatch(Protocol):
@@ -104,8 +103,24 @@ class OptimizerSteps:
         if _global_optimizer_pre_hooks or optimizer._optimizer_step_pre_hooks:
             on_step()  # a pre-hook may have replaced ``kwargs`` by a dict of the program's
         else:
-            # The hook itself runs inside the wrapper's range in the trace, which a step that ended here would cross.
-            kwargs[_AFTERWARDS] = WhenDropped(lambda: self._guard(on_step))
+            kwargs[_AFTERWARDS] = _WhenDropped(lambda: self._guard(on_step))
+
+
+class _WhenDropped:
+    """Calls ``action`` when the wrapper of the optimizer's step returns, and drops its arguments.
+
+    The hook itself runs inside the wrapper's range in the trace, which a step that ended there would cross.
+    """
+
+    def __init__(self, action: OnStep) -> None:
+        self._action = action
+
+    @uncompiled
+    def __del__(self) -> None:
+        try:
+            self._action()
+        except KeyboardInterrupt:  # a finalizer's exception is not raised: interrupt again, outside
+            _thread.interrupt_main()
 
 
 def _describe_optimizer(optimizer: Optimizer) -> OptimizerUse:

@@ -7,10 +7,11 @@ ends is recorded instead.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from threading import get_ident, main_thread
+from threading import current_thread, get_ident, main_thread
 
 from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.plan import EXPLICIT, SIGNALS
@@ -34,14 +35,17 @@ CUT_OFF = "the program ended while a thread of its own was recorded: nothing of 
 
 class RecordedThread:
     """``is_waiting`` tells whether no step has ended on the recorded thread yet; ``wake`` interrupts a main thread that
-    waits."""
+    waits; ``on_end`` is called on the recorded thread when it ends, if it is not the first."""
 
-    def __init__(self, is_waiting: Callable[[], bool], wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, is_waiting: Callable[[], bool], on_end: Callable[[], None], wake: Callable[[], None] = lambda: None
+    ) -> None:
         self.ident: int | None = get_ident()
-        self.is_waiting, self._wake = is_waiting, wake
+        self.is_waiting, self._on_end, self._wake = is_waiting, on_end, wake
         self._ends: Counter[int] = Counter()
         self._asked_at: float | None = None
         self._idle_since: tuple[float, float, float] | None = None
+        self._local = threading.local()
 
     @property
     def is_current(self) -> bool:
@@ -52,20 +56,20 @@ class RecordedThread:
         """Whether steps of the optimizer, or announced ones, ended on another thread."""
         return bool(self._ends)
 
-    def adopts(self, boundary: StepBoundary) -> bool:
-        """Whether the thread of this boundary is recorded from here on, because none is."""
-        if self.ident is not None:
-            return False
-        self.ident = boundary.thread
-        return True
-
     def misses(self, boundary: StepBoundary) -> bool:
-        """A boundary was not heard: whether it is time to ask if the recorded thread `is_idle`."""
+        """A boundary was not heard. Adopt its thread if none is recorded; else tell whether it is time to ask if the
+        recorded one `is_idle`."""
         here = boundary.thread
-        if here == self.ident or boundary.signal not in _TELLING or not self.is_waiting():
+        if here == self.ident:
             return False
-        self._ends[here] += 1
-        return self._ends[here] >= _ENOUGH
+        if self.ident is None:
+            self.ident = here
+            if current_thread() is not main_thread():
+                self._local.end = _AtTheEnd(self._ended)
+        elif boundary.signal in _TELLING and self.is_waiting():
+            self._ends[here] += 1
+            return self._ends[here] >= _ENOUGH
+        return False
 
     def is_idle(self) -> bool:
         """Whether the main thread is recorded and another does the work; asked again and again."""
@@ -100,3 +104,17 @@ class RecordedThread:
         if self.ident is None or not hasattr(time, "pthread_getcpuclockid"):
             return time.monotonic()
         return time.clock_gettime(time.pthread_getcpuclockid(self.ident))
+
+    def _ended(self) -> None:
+        if self.is_current:
+            self._on_end()
+
+
+class _AtTheEnd:
+    """Lives in a thread's own storage, which Python clears on that thread when it ends."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    def __del__(self) -> None:
+        self._action()

@@ -1,5 +1,4 @@
-"""Calling profkit where the program does not: between two bytecodes of the main thread, from a thread that watches the
-clock, and when something is dropped."""
+"""Calling profkit between two bytecodes of the main thread, from a thread that watches the clock."""
 
 from __future__ import annotations
 
@@ -8,8 +7,6 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable
-
-from profkit.collect.program.guard import uncompiled
 
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
@@ -43,20 +40,6 @@ class MainThreadCall:
             _thread.interrupt_main()
         finally:
             self._is_running = False
-
-
-class WhenDropped:
-    """Calls ``action`` where the last reference to it goes: in a thread's own storage, on that thread when it ends."""
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-
-    @uncompiled
-    def __del__(self) -> None:
-        try:
-            self._action()
-        except KeyboardInterrupt:  # a finalizer's exception is not raised: interrupt again, outside
-            _thread.interrupt_main()
 
 
 _waiting: deque[MainThreadCall] = deque()

@@ -91,9 +91,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         self._guard = Guard(self._give_up)
         self._recorder: Recorder | None = None
         self._allowance = Allowance()
-        self._next = NextBoundary(self._guard, lambda: not self.is_over, self._take_late)
+        self._next = NextBoundary(self._guard, lambda: not self.is_over, self._begin_window)
         self._requests = WindowRequests(self._next)
-        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._take_late)
+        self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_anew)
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -164,14 +164,12 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         elif between is not None:
             between()
         else:
-            self._guard(lambda: self._take_late(boundary))
+            self._guard(lambda: self._announce_late(boundary))
 
-    def _take_late(self, boundary: StepBoundary) -> None:
+    def _announce_late(self, boundary: StepBoundary) -> None:
         """A step ends when nothing is recorded any more: it may be what should have been, or a window may be wanted."""
-        if self._replacement.begins_at(boundary, self._recorder):
-            self._begin_anew(boundary.signal)
-        elif self._next.comes_with(boundary):
-            self._begin_window(boundary.signal)
+        if not self._replacement.announce(boundary, self._recorder):
+            self._next.take(boundary)
 
     @uncompiled
     def pause(self) -> None:

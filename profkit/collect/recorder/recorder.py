@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from threading import current_thread, local, main_thread
+from threading import current_thread, main_thread
 from typing import Any
 
 from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
@@ -31,7 +31,6 @@ from profkit.collect.memory.watch import MemoryWatch
 from profkit.collect.program.children import ProcessorTime
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
-from profkit.collect.program.interrupts import WhenDropped
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
 from profkit.collect.recorder.phase_recordings import PhaseRecordings
 from profkit.collect.recorder.prologue import Prologue
@@ -91,8 +90,9 @@ class Recorder:
 
         self._schedule = schedule = Schedule(plan, take_moment)
         self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
-        self.thread = RecordedThread(lambda: schedule.phase is Phase.PROLOGUE, wake)
-        self._of_thread = local()
+        self.thread = RecordedThread(
+            lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake
+        )
         self._recordings = recordings = Recordings(directory, partial(guard, self._yield_to_program), allowance)
         self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
@@ -246,10 +246,7 @@ class Recorder:
         if not self.choice.counts(boundary, is_committed):
             return Verdict.NOTHING
         if not self.hears():
-            if self.thread.adopts(boundary):
-                if current_thread() is not main_thread():
-                    self._of_thread.end = WhenDropped(partial(self._guard, self._leave_thread))
-            elif self.thread.misses(boundary):
+            if self.thread.misses(boundary):
                 self._watchdog.look()
             return Verdict.NOTHING
         return self.choice.judge(boundary, is_committed)
@@ -317,8 +314,6 @@ class Recorder:
 
     def _leave_thread(self) -> None:
         """The recorded thread ended: where nothing of it was recorded yet, the next that ends a step is recorded."""
-        if not self.thread.is_current:
-            return
         if self._recordings.running is None and not self._schedule.recorded:
             self.choice.begin_anew()
             self.signals.begin_anew()

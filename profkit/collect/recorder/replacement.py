@@ -32,21 +32,22 @@ ANEW = {
 
 
 class Replacement:
-    """`begins_at` tells where a step ends that the second recording should have been of; for the optimizer at most
-    once, and never while something ``is_busy``. Its steps go to ``tell`` as long as they are waited for."""
+    """``begin`` is called where a step ends that the second recording should have been of, with its signal; for the
+    optimizer at most once, and never while something ``is_busy``."""
 
-    def __init__(self, guard: Guard, is_busy: Callable[[], bool], tell: Callable[[StepBoundary], object]) -> None:
+    def __init__(self, guard: Guard, is_busy: Callable[[], bool], begin: Callable[[str], None]) -> None:
+        self._begin = begin
         self._end: float | None = None
-        self._following = NextBoundary(guard, is_busy, tell, SIGNAL)
+        self._following = NextBoundary(guard, is_busy, self._begin_in_time, SIGNAL)
 
-    def begins_at(self, boundary: StepBoundary, first: Recorder | None) -> bool:
-        """Whether the second recording begins here, when nothing is recorded any more. Announced steps take the place
-        of the ``first`` recording's if these were neither announced nor chosen by the user."""
-        if boundary.signal == EXPLICIT:
-            is_outdone = first is not None and first.choice.gives_way and first.thread.is_current
-            return is_outdone and not (in_backward_pass() or is_capturing())
-        comes = self._following.comes_with(boundary)
-        return comes and self._end is not None and time.monotonic() <= self._end
+    def announce(self, boundary: StepBoundary, first: Recorder | None) -> bool:
+        """The program announces the end of a step when nothing is recorded any more. Begin the second recording if the
+        steps of the ``first`` were neither announced nor chosen by the user; whether it began."""
+        is_outdone = first is not None and first.choice.gives_way and first.thread.is_current
+        if is_outdone and not (in_backward_pass() or is_capturing()):
+            self._begin(boundary.signal)
+            return True
+        return False
 
     def wait(self) -> None:
         """The first recording is over."""
@@ -56,3 +57,7 @@ class Replacement:
 
     def remove(self) -> None:
         self._following.remove()
+
+    def _begin_in_time(self, signal: str) -> None:
+        if self._end is not None and time.monotonic() <= self._end:
+            self._begin(signal)
