@@ -30,7 +30,7 @@ from profkit.evidence.allocator.purposes import held_for
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places
-from profkit.units import format_bytes
+from profkit.units import format_bytes, format_share
 
 _LARGE_BYTES = 256 << 20
 """A smaller peak fits beside everything else even into a GPU of 4 GB, the smallest that people train on."""
@@ -53,7 +53,7 @@ def optimizer_state_dominated(facts: Facts) -> Iterator[Suspicion]:
     parameters = held_for(allocator, at_peak, Purpose.PARAMETERS)
     times = f", {state_bytes / parameters:.1f} times the parameters" if parameters else ""
     yield Suspicion(
-        message=f"The optimizer's state is {state_bytes / use.peak_bytes:.0%} of the peak of "
+        message=f"The optimizer's state is {format_share(state_bytes / use.peak_bytes)} of the peak of "
         f"{format_bytes(use.peak_bytes)}: {format_bytes(state_bytes)}{times}.",
         fix="Where memory is what limits the model: an optimizer with state of 8 bits (bitsandbytes' AdamW8bit), or "
         "one with less of it (Adafactor, SGD, or AdamW on fewer parameters, as with LoRA); on several GPUs share it "

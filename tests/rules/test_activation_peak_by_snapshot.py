@@ -43,7 +43,7 @@ def test_blocks_in_a_loop_keep_most_of_the_peak():
     assert found.count == 8
     assert found.size_bytes == 8 * 50 * MIB - 7 * 10 * MIB - 40 * MIB
     assert found.peak_fraction == pytest.approx(290 / 416)
-    assert "96% of the peak of 436 MB; 8 calls here keep 419 MB of them" in found.message
+    assert "96 % of the peak of 436 MB; 8 calls here keep 419 MB of them" in found.message
 
 
 def test_of_a_library_s_model_the_line_that_calls_it_is_all_there_is():
