@@ -28,7 +28,8 @@ SERVE = """
 import sys, threading
 from tensorboard import default, program
 from profkit.integrations.tensorboard.tab import ProfkitTab
-server = program.TensorBoard(plugins=[*default.get_plugins(), ProfkitTab])
+plugins = default.get_plugins()  # with those of installed packages: profkit's too, unless it runs from its sources
+server = program.TensorBoard(plugins=[*plugins, *([] if ProfkitTab in plugins else [ProfkitTab])])
 server.configure(("", "--logdir", sys.argv[1], "--port", "0", "--host", "127.0.0.1", "--load_fast", "false"))
 print(server.launch(), flush=True)
 threading.Event().wait()

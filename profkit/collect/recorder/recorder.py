@@ -85,8 +85,7 @@ class Recorder:
         self._plan, self._guard, self._on_progress, self._on_over = plan, guard, on_progress, on_over
         self._notes, self._file, self._processor_time = list(notes), RunFile(subject), ProcessorTime()
         self._file.set(window=plan.window, signals_per_step=plan.every)
-        is_user = UserFiles(subject.roots)
-        limits = plan.limit_s, HeldMemory(partial(rss_bytes_of, Process()))
+        is_user, limits = UserFiles(subject.roots), (plan.limit_s, HeldMemory(partial(rss_bytes_of, Process())))
 
         self._schedule = schedule = Schedule(plan, take_moment)
         self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
