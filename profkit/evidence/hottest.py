@@ -19,7 +19,8 @@ _LEAST_SHARE = 0.01
 """Less is no place to begin."""
 _LEAST_UPDATE_SHARE = 0.1
 """An optimizer is named from a tenth of the step on: a fault that costs as much is of high severity."""
-_BACKWARD = "autograd::engine::evaluate_function: "
+BACKWARD = "autograd::engine::evaluate_function: "
+"""What the autograd engine puts before the name of a node that it runs."""
 
 
 class Hot(Struct, frozen=True):
@@ -55,7 +56,7 @@ def hottest_operators(facts: Facts) -> tuple[Hot, ...]:
     rows, taken_ns, whole_ns = _device_work(facts) if facts.device.present else _host_work(facts)
     names = facts.trace.names
     by_name = np.bincount(facts.trace.events.name_code[rows], taken_ns, len(names)) / max(whole_ns, 1)
-    return tuple(Hot(fraction, name=names[code].removeprefix(_BACKWARD)) for code, fraction in _largest(by_name))
+    return tuple(Hot(fraction, name=names[code].removeprefix(BACKWARD)) for code, fraction in _largest(by_name))
 
 
 def hottest_updates(facts: Facts) -> tuple[Hot, ...]:

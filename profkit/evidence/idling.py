@@ -39,14 +39,14 @@ def idle_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     waiting, first = trace.mask_of(waits.rows[~waits.own]), trace.mask_of(facts.first_calls)
     operators = facts.tree.outermost(events.category == Category.OPERATOR)
     return [
-        ("waiting for data", _on_main(facts, facts.loading)),
-        ("compiling or loading code", _when(facts, (compiling(trace) | first) & serial)),
-        ("allocating or freeing memory", _when(facts, allocating(trace) & serial)),
-        ("the host waits for the device", _when(facts, waiting & serial)),
+        ("waiting for data", when_on_main(facts, facts.loading)),
+        ("compiling or loading code", when(facts, (compiling(trace) | first) & serial)),
+        ("allocating or freeing memory", when(facts, allocating(trace) & serial)),
+        ("the host waits for the device", when(facts, waiting & serial)),
         ("in the optimizer's step", facts.updates.on(events.lane == facts.steps.main_lane)),
         ("launching work", _launching(facts, operators & serial)),
-        (HOST_OPERATORS, _when(facts, operators & serial)),
-        ("on the way into compiled code", _when(facts, (events.category == Category.COMPILED_CODE) & serial)),
+        (HOST_OPERATORS, when(facts, operators & serial)),
+        ("on the way into compiled code", when(facts, (events.category == Category.COMPILED_CODE) & serial)),
     ]
 
 
@@ -146,10 +146,12 @@ def _user_ranges(facts: Facts) -> Bools:
     return ranges
 
 
-def _when(facts: Facts, wanted: Bools) -> Intervals:
+def when(facts: Facts, wanted: Bools) -> Intervals:
+    """When any of these events was going on."""
     rows = np.flatnonzero(wanted)
     return union(facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])
 
 
-def _on_main(facts: Facts, wanted: Bools) -> Intervals:
-    return _when(facts, wanted & (facts.trace.events.lane == facts.steps.main_lane))
+def when_on_main(facts: Facts, wanted: Bools) -> Intervals:
+    """When any of these was on the main thread."""
+    return when(facts, wanted & (facts.trace.events.lane == facts.steps.main_lane))

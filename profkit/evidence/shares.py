@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.evidence.idling import idle_parts, time_by_place
-from profkit.trace.events import Bools, Category
+from profkit.evidence.idling import idle_parts, time_by_place, when_on_main
+from profkit.trace.events import Category
 
 Share = tuple[str, int]
 """A label and nanoseconds of the median step."""
@@ -72,11 +70,11 @@ def _host_parts(facts: Facts) -> list[tuple[str, Intervals]]:
     optimizer, backward, operators = HOST_COMPUTING
     category, on_main = facts.trace.events.category, facts.trace.events.lane == facts.steps.main_lane
     return [
-        ("profkit itself, left out of the step", _on_main(facts, category == Category.PAUSE)),
-        ("waiting for data", _on_main(facts, facts.loading)),
+        ("profkit itself, left out of the step", when_on_main(facts, category == Category.PAUSE)),
+        ("waiting for data", when_on_main(facts, facts.loading)),
         (optimizer, facts.updates.on(on_main)),
-        (backward, _on_main(facts, facts.lines.backward)),
-        (operators, _on_main(facts, facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))),
+        (backward, when_on_main(facts, facts.lines.backward)),
+        (operators, when_on_main(facts, facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))),
     ]
 
 
@@ -87,8 +85,3 @@ def _host_places(facts: Facts, left: Intervals) -> list[Share]:
         *((f"Python in {place}", time_ns) for place, time_ns in largest),
         (_BETWEEN_OPERATORS, left.total_ns - sum(time_ns for _, time_ns in largest)),
     ]
-
-
-def _on_main(facts: Facts, wanted: Bools) -> Intervals:
-    rows = np.flatnonzero(wanted & (facts.trace.events.lane == facts.steps.main_lane))
-    return union(facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])

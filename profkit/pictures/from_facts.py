@@ -14,6 +14,8 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import measured_numbers
 from profkit.derive.timeline.intervals import Intervals, union
+from profkit.evidence.hottest import BACKWARD
+from profkit.evidence.idling import when
 from profkit.evidence.places import call_site
 from profkit.evidence.shares import time_parts
 from profkit.pictures.values import LEVELS, Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
@@ -30,7 +32,6 @@ _MOST_BRANCHES = 300
 _LEAST_BRANCH = 0.002
 """Of all: narrower than a pixel or two."""
 _LONGEST_LABEL = 160
-_BACKWARD = "autograd::engine::evaluate_function: "
 _TOP = len(LEVELS) - 1
 
 
@@ -40,12 +41,12 @@ def draw(facts: Facts, marked: Sequence[Rows] = ()) -> Pictures:
     chosen = np.flatnonzero(steps.measured)
     drawn = chosen[:_MOST_DRAWN]
     window = _Window(int(steps.begun_ns[drawn].min()), int(steps.done_ns[drawn].max()))
-    parts = [(label, when) for label, when in facts.once(time_parts) if when.total_ns > 0]
+    parts = [(label, spent) for label, spent in facts.once(time_parts) if spent.total_ns > 0]
     return Pictures(
         parts=tuple(label for label, _ in parts),
-        steps=_picture_steps(facts, window, chosen[:_MOST_STEPS], drawn, [when for _, when in parts]),
+        steps=_picture_steps(facts, window, chosen[:_MOST_STEPS], drawn, [spent for _, spent in parts]),
         duration_ns=window.span_ns,
-        lanes=tuple(_lane(window, label, when) for label, when in _lanes(facts) if len(when.start_ns)),
+        lanes=tuple(_lane(window, label, spent) for label, spent in _lanes(facts) if len(spent.start_ns)),
         marks=tuple(_marks(facts, window, marked)),
         memory=_memory_curve(facts, window),
         branches=_branches(facts),
@@ -86,7 +87,7 @@ def _picture_steps(
     begun_ns, done_ns = steps.begun_ns[chosen], steps.done_ns[chosen]
     numbers = measured_numbers(facts.trace, steps)
     first = numbers[0] if numbers else 0
-    covered = [when.covered_within(begun_ns, done_ns) for when in parts]
+    covered = [spent.covered_within(begun_ns, done_ns) for spent in parts]
     times = np.reshape(covered, (-1, len(chosen))).astype(np.int64).T
     begins, ends = window.shares(begun_ns), window.shares(done_ns)
     ends[len(drawn) :] = begins[len(drawn) :]
@@ -98,8 +99,8 @@ def _picture_steps(
     )
 
 
-def _lane(window: _Window, label: str, when: Intervals) -> Lane:
-    before = when.covered_before(window.edges_ns)
+def _lane(window: _Window, label: str, spent: Intervals) -> Lane:
+    before = spent.covered_before(window.edges_ns)
     taken, width = np.diff(before), np.maximum(np.diff(window.edges_ns), 1)
     return Lane(label, _encode(taken / width), round(float(before[-1] - before[0]) / window.span_ns, 4))
 
@@ -111,24 +112,19 @@ def _lanes(facts: Facts) -> Iterator[tuple[str, Intervals]]:
     if device.present:
         yield "device: kernels", device.computing
         yield "device: communication", device.communicating
-        yield "device: copies, memset", _when(facts, trace.in_categories(Category.MEMCPY, Category.MEMSET))
+        yield "device: copies, memset", when(facts, trace.in_categories(Category.MEMCPY, Category.MEMSET))
     on_main: Bools = events.lane == facts.steps.main_lane
     serial: Bools = facts.serial_lanes[events.lane]
-    yield "waiting for data", _when(facts, facts.loading & on_main)
+    yield "waiting for data", when(facts, facts.loading & on_main)
     operators = serial & trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE)
     backward: Bools = facts.lines.backward & serial
     updates = facts.updates.on(on_main)
-    yield "forward and other operators", _when(facts, operators & ~backward).minus(updates)
-    yield "backward", _when(facts, backward)
+    yield "forward and other operators", when(facts, operators & ~backward).minus(updates)
+    yield "backward", when(facts, backward)
     yield "optimizer", updates
-    yield "device API calls", _when(facts, serial & trace.in_categories(Category.RUNTIME))
+    yield "device API calls", when(facts, serial & trace.in_categories(Category.RUNTIME))
     waiting = trace.mask_of(facts.waits.rows[~facts.waits.own])
-    yield "host waits for the device", _when(facts, waiting & serial)
-
-
-def _when(facts: Facts, wanted: Bools) -> Intervals:
-    rows = np.flatnonzero(wanted)
-    return union(facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])
+    yield "host waits for the device", when(facts, waiting & serial)
 
 
 def _marks(facts: Facts, window: _Window, marked: Sequence[Rows]) -> Iterator[Mark]:
@@ -262,7 +258,7 @@ def _inner(texts: Sequence[str], depth: int, begin: float, total: int, codes: li
         if share < _LEAST_BRANCH:
             break
         if known[at] >= 0:
-            label = texts[int(known[at])].removeprefix(_BACKWARD)[:_LONGEST_LABEL]
+            label = texts[int(known[at])].removeprefix(BACKWARD)[:_LONGEST_LABEL]
             branches.append(Branch(depth, label, round(begin, 5), round(share, 5), int(sums[at])))
             inside = inverse == at
             if len(codes) > 1:

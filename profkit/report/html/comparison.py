@@ -20,6 +20,7 @@ from profkit.report.comparison_wording import (
     move_name,
     side_facts,
 )
+from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, digest, environment
 from profkit.units import format_time
 
@@ -77,7 +78,7 @@ def _sides(comparison: Comparison) -> list[Row]:
     axis_ns = min(longest, _HIGHEST_STEP * middle)
     interval = None
     if time.low is not None and time.high is not None:
-        low, high = (_percent(time.before_ns * (1 + change), axis_ns) for change in (time.low, time.high))
+        low, high = (percent(time.before_ns * (1 + change) / axis_ns) for change in (time.low, time.high))
         interval = Range(low, round(high - low, 2))
     return [
         _row("before", time.before_ns, comparison.before, axis_ns, "now", None),
@@ -86,15 +87,11 @@ def _sides(comparison: Comparison) -> list[Row]:
 
 
 def _row(label: str, step_ns: int, side: Side, axis_ns: float, hue: str, interval: Range | None) -> Row:
-    return Row(label, format_time(step_ns), _percent(step_ns, axis_ns), hue, interval, _dots(side, axis_ns))
+    return Row(label, format_time(step_ns), percent(step_ns / axis_ns), hue, interval, _dots(side, axis_ns))
 
 
 def _dots(side: Side, axis_ns: float) -> tuple[float, ...]:
-    return tuple(_percent(step_ns, axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
-
-
-def _percent(part_ns: float, axis_ns: float) -> float:
-    return round(100 * min(max(part_ns / axis_ns, 0.0), 1.0), 2)
+    return tuple(percent(step_ns / axis_ns) for step_ns in side.step_ns[:_MOST_DOTS])
 
 
 @cache

@@ -74,10 +74,11 @@ def _after(label: str, step_ns: int, saving: Saving) -> Bar:
     left, least, most = (max(0.0, 1 - min(share, 1.0)) for share in (saving.fraction, saving.high, saving.low))
     span = f" ({format_time(step_ns * least)} to {format_time(step_ns * most)})" if least != most else ""
     value = f"{format_time(step_ns * left)}{span}"
-    return Bar(printable(label), value, _percent(left), _percent(least), _percent(most), False)
+    return Bar(printable(label), value, percent(left), percent(least), percent(most), False)
 
 
-def _percent(share: float) -> float:
+def percent(share: float) -> float:
+    """A share, 0 to 1, of a picture's width."""
     return round(100 * min(max(share, 0.0), 1.0), 2)
 
 
@@ -87,7 +88,7 @@ def whisker(finding: Finding) -> Bar | None:
     if saving is None or saving.fraction <= 0:
         return None
     value = format_share(saving.fraction)
-    return Bar("", value, _percent(saving.fraction), _percent(saving.low), _percent(saving.high), False)
+    return Bar("", value, percent(saving.fraction), percent(saving.low), percent(saving.high), False)
 
 
 def stacked(diagnosis: Diagnosis) -> list[Piece]:
