@@ -10,6 +10,7 @@
 
     profkit.diagnose("trace.json.gz")
     profkit.compare("traces/before", "traces/after")
+    profkit.load("traces/exp1").findings
 """
 
 from __future__ import annotations
@@ -27,27 +28,51 @@ if TYPE_CHECKING:
     from profkit.findings import Diagnosis as Diagnosis
 
 __version__ = "0.1.0"
-__all__ = ["Comparison", "Diagnosis", "ProfkitError", "__version__", "compare", "diagnose", "profile"]
+__all__ = ["Comparison", "Diagnosis", "ProfkitError", "__version__", "compare", "diagnose", "load", "profile"]
 
 
 def diagnose(target: str | Path) -> Diagnosis:
-    """Diagnose a trace file or a run directory.
+    """Diagnose a recording: a trace of `torch.profiler` (JSON, plain, gzip or zstd), an Nsight Systems export
+    (``.sqlite``), a GPU's memory snapshot (``.pickle``), a run directory that profkit made, or a folder with the
+    recordings of several ranks of one launch.
 
-    Raises `ProfkitError` for anything else; its message is one line that names the file and the cause.
+    Every rule looks: the settings of a ``pyproject.toml`` are the command line's, but comments ``# profkit: ignore`` on
+    lines of the program count. Nothing is written. Raises `ProfkitError` for anything else; its message is one line
+    that names the file and the cause.
     """
     from profkit.diagnosing import diagnose_path
+    from profkit.gathering.finding import find_ranks
 
-    return diagnose_path(Path(target))
+    path = Path(target)
+    if path.is_dir() and find_ranks(path):
+        from profkit.gathering.launching import diagnose_ranks
+
+        return diagnose_ranks(str(path)).diagnosis
+    return diagnose_path(path)
 
 
-def compare(before: str | Path, after: str | Path) -> Comparison:
+def compare(before: str | Path, after: str | Path, *, force: bool = False) -> Comparison:
     """Compare what was recorded before a change with what was recorded after it: is a step longer, and what moved.
 
-    Each is a trace, a run directory, or a directory of several run directories. Anything else raises `ProfkitError`.
+    Each is a trace, a run directory, or a directory of several run directories; with several on each side, recorded by
+    turns, smaller changes can be told from noise. Anything else raises `ProfkitError`, as do the same recording twice
+    and, without ``force``, recordings of different programs.
     """
     from profkit.comparing import compare_paths
 
-    return compare_paths(Path(before), Path(after))
+    return compare_paths(Path(before), Path(after), force)
+
+
+def load(path: str | Path) -> Diagnosis:
+    """Read a diagnosis that was saved: a ``diagnosis.json``, or the run directory that holds one.
+
+    Nothing is judged anew. Raises `ProfkitError` for anything else.
+    """
+    from profkit.report.json import load_json
+    from profkit.run import DIAGNOSIS_FILE
+
+    given = Path(path)
+    return load_json(given / DIAGNOSIS_FILE if given.is_dir() else given)
 
 
 def _diagnose_and_write(directory: Path) -> Diagnosis:
@@ -104,6 +129,12 @@ def _as_text(diagnosis: Diagnosis) -> str:
     return render(diagnosis, "text")
 
 
+def _as_json(diagnosis: Diagnosis) -> str:
+    from profkit.report import render
+
+    return render(diagnosis, "json")
+
+
 def _as_html(diagnosis: Diagnosis) -> str:
     from profkit.report.html.page import render_frame
 
@@ -119,5 +150,6 @@ def _compared_as_text(comparison: Comparison) -> str:
 # Here, as every import of a value passes through this file: one that was unpickled prints as its report too.
 show_as("Diagnosis", "text", _as_text)
 show_as("Diagnosis", "html", _as_html)
+show_as("Diagnosis", "json", _as_json)
 show_as("Comparison", "text", _compared_as_text)
 diagnose_with(_diagnose_and_write)

@@ -54,6 +54,11 @@ def list_scenarios() -> tuple[Scenario, ...]:
     return tuple(read_scenario(path) for path in _scenario_paths().values())
 
 
+def scenario_names() -> list[str]:
+    """The names of the built-in scenarios, in order, without a look into their files."""
+    return list(_scenario_paths())
+
+
 def find_scenario(name: str) -> Scenario:
     """The scenario called ``name``.
 

@@ -21,6 +21,7 @@ from profkit.findings import (
     opportunities,
     rank,
 )
+from profkit.run import FAILED
 from profkit.units import format_bytes, format_count, format_share, format_time
 
 _MOSTLY_COMPUTING_SHARE = 0.9
@@ -41,11 +42,14 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     """The verdict on a diagnosis. ``obstacles`` are the reasons why it cannot say that the program has no faults. If
     there are findings nevertheless, the verdict names them with the first obstacle."""
     mend, chances = faults(diagnosis.findings), opportunities(diagnosis.findings)
-    failure = f"{diagnosis.failure[:1].upper()}{diagnosis.failure[1:]}" if diagnosis.failure else ""
+    failure, ended = _capitalised(diagnosis.failure or ""), "" if obstacles else _capitalised(_end_of(diagnosis))
     if mend or chances:
-        first = f"{failure}; " if failure else ""
+        first = f"{failure or ended}; " if failure or ended else ""
+        if obstacles and not mend and rank(chances)[0].saving is None:
+            stands_out = f"what stands out, its gain not measured: {_short_name(rank(chances)[0])}"
+            return Verdict(VerdictKind.CANNOT_JUDGE, f"{first}Cannot judge: {obstacles[0]}; {stands_out}")
         doubt = f"; doubtful, as {obstacles[0]}" if obstacles else ""
-        return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances)}{doubt}")
+        return Verdict(VerdictKind.FOUND, f"{first}{_found(diagnosis, mend, chances, bool(obstacles))}{doubt}")
     if failure:
         return Verdict(VerdictKind.CANNOT_JUDGE, failure)
     if not obstacles and diagnosis.memory and not diagnosis.timing.steps:
@@ -57,12 +61,22 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     unseen = len(diagnosis.skipped)
     limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
     what = f"{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
-    return Verdict(VerdictKind.NOTHING_FOUND, f"No fault found; {what}{limit}")
+    nothing = f"{ended}; no fault found until then" if ended else "No fault found"
+    return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}; {what}{limit}")
 
 
-def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) -> str:
+def _end_of(diagnosis: Diagnosis) -> str:
+    """``the program failed: ValueError (at train.py:12)``; empty if it did not."""
+    return next((note for note in diagnosis.health if note.startswith(FAILED)), "")
+
+
+def _capitalised(sentence: str) -> str:
+    return f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in_doubt: bool) -> str:
     """The first comes first, fault or opportunity. If all gains are small, the verdict also says what the step consists
-    of."""
+    of. That there is no fault is not said ``in_doubt``."""
     lead = rank([*mend, *chances])[0]
     if lead.kind is Kind.FAULT:
         found = _faults(diagnosis, mend)
@@ -72,7 +86,7 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding]) ->
         found = f"No fault found; what stands out, its gain not measured: {_short_name(lead)}"
     else:
         count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
-        found = f"No fault, but {count} {_gain(lead)}: {_short_name(lead)}"
+        found = f"{_capitalised(count) if in_doubt else f'No fault, but {count}'} {_gain(lead)}: {_short_name(lead)}"
     is_little = lead.severity is Severity.LOW and diagnosis.timing.shares
     return f"{found}; {_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}" if is_little else found
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from profkit import run as run_directory
 from profkit.concluding import conclude
@@ -49,25 +49,26 @@ from profkit.findings import (
     WorkerTimes,
     is_worth_mending,
     no_gain_note,
-    rank,
     rank_order,
 )
 from profkit.forks import share_out
 from profkit.health import check_recording, check_snapshot, find_obstacles
 from profkit.health.accelerator import describe_unrecorded
 from profkit.health.memory import describe_end_of_memory
-from profkit.judging import Judged, gather, judging_tasks, price_together, weigh
+from profkit.judging import Judged, Outcome, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.pictures.from_facts import draw
 from profkit.plan import COUNTED_AS
+from profkit.ranks.launch import Launch
 from profkit.rules import all_rules
 from profkit.run import Run
-from profkit.savings.edits import combine
-from profkit.savings.simulate import measured_saving, predict_saving
+from profkit.savings.launches import predict_together
+from profkit.savings.simulate import measured_saving
 from profkit.savings.step_time import StepTime, step_time
 from profkit.savings.trial import Trial
 from profkit.settings import EVERYTHING, UNCHOSEN, Settings, is_left_out
+from profkit.trace.cache import Origin
 from profkit.trace.containers import OnProgress
-from profkit.trace.events import NONE, no_trace
+from profkit.trace.events import NONE, Rows, no_trace
 from profkit.trace.limits import memory_limit
 from profkit.trace.reading import holds_snapshot, read_trace
 from profkit.trace.snapshot.reader import read_snapshot
@@ -94,9 +95,15 @@ def diagnose_path(path: Path, measure: Measure | None = None, settings: Settings
     return diagnose(read_facts(path), measure, settings)
 
 
-def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
+def read_facts(
+    path: Path,
+    on_progress: OnProgress | None = None,
+    launch: Launch | None = None,
+    origin: Origin | None = None,
+) -> Facts:
     """The facts of a trace file, of a memory snapshot, or of a run directory with its side files. ``on_progress`` is
-    told how much of the trace is read."""
+    told how much of the trace is read. ``launch`` is what the recorded process and others did together, ``origin`` what
+    the trace is a copy of."""
     directory = path if path.is_dir() else path.parent
     if path.is_dir():
         trace_path, snapshot_path = run_directory.find_trace(path), run_directory.find_snapshot(path)
@@ -110,10 +117,10 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
             return Facts(no_trace(), snapshot=alone)
         sources, run = run_directory.load_sources(path), run_directory.load_run(path)
         return Facts(no_trace(), run, sources=sources, snapshot=alone)
-    trace = read_trace(trace_path, on_progress, memory_limit())
+    trace = read_trace(trace_path, on_progress, memory_limit(), origin)
     run = run_directory.load_run(directory)
     if run.trace != trace_path.name:
-        return Facts(trace, Run(trace=trace_path.name))
+        return Facts(trace, Run(trace=trace_path.name), launch=launch)
     snapshot, unread = _read_beside(directory)
     return Facts(
         trace.with_health(*unread),
@@ -125,6 +132,7 @@ def read_facts(path: Path, on_progress: OnProgress | None = None) -> Facts:
         run_directory.load_sources(directory),
         snapshot,
         run_directory.load_device_memory(directory),
+        launch,
     )
 
 
@@ -146,74 +154,106 @@ def diagnose(facts: Facts, measure: Measure | None = None, settings: Settings = 
 
     With ``measure``, findings that have an experiment are priced by it if it can be run. ``settings`` choose the rules.
     """
-    if not facts.has_trace and facts.snapshot is not None:
-        return _diagnose_snapshot(facts, settings)
-    return _diagnose_trace(facts, measure, settings)
+    return diagnose_with_rows(facts, measure, settings)[0]
 
 
-def _diagnose_trace(facts: Facts, measure: Measure | None, settings: Settings) -> Diagnosis:
-    tasks: list[Callable[[], Any]] = [*judging_tasks(facts, settings, with_experiments=measure is not None)]
-    tasks += [partial(_check, facts), partial(_time, facts)]  # the last are done first, and these take long
-    is_shared = measure is None and len(facts.trace.events) >= _SHARED_EVENTS
-    *outcomes, health, (timing, not_timed) = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
+def diagnose_with_rows(
+    facts: Facts, measure: Measure | None = None, settings: Settings = EVERYTHING
+) -> tuple[Diagnosis, Sequence[Rows]]:
+    """The diagnosis, and the events behind each of its findings: none for those of a memory snapshot alone."""
+    subject = _STEPS if facts.has_trace or facts.snapshot is None else _SNAPSHOT
+    outcomes, timing, health = subject.look(facts, settings, measure is not None)
     judged, skipped = gather(outcomes)
     ignored = Counter(one.rule for one in judged if is_left_out(one.finding))
     judged = [one for one in judged if not is_left_out(one.finding)]
-    skipped = {**skipped, **{name: UNCHOSEN for name in all_rules() if not settings.wants(name)}}
-    notes: list[str] = [*not_timed]
+    notes: list[str] = []
     if measure is not None:
         (judged, unmeasured), broke = attempt("--measure", partial(_measure_all, facts, judged, measure), (judged, []))
         notes += [*unmeasured, *broke]
-    total, no_total = attempt("what all faults cost together", partial(_predict_total, facts, judged), None)
-    workers, no_workers = attempt("the account of the DataLoader's workers", partial(_account, facts), ())
-    run, no_device = attempt("naming the device", partial(_summarise, facts), _summarise_program(facts.run))
-    skipped = {**{one.rule: one.suspicion.unpriced for one in judged if _awaits_price(one)}, **skipped}
+    unpriced = {one.rule: one.suspicion.unpriced for one in judged if _awaits_price(one)}
+    unchosen = {name: UNCHOSEN for name in all_rules() if not settings.wants(name)}
     judged = [one for one in judged if not _awaits_price(one) and not _is_worthless(one.finding)]
+    total, no_total = attempt("what all faults cost together", partial(_predict_total, facts, judged), None)
     judged, no_sharing = attempt("what the findings give back together", partial(price_together, facts, judged), judged)
     judged = [judged[at] for at in rank_order([one.finding for one in judged])]
-    rows = [one.suspicion.rows for one in judged]
-    pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
-    diagnosis = Diagnosis(
-        run=run,
-        timing=timing,
-        findings=tuple(_with_source(facts, one.finding) for one in judged),
-        skipped=skipped,
-        health=(*health, *notes, *no_total, *no_sharing, *no_workers, *no_device, *not_drawn),
-        total=total,
-        workers=workers,
-        cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
-        memory=attempt("the account of the device's memory", partial(_account_memory, facts), ())[0],
-        pictures=pictures,
-        ignored=dict(ignored),
-    )
-    diagnosis = _with_memory(facts, diagnosis)
-    if not _is_telling(diagnosis):
-        hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
-        diagnosis = replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
-    looked = len(skipped) < len(all_rules())
-    obstacles = [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
-    return replace(diagnosis, verdict=conclude(diagnosis, obstacles))
-
-
-def _diagnose_snapshot(facts: Facts, settings: Settings) -> Diagnosis:
-    """The diagnosis of a memory snapshot alone: it has no steps and no times."""
-    judged, skipped = gather([task() for task in judging_tasks(facts, settings)])
-    ignored = Counter(one.rule for one in judged if is_left_out(one.finding))
-    found = [one.finding for one in judged if not is_left_out(one.finding) and not _is_worthless(one.finding)]
     memory, no_account = attempt("the account of the device's memory", partial(_account_memory, facts), ())
-    notes, unchecked = attempt("checking the snapshot", partial(check_snapshot, facts), ())
     diagnosis = Diagnosis(
         run=_summarise_program(facts.run),
-        timing=Timing(0, None, ""),
-        findings=tuple(_with_source(facts, finding) for finding in rank(found)),
-        skipped={**skipped, **{name: UNCHOSEN for name in all_rules() if not settings.wants(name)}},
-        health=(*notes, *no_account, *unchecked),
+        timing=timing,
+        findings=tuple(_with_source(facts, one.finding) for one in judged),
+        skipped={**unpriced, **skipped, **unchosen},
+        health=(*health, *notes, *no_total, *no_sharing, *no_account),
+        total=total,
         memory=memory,
-        failure=attempt("", partial(describe_end_of_memory, facts), None)[0],
         ignored=dict(ignored),
     )
-    obstacles = () if any(one.peak_bytes for one in memory) else ("the snapshot holds no memory of any device",)
-    return replace(diagnosis, verdict=conclude(diagnosis, obstacles))
+    rows = [one.suspicion.rows for one in judged]
+    diagnosis = subject.describe(facts, diagnosis, rows)
+    return replace(diagnosis, verdict=conclude(diagnosis, subject.obstacles(facts, diagnosis))), rows
+
+
+class _Subject(Struct, frozen=True):
+    """What differs between the diagnosis of recorded steps and that of a memory snapshot alone, which has none: what
+    is looked at, what is described besides the findings, and what stands in the way of an all-clear."""
+
+    look: Callable[[Facts, Settings, bool], tuple[Sequence[Outcome], Timing, tuple[str, ...]]]
+    describe: Callable[[Facts, Diagnosis, Sequence[Rows]], Diagnosis]
+    obstacles: Callable[[Facts, Diagnosis], Sequence[str]]
+
+
+def _look_at_steps(
+    facts: Facts, settings: Settings, measured: bool
+) -> tuple[Sequence[Outcome], Timing, tuple[str, ...]]:
+    tasks: list[Callable[[], Any]] = [*judging_tasks(facts, settings, with_experiments=measured)]
+    tasks += [partial(_check, facts), partial(_time, facts)]  # the last are done first, and these take long
+    is_shared = not measured and len(facts.trace.events) >= _SHARED_EVENTS
+    *outcomes, health, (timing, not_timed) = _share_out(facts, tasks) if is_shared else [task() for task in tasks]
+    return outcomes, timing, (*health, *not_timed)
+
+
+def _describe_recording(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Diagnosis:
+    workers, no_workers = attempt("the account of the DataLoader's workers", partial(_account, facts), ())
+    run, no_device = attempt("naming the device", partial(_summarise, facts), diagnosis.run)
+    pictures, not_drawn = attempt("the pictures of the steps", partial(draw, facts, rows), None)
+    diagnosis = replace(
+        diagnosis,
+        run=run,
+        workers=workers,
+        pictures=pictures,
+        cannot_judge=attempt("", partial(describe_unrecorded, facts), None)[0],
+        health=(*diagnosis.health, *no_workers, *no_device, *not_drawn),
+    )
+    diagnosis = _with_memory(facts, diagnosis)
+    if _is_telling(diagnosis):
+        return diagnosis
+    hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
+    return replace(diagnosis, hottest=hottest, health=(*diagnosis.health, *no_hottest))
+
+
+def _obstacles_in_steps(facts: Facts, diagnosis: Diagnosis) -> Sequence[str]:
+    looked = len(diagnosis.skipped) < len(all_rules())
+    return [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
+
+
+def _look_at_snapshot(
+    facts: Facts, settings: Settings, measured: bool
+) -> tuple[Sequence[Outcome], Timing, tuple[str, ...]]:
+    outcomes = [task() for task in judging_tasks(facts, settings, with_experiments=measured)]
+    notes, unchecked = attempt("checking the snapshot", partial(check_snapshot, facts), ())
+    return outcomes, Timing(0, None, ""), (*notes, *unchecked)
+
+
+def _describe_snapshot(facts: Facts, diagnosis: Diagnosis, _rows: Sequence[Rows]) -> Diagnosis:
+    return replace(diagnosis, failure=attempt("", partial(describe_end_of_memory, facts), None)[0])
+
+
+def _obstacles_in_snapshot(_facts: Facts, diagnosis: Diagnosis) -> Sequence[str]:
+    is_known = any(one.peak_bytes for one in diagnosis.memory)
+    return () if is_known else ("the snapshot holds no memory of any device",)
+
+
+_STEPS = _Subject(_look_at_steps, _describe_recording, _obstacles_in_steps)
+_SNAPSHOT = _Subject(_look_at_snapshot, _describe_snapshot, _obstacles_in_snapshot)
 
 
 def _with_source(facts: Facts, finding: Finding) -> Finding:
@@ -291,8 +331,9 @@ def _price_as_measured(facts: Facts, judged: Judged, trial: Trial, found: Measur
 def _predict_total(facts: Facts, judged: list[Judged]) -> Saving | None:
     """What fixing all faults at once gives back. They overlap, so it is less than their sum. None for fewer than
     two."""
-    edits = [one.edit for one in judged if one.edit is not None and is_worth_mending(one.finding)]
-    return predict_saving(facts, combine(edits)) if len(edits) > 1 else None
+    mended = (edit_behind(one) for one in judged if is_worth_mending(one.finding))
+    edits = [edit for edit in mended if edit is not None]
+    return predict_together(facts, edits) if len(edits) > 1 else None
 
 
 def _awaits_price(judged: Judged) -> bool:

@@ -26,19 +26,16 @@ class UsageError(ProfkitError):
     """What was asked for cannot be done as asked."""
 
 
-class UnreadableInput(ProfkitError):
+class _OfPath(ProfkitError):
+    def __init__(self, path: Path | str, cause: str) -> None:
+        super().__init__(f"{path}: {cause}")
+        self.path = Path(path)
+        self.cause = cause
+
+
+class UnreadableInput(_OfPath):
     """A file given to profkit cannot be read as what it should be."""
 
-    def __init__(self, path: Path | str, cause: str) -> None:
-        super().__init__(f"{path}: {cause}")
-        self.path = Path(path)
-        self.cause = cause
 
-
-class RunDirectoryError(ProfkitError):
+class RunDirectoryError(_OfPath):
     """A run directory cannot be made, written or used."""
-
-    def __init__(self, path: Path | str, cause: str) -> None:
-        super().__init__(f"{path}: {cause}")
-        self.path = Path(path)
-        self.cause = cause

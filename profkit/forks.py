@@ -60,6 +60,10 @@ class Channel:
         size = int.from_bytes(self._read(_SIZE_BYTES), "little")
         return pickle.loads(self._read(size))  # noqa: S301  # written by this program, as above
 
+    def fileno(self) -> int:
+        """What `select` waits for."""
+        return self._source
+
     def has_more(self) -> bool:
         """Whether `receive` would return at once."""
         poll = select.poll()

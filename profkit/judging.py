@@ -13,12 +13,16 @@ from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.places import call_site, enclosing_function
 from profkit.failures import describe_failure
-from profkit.findings import GROWTH_EVIDENCE, Finding, Location, Saving, Severity, rank_order, severity_of
+from profkit.findings import GROWTH_EVIDENCE, Change, Finding, Location, Saving, Severity, rank_order, severity_of
+from profkit.ranks.edits import JointEdit
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
-from profkit.savings.edits import Edit, combine
+from profkit.savings.edits import Edit
+from profkit.savings.launches import predict_launch_saving, predict_together
 from profkit.savings.simulate import predict_part, predict_saving
 from profkit.settings import Settings
+from profkit.source.changes import rewrite_line
+from profkit.source.code import MOST_SOURCE
 from profkit.units import format_time
 
 
@@ -61,13 +65,13 @@ def price_together(facts: Facts, judged: Sequence[Judged]) -> list[Judged]:
     and nobody gets that twice."""
     ranked = [judged[at] for at in rank_order([one.finding for one in judged])]
     priced = [at for at, one in enumerate(ranked) if _frees_time(one)][:_MOST_TOGETHER]
-    edits: list[Edit] = []
+    edits: list[Edit | JointEdit] = []
     gains: list[float] = []
     for at in priced if len(priced) > 1 else ():
         edit, part = _edit_of_cause(ranked[at])
         if not any(edit is other for other in edits):
             edits.append(edit)
-            gains.append(predict_saving(facts, combine(edits)).fraction - sum(gains))
+            gains.append(predict_together(facts, edits).fraction - sum(gains))
         if at != priced[0]:
             gain = next(gain for other, gain in zip(edits, gains, strict=True) if other is edit)
             ranked[at] = _with_beyond(ranked[at], max(0.0, gain * part))
@@ -76,13 +80,19 @@ def price_together(facts: Facts, judged: Sequence[Judged]) -> list[Judged]:
 
 def _frees_time(one: Judged) -> bool:
     saving, severity = one.finding.saving, one.finding.severity
-    return one.edit is not None and saving is not None and saving.fraction > 0 and severity is not Severity.INFO
+    is_free = saving is not None and saving.fraction > 0
+    return is_free and edit_behind(one) is not None and severity is not Severity.INFO
 
 
-def _edit_of_cause(one: Judged) -> tuple[Edit, float]:
+def edit_behind(one: Judged) -> Edit | JointEdit | None:
+    """What the finding's price rests on: a change to the launch, or to this rank."""
+    return one.suspicion.launch_edit or one.edit
+
+
+def _edit_of_cause(one: Judged) -> tuple[Edit | JointEdit, float]:
     """The edit behind the price, and this place's part of it: places with one cause share one edit."""
     joint = one.suspicion.joint
-    return (one.edit or Edit(), 1.0) if joint is None else (joint, one.suspicion.part)
+    return (edit_behind(one) or Edit(), 1.0) if joint is None else (joint, one.suspicion.part)
 
 
 def _with_beyond(one: Judged, beyond: float) -> Judged:
@@ -110,6 +120,8 @@ def _judge_by(facts: Facts, rule: Rule) -> Outcome:
 
 def _suspect(facts: Facts, rule: Rule) -> list[Suspicion]:
     """What the rule sees in the recording or, if that is nothing or it cannot look, in a memory snapshot."""
+    if facts.run.is_light:
+        raise CannotLook("of this rank only collectives and steps were recorded")
     by_snapshot = rule.by_snapshot if facts.snapshot is not None else None
     try:
         missing = missing_needs(facts, rule.needs)
@@ -128,6 +140,7 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
     if saving is None and suspicion.size_bytes:
         saving = Saving(0, 0.0, 0.0, 0.0, suspicion.size_bytes)
     growth = {GROWTH_EVIDENCE: suspicion.size_bytes} if suspicion.grows else {}
+    location = suspicion.location or _locate(facts, suspicion)
     finding = Finding(
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
@@ -136,12 +149,22 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> Judged:
         count=suspicion.count if suspicion.count is not None else times_per_step(facts, suspicion.rows),
         confidence=suspicion.confidence,
         fix=suspicion.fix,
-        location=suspicion.location or _locate(facts, suspicion),
+        location=location,
         also=suspicion.also,
         saving=saving,
         evidence={**suspicion.evidence, **growth},
+        change=_change(suspicion, location),
     )
     return Judged(rule.name, suspicion, finding, suspicion.edit)
+
+
+def _change(suspicion: Suspicion, location: Location | None) -> Change | None:
+    """The fix as a line, where the line was recorded whole and proves it."""
+    if suspicion.rewrite is None or location is None or location.precision != "call":
+        return None
+    before = location.source
+    after = rewrite_line(before, suspicion.rewrite) if len(before) < MOST_SOURCE else None
+    return None if after is None else Change(location.file, location.line, before, after)
 
 
 def _tell(suspicion: Suspicion, saving: Saving | None) -> str:
@@ -156,6 +179,8 @@ def _tell(suspicion: Suspicion, saving: Saving | None) -> str:
 
 
 def _price(facts: Facts, suspicion: Suspicion) -> Saving | None:
+    if suspicion.launch_edit is not None:
+        return predict_launch_saving(facts, suspicion.launch_edit)
     if suspicion.joint is not None:
         return predict_part(facts, suspicion.joint, suspicion.part)
     return predict_saving(facts, suspicion.edit, suspicion.size_bytes) if suspicion.edit else None

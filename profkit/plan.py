@@ -32,6 +32,9 @@ AFTER_STEPS = 30
 """Steps that are timed after the recording."""
 LIMIT_S = 30.0
 """The longest that is recorded."""
+FULL_RANKS = 8
+"""Ranks of a launch that record everything: as many as a host has GPUs as a rule, so that a launch on one host loses
+nothing; for each, a report reads a trace of up to 50 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,9 @@ class Plan:
     one run of the program, from 1; one that ``is_second`` takes the place of the first. Each ``every``-th signal ends a
     step; times and page faults of such steps may be ``known`` from before. ``anew`` counts the recordings that were
     replaced because the steps behind them differed.
+
+    Of the ranks of a launch (``is_rank``) all record the same steps, ``ranks`` of them everything; in the others the
+    recording ``is_light``: collectives and steps alone.
     """
 
     wait: int = WAIT_STEPS
@@ -78,12 +84,15 @@ class Plan:
     is_second: bool = False
     every: int = 1
     anew: int = 0
+    ranks: int = FULL_RANKS
+    is_rank: bool = False
+    is_light: bool = False
     known_step_ns: tuple[int, ...] = ()
     known_step_faults: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if min(self.wait, self.warmup, self.after, self.at_step) < 0 or self.active < 1:
-            raise ValueError("wait, warmup, after and at_step must be at least 0, active at least 1")
+        if min(self.wait, self.warmup, self.after, self.at_step, self.ranks) < 0 or self.active < 1:
+            raise ValueError("wait, warmup, after, at_step and ranks must be at least 0, active at least 1")
         if self.steps_from is not None and self.steps_from not in SIGNALS:
             names = f"{BEST_SIGNAL} or one of {', '.join(SIGNALS)}"
             raise ValueError(f"steps_from must be {names}: not {self.steps_from!r}")
@@ -95,9 +104,10 @@ class Plan:
 
     @property
     def finds_cycles(self) -> bool:
-        """Whether a step may turn out to be several steps of the optimizer: the user has not chosen what it is."""
+        """Whether a step may turn out to be several steps of the optimizer: the user has not chosen what it is. Ranks
+        would each find out for themselves, and some of them record other steps than the rest."""
         chosen = None if self.is_second else self.steps_from
-        return chosen is None and self.every == 1 and not (self.at_step or self.stops)
+        return chosen is None and self.every == 1 and not (self.at_step or self.stops or self.is_rank)
 
     def for_window(self, window: int, signal: str) -> Plan:
         """The plan of a later window, which begins where a step ends by ``signal``."""

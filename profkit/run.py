@@ -13,6 +13,12 @@
       snapshot.pickle              a snapshot of that allocator: of the located step, or of the moment it found no room
       workers/                     what each worker of a DataLoader did (`profkit.trace.worker_records`)
       diagnosis.json, report.html  what profkit concluded
+
+The directory of a launch of several processes holds one run directory for each of them::
+
+    <launch directory>/
+      launch.json                  which launch it is
+      rank0/, rank1/ …             run directories; process<pid>/ where a rank was never known
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +38,7 @@ from msgspec import Struct
 from profkit.errors import RunDirectoryError, UnreadableInput
 
 RUN_FILE = "run.json"
+LAUNCH_FILE = "launch.json"
 CALLSITES_FILE = "callsites.json"
 SOURCES_FILE = "sources.json"
 LIVE_FILE = "live.json"
@@ -42,6 +49,8 @@ WORKERS_DIRECTORY = "workers"
 DIAGNOSIS_FILE = "diagnosis.json"
 REPORT_FILE = "report.html"
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
+SMALL_FILES = (RUN_FILE, CALLSITES_FILE, SOURCES_FILE, LIVE_FILE, SAMPLES_FILE, DEVICE_MEMORY_FILE)
+"""What lies beside a trace and is read with it, but for the workers' files and the snapshot."""
 
 _MAX_SIDE_FILE_BYTES = 64 << 20
 _LEAST_FREE_BYTES = 4096
@@ -62,13 +71,21 @@ Sources = Mapping[str, Mapping[int, str]]
 """Lines of source text by file and number."""
 
 
+class SharedHold(Struct, frozen=True):
+    """What a name holds together with another, ``path``: while either does, it stays."""
+
+    path: str
+    graph_nodes: int
+    bytes: int
+
+
 class LiveHolder(Struct, frozen=True):
     """A name of the user's program and the tensors it reached at the end of a step.
 
     ``graph_tensors`` counts the tensors that carry an autograd graph, ``graph_nodes`` the backward nodes reachable
     from them, ``bytes`` the storage of all tensors reached. Of these bytes the program's names use ``used_bytes``: a
     view uses less than the storage that it keeps. ``is_bounded`` says that the container has a maximum, or that the
-    program visibly empties it or joins it into one tensor.
+    program visibly empties it or joins it into one tensor. ``shared`` is told among the few names that hold most.
     """
 
     path: str
@@ -79,6 +96,7 @@ class LiveHolder(Struct, frozen=True):
     tensors: int
     used_bytes: int | None = None
     is_bounded: bool = False
+    shared: tuple[SharedHold, ...] = ()
 
 
 class LiveSample(Struct, frozen=True):
@@ -266,6 +284,31 @@ class OutOfMemory(Struct, frozen=True):
     count: int = 1
 
 
+class RankIdentity(Struct, frozen=True):
+    """Which process of a launch of several this was, -1 and empty for what is not known.
+
+    ``launch`` is the same for all ranks of one launch and for no other. ``clock_offset_ns`` is what has to be added to
+    this rank's times to get rank 0's, give or take ``clock_error_ns``.
+    """
+
+    rank: int = -1
+    world_size: int = -1
+    local_rank: int = -1
+    host: str = ""
+    launch: str = ""
+    clock_offset_ns: int | None = None
+    clock_error_ns: int | None = None
+
+
+class Launch(Struct, frozen=True):
+    """What ``launch.json`` says: the ``launch`` that its ranks' `RankIdentity` names, who launched it, and how many
+    ranks it has, -1 if unknown."""
+
+    launch: str = ""
+    launcher: str = ""
+    world_size: int = -1
+
+
 class Remark(Struct, frozen=True):
     """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
     work that is rarely used: its last line, the first line that uses it, and every how many steps that is, 0 if the
@@ -287,13 +330,15 @@ class Run:
     for the same steps how long a GPU took from the end of one to the end of the next, in the program's stream: 0 for a
     step that could not be read, empty if none could. ``own_cpu_ns`` and ``children_cpu_ns`` are the CPU time, from the
     beginning of the recording to the program's end, of the program and of the processes that it started, of which
-    nothing is recorded.
+    nothing is recorded. ``measured_step_crowded_ns`` is how long the recorded thread was ready to run in each of the
+    measured steps while other threads had the CPUs; empty if the system does not say.
 
     Memory: ``reference_step_faults`` and ``measured_step_faults`` are the page faults in each of the reference and the
     measured steps; ``page_fault_ns`` is what one takes. ``rates`` are those of the device or the host, if they were
     measured before.
 
-    ``out_of_memory`` is the last request that found no room, if there was one.
+    ``out_of_memory`` is the last request that found no room, if there was one. ``identity`` is None in a program that
+    is not one of several ranks; ``is_light`` says that of this one only collectives and steps were recorded.
 
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
@@ -326,6 +371,7 @@ class Run:
     measured_step_device_ns: tuple[int, ...] = ()
     reference_step_faults: tuple[int, ...] = ()
     measured_step_faults: tuple[int, ...] = ()
+    measured_step_crowded_ns: tuple[int, ...] = ()
     page_fault_ns: int | None = None
     feeding: Feeding | None = None
     compiled: Compiled | None = None
@@ -337,6 +383,8 @@ class Run:
     was_outdone: bool = False
     is_part: bool = False
     out_of_memory: OutOfMemory | None = None
+    identity: RankIdentity | None = None
+    is_light: bool = False
     exit_status: int | None = None
     own_cpu_ns: int = 0
     children_cpu_ns: int = 0
@@ -359,27 +407,33 @@ def unprofiled_steps(run: Run, bound_by: str | None) -> tuple[tuple[int, ...], t
 
 def default_directory(target: str, root: Path = Path("traces")) -> Path:
     """``traces/<target>/<time>``: a new directory for each run, as the TensorBoard tab needs it."""
+    first = directory_of_target(target, root) / time.strftime("%Y%m%d-%H%M%S")
+    return next(path for path in numbered(first) if not path.exists())
+
+
+def directory_of_target(target: str, root: Path = Path("traces")) -> Path:
+    """``traces/<target>``."""
     stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(target).name) or "run"
-    first = root / stem.removesuffix(".py") / time.strftime("%Y%m%d-%H%M%S")
-    names = (first if n == 1 else first.with_name(f"{first.name}-{n}") for n in itertools.count(1))
-    return next(path for path in names if not path.exists())
+    return root / stem.removesuffix(".py")
 
 
-def directory_of_rank(path: Path) -> Path:
-    """``path`` itself, or a directory in it for each of several programs that a launcher started (torchrun)."""
-    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-    several = rank.isdecimal() and world.isdecimal() and int(world) > 1
-    return path / f"rank{rank}" if several else path
+def numbered(path: Path) -> Iterator[Path]:
+    """``path``, ``path-2``, ``path-3`` …: a program that names its directory is started more than once."""
+    return (path if n == 1 else path.with_name(f"{path.name}-{n}") for n in itertools.count(1))
 
 
 def unused_directory(path: Path) -> Path:
-    """``path`` for this process's rank; ``path-2``, ``path-3`` … where the ones before hold a run: a program that names
-    its directory is started more than once."""
-    names = (path if n == 1 else path.with_name(f"{path.name}-{n}") for n in itertools.count(1))
-    return next(one for one in map(directory_of_rank, names) if not holds_run(one))
+    """The first of the `numbered` directories that holds no run."""
+    return next(one for one in numbered(path) if not holds_run(one))
 
 
 def holds_run(path: Path) -> bool:
+    """Whether it holds a run, or those of a launch's ranks."""
+    return is_run(path) or (path / LAUNCH_FILE).exists()
+
+
+def is_run(path: Path) -> bool:
+    """Whether it holds a run itself."""
     return any((path / file).exists() for file in (RUN_FILE, DIAGNOSIS_FILE)) or any(path.glob("*.pt.trace.json*"))
 
 
@@ -451,6 +505,11 @@ def load_run(directory: Path) -> Run:
     return _load(directory / RUN_FILE, Run, Run())
 
 
+def load_launch(directory: Path) -> Launch:
+    """Read ``launch.json``; a directory without one has an empty `Launch`."""
+    return _load(directory / LAUNCH_FILE, Launch, Launch())
+
+
 def load_callsites(directory: Path) -> tuple[CallSite, ...]:
     return _load(directory / CALLSITES_FILE, tuple[CallSite, ...], ())
 
@@ -472,9 +531,13 @@ def load_device_memory(directory: Path) -> tuple[DeviceMemorySample, ...]:
 
 
 def find_trace(directory: Path) -> Path | None:
-    """The trace in a run directory: the newest if there are several, None if there is none."""
-    present = directory.iterdir() if directory.is_dir() else ()
-    traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
+    """The trace in a run directory: the newest if there are several, None if there is none. Raises `UnreadableInput` if
+    nobody may look into it."""
+    try:
+        present = directory.iterdir() if directory.is_dir() else ()
+        traces = [p for p in present if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
+    except OSError as error:
+        raise UnreadableInput(directory, f"cannot be read: {error.strerror or error}") from error
     return max(traces, key=lambda p: p.stat().st_mtime_ns, default=None)
 
 
@@ -485,11 +548,13 @@ def find_snapshot(directory: Path) -> Path | None:
 
 
 def _load(path: Path, kind: type[_Value], missing: _Value) -> _Value:
-    if not path.is_file():
-        return missing
-    if path.stat().st_size > _MAX_SIDE_FILE_BYTES:
-        raise UnreadableInput(path, f"is larger than {_MAX_SIDE_FILE_BYTES >> 20} MiB")
     try:
+        if not path.is_file():
+            return missing
+        if path.stat().st_size > _MAX_SIDE_FILE_BYTES:
+            raise UnreadableInput(path, f"is larger than {_MAX_SIDE_FILE_BYTES >> 20} MiB")
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (msgspec.DecodeError, OSError) as error:
+    except OSError as error:
+        raise UnreadableInput(path, f"cannot be read: {error.strerror or error}") from error
+    except msgspec.DecodeError as error:
         raise UnreadableInput(path, f"is not what profkit wrote: {error}") from error

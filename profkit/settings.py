@@ -7,6 +7,7 @@
     ignore = ["launch-bound"]
     fail-on = "medium"
     fail-on-opportunity = "high"
+    editor = "pycharm"
 
 and on a line of the program, as far as its source was recorded, ``# profkit: ignore[rule, …]`` or, for all rules,
 ``# profkit: ignore``.
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.errors import UsageError
-from profkit.findings import Finding, Severity
+from profkit.findings import Finding, Kind, Severity
 from profkit.rules import all_rules
 
 if sys.version_info >= (3, 11):
@@ -34,21 +35,39 @@ else:
 _FILE = "pyproject.toml"
 _MOST_BYTES = 1 << 20
 _COMMENT = re.compile(r"#\s*profkit:\s*ignore(?:\[([\w\s,-]*)\])?")
+EDITORS = {
+    "vscode": "vscode://file{file}:{line}",
+    "pycharm": "pycharm://open?file={file}&line={line}",
+    "idea": "idea://open?file={file}&line={line}",
+    "sublime": "subl://open?url=file://{file}&line={line}",
+    "none": "",
+}
+"""The addresses by which editors open a line; files begin with a slash, as in ``/C:/train.py``. VS Code and JetBrains
+register theirs; Sublime Text takes a handler."""
+_OTHER_EDITOR = re.compile(r"(?!(?:about|blob|data|file|ftp|https?|javascript|vbscript|ws|wss):)[a-z][a-z0-9+.-]*://\S+")
+"""A page of the internet would be told the file's path by a click, and a script is no editor."""
 _LEVELS = [level.value for level in Severity if level is not Severity.INFO]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``select`` names the only rules that look, all if it is empty; those in ``ignore`` never do. ``fail_on`` and
-    ``fail_on_opportunity`` are severities, or None."""
+    ``fail_on_opportunity`` are severities, or None. ``editor`` is the template of a link that opens a line, empty for
+    no links, None where nobody chose."""
 
     select: frozenset[str] = field(default_factory=frozenset)
     ignore: frozenset[str] = field(default_factory=frozenset)
     fail_on: str | None = None
     fail_on_opportunity: str | None = None
+    editor: str | None = None
 
     def wants(self, rule: str) -> bool:
         return (not self.select or rule in self.select) and rule not in self.ignore
+
+    def fails(self, finding: Finding) -> bool:
+        """Whether the finding is as severe as the least that fails a command for its kind."""
+        least = self.fail_on if finding.kind is Kind.FAULT else self.fail_on_opportunity
+        return least is not None and finding.severity.rank <= Severity(least).rank
 
     def overridden(
         self, select: Iterable[str], ignore: Iterable[str], fail_on: str | None, fail_on_opportunity: str | None
@@ -88,14 +107,15 @@ def read_settings(folder: Path) -> Settings:
 def _settings_of(table: object, path: Path) -> Settings:
     if not isinstance(table, Mapping):
         raise UsageError(f"{path}: tool.profkit is no table")
-    known = ("select", "ignore", "fail-on", "fail-on-opportunity")
+    known = ("select", "ignore", "fail-on", "fail-on-opportunity", "editor")
     for key in table:
         if key not in known:
             raise UsageError(f"{path}: tool.profkit.{key} is no setting; there are {', '.join(known)}")
     names = {key: _names(table.get(key, []), f"{path}: tool.profkit.{key}") for key in known[:2]}
-    levels = {key: _level(table.get(key), f"{path}: tool.profkit.{key}") for key in known[2:]}
+    levels = {key: _level(table.get(key), f"{path}: tool.profkit.{key}") for key in known[2:4]}
     _check_rules(names["select"] | names["ignore"], str(path))
-    return Settings(names["select"], names["ignore"], levels["fail-on"], levels["fail-on-opportunity"])
+    editor = _editor(table.get("editor"), f"{path}: tool.profkit.editor")
+    return Settings(names["select"], names["ignore"], levels["fail-on"], levels["fail-on-opportunity"], editor)
 
 
 def _names(value: Any, where: str) -> frozenset[str]:
@@ -110,6 +130,15 @@ def _level(value: Any, where: str) -> str | None:
     if not isinstance(value, str) or value not in _LEVELS:
         raise UsageError(f"{where}: give one of {', '.join(_LEVELS)}")
     return value
+
+
+def _editor(value: Any, where: str) -> str | None:
+    if value is None:
+        return None
+    template = EDITORS.get(value, value) if isinstance(value, str) else None
+    if template == "" or (template and _OTHER_EDITOR.fullmatch(template) and "{file}" in template):
+        return template
+    raise UsageError(f"{where}: give one of {', '.join(EDITORS)}, or an address with {{file}} and {{line}} in it")
 
 
 def _check_rules(names: Iterable[str], where: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+_TIMES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 _SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 
 
@@ -35,10 +35,10 @@ def pick_form(number: int, of_one: str, of_several: str) -> str:
 
 
 def _scaled(value: float, units: tuple[tuple[str, float], ...]) -> str:
-    """The largest unit in which the rounded value is at least one: 999.9 us is ``'1.00 ms'``, not ``'1000 us'``."""
+    """The largest unit in which the rounded value is at least one: 999.9 µs is ``'1.00 ms'``, not ``'1000 µs'``."""
     for unit, size in units:
         if abs(value) >= size * 0.9995 or unit == units[-1][0]:
             scaled = value / size
             digits = 0 if abs(scaled) >= 99.95 or size == 1.0 else 1 if abs(scaled) >= 9.995 else 2
-            return f"{scaled:.{digits}f} {unit}"
+            return f"{scaled:,.{digits}f} {unit}"
     raise AssertionError("the last unit always fits")

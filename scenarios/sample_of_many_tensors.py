@@ -1,7 +1,7 @@
 """A sample is a dictionary of 64 small tensors, and each of them is sent to the GPU on its own.
 
 A copy of a few kilobytes crosses the bus in a microsecond. What costs is the call: the operator, memory for the result,
-the runtime's call, and from ordinary memory a wait for the GPU, 20 to 40 us in all. Packed into one tensor, the sample
+the runtime's call, and from ordinary memory a wait for the GPU, 20 to 40 µs in all. Packed into one tensor, the sample
 takes one call, and ``split`` gives views of its parts on the device.
 
 Its recording is missing: it was written where there is no GPU.

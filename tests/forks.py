@@ -117,7 +117,7 @@ def _call(function: str, arguments: Sequence[str]) -> NoReturn:
 class ForkedProgram:
     """In the place of `subprocess.Popen`, for ``python -m MODULE ARGUMENTS``: the module's ``main`` in a fork."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], stderr: int | None = None) -> None:
         _, option, module, *arguments = command
         assert option == "-m"
         sys.stdout.flush()
@@ -127,6 +127,8 @@ class ForkedProgram:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)  # as in a program that is started
             sys.path[0] = os.getcwd()  # as ``python -m`` has it
+            if stderr == subprocess.DEVNULL:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             _call(f"{module}:main", arguments)
 
     def __enter__(self) -> ForkedProgram:
@@ -137,6 +139,9 @@ class ForkedProgram:
 
     def wait(self) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)

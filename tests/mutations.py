@@ -120,7 +120,7 @@ def _training_step(number: int, at: float, stacks: bool, located: bool) -> Itera
 
 
 def launch(name: str, at: float, lasting: float, external: int, *, tid: int = 1, stream: int = 7) -> list[Json]:
-    """A launch and its kernel, 10 us later."""
+    """A launch and its kernel, 10 µs later."""
     return [runtime("cudaLaunchKernel", at, 5, correlation=external, external=external, tid=tid),
             kernel(name, at + 10, lasting, correlation=external, external=external, stream=stream)]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""The pictures in README.md: the report and the tab in TensorBoard, of a recording that comes with profkit.
+"""The pictures in README.md and docs: the report, a comparison and the tab in TensorBoard, of recordings that come with
+profkit.
 
     python -m tests.screenshots
 
@@ -17,8 +18,10 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from profkit.comparing import compare_paths
 from profkit.diagnosing import diagnose_path
 from profkit.report.files import write_reports
+from profkit.report.html.comparison import render_html
 
 ROOT = Path(__file__).parents[1]
 RECORDED = ROOT / "traces" / "recorded" / "nvidia-h100-80gb-hbm3"
@@ -56,24 +59,30 @@ def tensorboard_of(logdir: Path) -> Iterator[str]:
 
 def _copy_runs(logdir: Path) -> Path:
     """Diagnosed copies of the recordings; the first is returned."""
-    runs = [(logdir / name, RECORDED / name / "pitfall") for name in SHOWN]
-    for run, recorded in reversed(runs):
+    runs = [(logdir / name / variant, RECORDED / name / variant) for name in SHOWN for variant in ("pitfall", "fix")]
+    for run, recorded in runs:
         shutil.copytree(recorded, run)
         write_reports(diagnose_path(run), run)
     return runs[0][0]
 
 
 def _shoot(browser: Browser, logdir: Path, folder: Path) -> None:
+    run = _copy_runs(logdir)
     page = browser.new_page(viewport=SIZE, color_scheme="light")
-    page.goto((_copy_runs(logdir) / "report.html").as_uri())
+    page.goto((run / "report.html").as_uri())
     page.screenshot(path=folder / "report.png")
+    comparison = logdir / "comparison.html"
+    comparison.write_text(render_html(compare_paths(run, run.with_name("fix"))), encoding="utf-8")
+    page.set_viewport_size({**SIZE, "height": 700})
+    page.goto(comparison.as_uri())
+    page.screenshot(path=folder / "comparison.png")
     with tensorboard_of(logdir) as address:
-        page = browser.new_page(viewport={**SIZE, "height": 700}, color_scheme="light")
+        page = browser.new_page(viewport={**SIZE, "height": 900}, color_scheme="light")
         page.goto(f"{address}#profkit")
         tab = page.frame_locator("iframe")
-        tab.locator("button.open").first.click(timeout=60_000)
+        tab.get_by_role("button", name=run.relative_to(logdir).as_posix()).click(timeout=60_000)
         tab.frame_locator("iframe").locator("h1").wait_for(timeout=60_000)
-        page.evaluate("scrollTo(0, 0)")
+        tab.locator("body").evaluate("body => body.ownerDocument.defaultView.scrollTo(0, 0)")
         page.screenshot(path=folder / "tensorboard.png")
 
 

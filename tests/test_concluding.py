@@ -159,6 +159,24 @@ def test_what_keeps_from_judging_is_said():
     assert (found.kind, found.text) == (VerdictKind.CANNOT_JUDGE, "Cannot judge: no steps were found")
 
 
+def test_no_fault_is_not_said_in_doubt():
+    found = conclude(diagnosis(chance("b", 0.5)), ["no steps were found"])
+    assert found.text == f"An opportunity would give back 50 % of the step: b at train.py:7; doubtful, as {NO_STEPS}"
+    unpriced = replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None)
+    found = conclude(diagnosis(unpriced), ["no steps were found"])
+    assert found.kind is VerdictKind.CANNOT_JUDGE
+    assert found.text == "Cannot judge: no steps were found; what stands out, its gain not measured: b at train.py:7"
+
+
+def test_the_end_of_a_program_that_failed_stands_in_the_headline():
+    failed = replace(diagnosis(), health=("the program failed: ValueError (at train.py:12)",))
+    end = "The program failed: ValueError (at train.py:12)"
+    assert conclude(failed).text.startswith(f"{end}; no fault found until then; ")
+    assert conclude(failed, ["no steps were found"]).text == "Cannot judge: no steps were found"
+    found = conclude(replace(failed, findings=(finding("a", 0.43),)))
+    assert found.text == f"{end}; 1 fault costs 43 % of the step: a at train.py:7"
+
+
 def test_what_was_found_nonetheless_is_doubtful():
     found = conclude(diagnosis(finding("a", 0.43)), [NO_STEPS])
     assert found.kind is VerdictKind.FOUND

@@ -21,13 +21,13 @@ from tests.traces import facts_of, op, step
 ROOT = Path(__file__).parent.parent
 RUNS = sorted(path.parent for folder in ("tests/h100/recordings", "traces/recorded")
               for path in (ROOT / folder).rglob(RUN_FILE))  # fmt: skip
-NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+NANOSECONDS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
 OF_SINGLE_EVENTS = {"launch-bound"}
 """Their times are those of one kernel of many."""
 
 
 def times_in(message: str) -> list[float]:
-    found = re.findall(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) (ns|us|ms|s)\b", message)
+    found = re.findall(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) (ns|µs|ms|s)\b", message)
     return [float(number.replace(",", "")) * NANOSECONDS[unit] for number, unit in found]
 
 
@@ -50,7 +50,7 @@ def test_no_finding_says_less_than_it_gives_back(run: Path) -> None:
 
 
 @pytest.mark.parametrize(("spent_ns", "more"), [
-    (100_000, " Without it the step would be 500 us shorter: what runs around it, or waits for it, goes too."),
+    (100_000, " Without it the step would be 500 µs shorter: what runs around it, or waits for it, goes too."),
     (500_000, ""),
     (0, ""),  # the rule tells no time
 ])  # fmt: skip

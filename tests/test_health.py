@@ -44,7 +44,9 @@ def test_a_program_that_failed_before_any_step_cannot_be_judged_and_one_that_fai
         "Cannot judge: the program ended with exit status 139 (SIGSEGV) before any step of it was recorded"
     )
     steps = [step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)]
-    assert verdict_of(steps, notes=(FAILED,), exit_status=1, step_signal="optimizer").startswith("No fault found")
+    assert verdict_of(steps, notes=(FAILED,), exit_status=1, step_signal="optimizer").startswith(
+        "The program failed: ImportError: No module named 'lost'; no fault found until then; "
+    )
 
 
 def test_a_program_whose_children_did_the_work_cannot_be_judged():
@@ -55,7 +57,14 @@ def test_a_program_whose_children_did_the_work_cannot_be_judged():
         "of CPU time, it used 1.00 s itself. Put `with profkit.profile(DIRECTORY):`"
     )
     said = verdict_of(events, own_cpu_ns=1, children_cpu_ns=2, target="torch.distributed.run")
-    assert "`torchrun ... -m profkit diagnose train.py`" in said
+    assert "`torchrun ... -m profkit record train.py`" in said
+
+
+def test_a_rank_of_which_only_collectives_were_recorded_is_not_judged():
+    steps = [step(0, 0, 100), step(1, 100, 100)]
+    said = verdict_of(steps, is_light=True, step_signal="optimizer")
+    assert said.startswith("Cannot judge: of this rank only collectives and steps were recorded")
+    assert not verdict_of(steps, step_signal="optimizer").startswith("Cannot judge: of this rank")
 
 
 @pytest.mark.parametrize("run", [
@@ -139,7 +148,7 @@ def test_recording_that_slowed_the_steps_by_a_quarter_says_how_much():
 def test_later_steps_that_are_twice_as_long_are_told(last_ns, said):
     run = Run(reference_step_ns=(100_000,), later_step_ns=(100_000,) * 100 + (last_ns,) * 30)
     notes = check_recording(facts_of([step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)], run=run))
-    assert [note.startswith("later steps take 201 us") for note in notes] == [True] * said
+    assert [note.startswith("later steps take 201 µs") for note in notes] == [True] * said
 
 
 def test_longer_steps_among_the_last_do_not_make_these_others():
@@ -164,7 +173,7 @@ def test_the_recorders_own_notes_come_first():
 
 
 def launched(count: int, *, shift: float = 0, without: range = range(0), every: float = 100) -> list:
-    """Launches every 100 us, each with a kernel of 50 us that starts 10 us later, ``shift`` us off by its own clock."""
+    """Launches every 100 µs, each with a kernel of 50 µs that starts 10 µs later, ``shift`` µs off by its own clock."""
     events = []
     for n in range(count):
         events.append(runtime("cudaLaunchKernel", every * n, 5, correlation=n + 1))
@@ -257,7 +266,7 @@ def test_a_wait_for_work_that_was_not_recorded_is_told():
         {**event, "ts": event["ts"] + 1000} for event in launched(5)
     ])  # fmt: skip
     assert note == (
-        "the host waits 1 time, 900 us in all and first 20.0 us into the recording, for work of the GPU that was not "
+        "the host waits 1 time, 900 µs in all and first 20.0 µs into the recording, for work of the GPU that was not "
         "recorded: the GPU seems idle meanwhile, but may not have been"
     )
 
@@ -281,7 +290,7 @@ def test_work_from_before_the_recording_is_told():
 def test_kernels_that_start_before_their_launch_are_counted_with_when_and_by_how_much():
     (note,) = notes_of(*launched(50, shift=-40))
     assert note == (
-        "GPU work starts before the call that launches it (50 of 50 GPU events, by up to 30.0 us, from 30.0 us "
+        "GPU work starts before the call that launches it (50 of 50 GPU events, by up to 30.0 µs, from 30.0 µs "
         "to 4.93 ms into the recording): the clocks of host and GPU disagree, and waits and idle times are wrong by as "
         "much"
     )
@@ -302,7 +311,7 @@ def test_waits_that_return_before_the_work_is_done_show_a_clock_that_was_set_for
     notes = [note for note in notes_of(*launched(20, shift=shift), *waits) if "return before" in note]
     assert len(notes) == (shift > 0)
     if notes:
-        assert notes[0].startswith("waits for the GPU return before its work is done (20 of 20 waits, by up to 290 us")
+        assert notes[0].startswith("waits for the GPU return before its work is done (20 of 20 waits, by up to 290 µs")
 
 
 def test_a_wait_for_one_of_several_streams_tells_nothing_of_the_others():
@@ -316,7 +325,7 @@ def test_a_stretch_without_anything_that_is_longer_than_all_the_rest_is_told():
     events = [op("aten::mul", at, 10) for at in (0, 100, 60_000_000, 60_000_100)]
     notes = check_recording(facts_of([*events, python("train.py(1): main", 0, 60_000_200)]))
     assert (
-        "nothing was recorded for 60.0 s, 100 % of the recording, from 110 us on: the clock was set or the machine "
+        "nothing was recorded for 60.0 s, 100 % of the recording, from 110 µs on: the clock was set or the machine "
         "slept, and the step around it is too long" in notes
     )
 
@@ -427,7 +436,7 @@ def told_of_first_calls(call: str, *numbers: int, lasts: float = 200) -> list[st
 def test_steps_that_are_set_apart_for_what_the_driver_does_once_are_told(call):
     (note,) = told_of_first_calls(call, 1)
     assert note == (
-        "first calls (code is loaded, libraries and the allocator start) took 200 us in 1 recorded step, left out of "
+        "first calls (code is loaded, libraries and the allocator start) took 200 µs in 1 recorded step, left out of "
         "the measured ones"
     )
 

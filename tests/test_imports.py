@@ -7,6 +7,7 @@ tested or replaced alone.
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,9 +19,9 @@ import profkit
 
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = ("errors", "failures", "units", "printing", "marks", "plan", "forks", "processor", "run", "source",
-          "experiment", "memory_plan", "trace", "derive", "evidence", "pictures", "findings", "savings", "ruling",
-          "rules", "health", "settings", "catalogue", "judging", "concluding", "diagnosing", "measuring", "comparing",
-          "verifying", "report", "cli", "integrations")  # fmt: skip
+          "experiment", "memory_plan", "trace", "ranks", "derive", "evidence", "pictures", "findings", "savings",
+          "ruling", "rules", "health", "settings", "catalogue", "judging", "concluding", "diagnosing", "gathering",
+          "measuring", "comparing", "verifying", "report", "cli", "integrations")  # fmt: skip
 SIDE_DOORS = {"collect": {"errors", "units", "marks", "plan", "processor", "run", "source", "experiment",
                            "memory_plan"}}
 """What they may import; they themselves are for the command line and the public package only."""
@@ -37,6 +38,8 @@ HEAVY = {
     "pytorch_lightning": {"integrations.lightning"},
     "transformers": {"integrations.transformers"},
     "IPython": {"integrations.ipython"},
+    "ray": {"gathering.on_ray"},
+    "fsspec": {"gathering.remote"},
     "pytest": {"integrations.pytest_plugin", "integrations.pytest_checks"},
 }
 
@@ -45,6 +48,11 @@ def _modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         yield ".".join(part for part in parts if part != "__init__"), path
+
+
+@functools.cache
+def _imports_of(module: str, path: Path) -> tuple[str, ...]:
+    return tuple(_imports(module, ast.parse(path.read_text(encoding="utf-8"), str(path))))
 
 
 def _imports(module: str, tree: ast.Module) -> Iterator[str]:
@@ -75,14 +83,10 @@ def _may_import(importer: str, imported: str) -> bool:
     return imported in LAYERS and LAYERS.index(imported) < LAYERS.index(importer)
 
 
-def _parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
 @pytest.mark.parametrize(("module", "path"), list(_modules()))
 def test_imports_go_downwards_only(module, path):
     importer = module.partition(".")[0]
-    for name in _imports(module, _parse(path)):
+    for name in _imports_of(module, path):
         if name.partition(".")[0] == "profkit":
             assert _may_import(importer, _layer(name)), f"{module} imports {name}"
 
@@ -91,7 +95,7 @@ def _rooms_that_need_each_other() -> list[str]:
     """At each level of the tree the files and folders that cannot be put in an order, for they import one another."""
     needs: dict[tuple[str, str], set[str]] = {}
     for module, path in _modules():
-        for name in _imports(module, _parse(path)):
+        for name in _imports_of(module, path):
             here, there = module.split("."), name.removeprefix("profkit.").split(".")
             level = next((at for at, (own, other) in enumerate(zip(here, there, strict=False)) if own != other), None)
             if name.startswith("profkit.") and level is not None and here[0] not in TOP and there[0] in LEVELS:
@@ -119,7 +123,7 @@ def test_every_module_belongs_to_a_layer():
 @pytest.mark.parametrize("heavy", sorted(HEAVY))
 def test_heavy_packages_are_imported_only_where_they_are_needed(heavy):
     importers = {module for module, path in _modules()
-                 for name in _imports(module, _parse(path)) if name.partition(".")[0] == heavy}  # fmt: skip
+                 for name in _imports_of(module, path) if name.partition(".")[0] == heavy}  # fmt: skip
     allowed = {module for module in importers if any((module + ".").startswith(home + ".") for home in HEAVY[heavy])}
     assert importers == allowed
 

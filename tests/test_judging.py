@@ -15,6 +15,7 @@ from profkit.failures import OWN_ERROR, STRICT
 from profkit.findings import Diagnosis
 from profkit.judging import gather, judging_tasks
 from profkit.rules import all_rules
+from profkit.run import Run
 from profkit.settings import EVERYTHING
 from tests.traces import facts_of, op, step
 
@@ -101,3 +102,10 @@ def test_experiments_are_kept_where_they_are_to_be_run() -> None:
     for wanted in (True, False):
         judged, _ = gather([task() for task in judging_tasks(recording(), EVERYTHING, with_experiments=wanted)])
         assert any(one.suspicion.trial is not None for one in judged) == wanted
+
+
+def test_no_rule_judges_a_rank_of_which_only_collectives_were_recorded() -> None:
+    found = diagnose(facts_of([step(i, 1000 * i, 1000) for i in range(4)], run=Run(is_light=True)))
+    assert found.findings == ()
+    assert set(found.skipped) == set(all_rules())
+    assert set(found.skipped.values()) == {"of this rank only collectives and steps were recorded"}

@@ -23,7 +23,7 @@ UNKNOWN = replace(SMALL, kind="unknown")
 
 
 def doubles(run: Run | None = None) -> Facts:
-    """Three steps of 100 us, 60 of them in products of doubles: the model halves them."""
+    """Three steps of 100 µs, 60 of them in products of doubles: the model halves them."""
     shapes = {"dims": [[64, 64], [64, 64]], "types": ["double", "double"]}
     events = [event for i in range(3)
               for event in (step(i, 100 * i, 100), op("aten::linear", 100 * i + 10, 60, **shapes))]  # fmt: skip
@@ -47,7 +47,7 @@ def here(processor: str | None = None) -> Run:
 
 
 def test_a_measured_factor_takes_the_place_of_the_models():
-    """Of 60 us a fourth is left, a fifth to a third over the rounds: 45 of 100, 40 to 48."""
+    """Of 60 µs a fourth is left, a fifth to a third over the rounds: 45 of 100, 40 to 48."""
     measure, asked = answering(Answer(Measurement(0.25, 0.2, 1 / 3, 60_000, 15_000)))
     modelled, measured = diagnose(doubles()), diagnose(doubles(), measure)
     assert [one.kind for one in asked] == ["narrower-type"]
@@ -108,8 +108,8 @@ def test_an_opportunity_that_gains_nothing_on_this_machine_is_no_finding_and_hea
     assert found.findings == ()
     assert "full-precision-matmul" not in found.skipped
     assert found.health[-1].startswith(no_gain_note("full-precision-matmul"))
-    assert "60.0 us" in found.health[-1]
-    assert "96.0 us" in found.health[-1]
+    assert "60.0 µs" in found.health[-1]
+    assert "96.0 µs" in found.health[-1]
 
 
 def test_where_nothing_can_be_measured_nothing_is_asked_and_health_says_so():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from profkit.printing import writable
 from profkit.units import format_bytes, format_count, format_share, format_time
 
 
@@ -10,16 +11,16 @@ from profkit.units import format_bytes, format_count, format_share, format_time
     [
         (0, "0 ns"),
         (999, "999 ns"),
-        (1_000, "1.00 us"),
-        (9_996, "10.0 us"),
-        (99_960, "100 us"),
-        (999_499, "999 us"),
+        (1_000, "1.00 µs"),
+        (9_996, "10.0 µs"),
+        (99_960, "100 µs"),
+        (999_499, "999 µs"),
         (999_600, "1.00 ms"),
         (1_234_567, "1.23 ms"),
         (12_345_678, "12.3 ms"),
         (999_999_999, "1.00 s"),
-        (7_200_000_000_000, "7200 s"),
-        (-1_500, "-1.50 us"),
+        (7_200_000_000_000, "7,200 s"),
+        (-1_500, "-1.50 µs"),
     ],
 )
 def test_a_time_has_three_digits_and_the_unit_that_fits(time_ns: int, text: str) -> None:
@@ -51,3 +52,17 @@ def test_a_share_keeps_a_decimal_below_ten_percent(fraction: float, text: str) -
 def test_one_of_a_thing_is_singular() -> None:
     assert [format_count(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
     assert [format_count(number, "batch", "batches") for number in (1, 2)] == ["1 batch", "2 batches"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("utf-8", "1.2 µs at café.py…"),
+        (None, "1.2 µs at café.py…"),
+        ("latin-1", "1.2 us at café.py..."),
+        ("ascii", "1.2 us at caf\\xe9.py..."),
+        ("no-such-encoding", "1.2 µs at café.py…"),
+    ],
+)
+def test_a_text_is_spelled_as_the_stream_can_show_it(encoding: str | None, text: str) -> None:
+    assert writable("1.2 µs at café.py…", encoding) == text

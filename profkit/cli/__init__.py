@@ -58,12 +58,15 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line. An error of profkit's own becomes one line on stderr and exit status 2, an unforeseen one
-    becomes one line and exit status 4."""
+    """Run the command line. What profkit raises on purpose, and a path that the user may not enter, becomes one line on
+    stderr and exit status 2; what nobody foresaw becomes one line and exit status 4."""
     try:
         group(prog_name="profkit")
     except ProfkitError as error:
         click.echo(f"profkit: {error}", err=True)
+        sys.exit(BAD_INPUT)
+    except PermissionError as error:
+        click.echo(f"profkit: {error.filename or 'a file'}: {error.strerror or error}", err=True)
         sys.exit(BAD_INPUT)
     except Exception as error:  # a traceback would tell a user no more, and Python would exit with status 1
         failure = describe_failure(error)

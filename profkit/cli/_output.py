@@ -1,29 +1,105 @@
-"""Printing a diagnosis on stdout."""
+"""What becomes of a diagnosis: the files in its directory, the report on stdout, and the page in a browser."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from profkit.findings import Diagnosis
+from profkit.printing import writable
 
+if TYPE_CHECKING:
+    from profkit.comparing.values import Comparison
+    from profkit.findings import Diagnosis
+    from profkit.settings import Settings
+
+Shown = TypeVar("Shown", "Diagnosis", "Comparison")
 _MAX_COLUMNS = 120
 
 
-def print_report(diagnosis: Diagnosis, format_name: str) -> None:
-    """Print the report: as wide as the terminal and coloured on one, plain at 80 columns when piped."""
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How a report is wished for: the format on stdout, and for that and the page whether they are to be ``shared``,
+    without source text, and the page opened. ``around`` is a place in the project, ``editor`` the template of links
+    that open a line, None for the usual one."""
+
+    format_name: str
+    shared: bool = False
+    without_source: bool = False
+    opened: bool = False
+    around: Path = Path()
+    editor: str | None = None
+
+
+def write(diagnosis: Diagnosis, directory: Path, wished: Delivery) -> Diagnosis:
+    """Write the files of a run, and give what may be shown of the diagnosis."""
+    from profkit.report.files import write_reports
+
+    shown = shown_to_others(diagnosis, wished.shared, wished.without_source, wished.around)
+    write_reports(diagnosis, directory, shown, _editor(wished))
+    return shown
+
+
+def shown_to_others(shown: Shown, shared: bool, no_source: bool, *around: Path) -> Shown:
+    """A diagnosis or a comparison as others may see it, if that is wished. ``around`` are places in the project."""
+    from profkit.report.sharing.anonymous import names_of_this_machine, project_of, share, without_source
+
+    if shared:
+        roots = {project_of(place) for place in (Path.cwd(), *around)}
+        shown = share(shown, sorted(roots), names_of_this_machine())
+    return without_source(shown) if no_source else shown
+
+
+def _editor(wished: Delivery) -> str:
+    from profkit.report.html.editor import usual_editor
+
+    if wished.shared:
+        return ""
+    return usual_editor() if wished.editor is None else wished.editor
+
+
+def open_page(directory: Path) -> None:
+    """Open the page of a run in the default browser, or say where it is where nobody would see that."""
+    import webbrowser
+
+    from profkit.run import REPORT_FILE
+
+    page = directory / REPORT_FILE
+    address = page.absolute().as_uri()
+    if not has_screen(os.environ, sys.platform) or not webbrowser.open(address):
+        click.echo(f"No browser was opened; the page is {page.absolute()}", err=True)
+
+
+def has_screen(environment: Mapping[str, str], system: str) -> bool:
+    """Whether somebody sits before this machine: not in CI or over SSH, nor under Linux without a display, where
+    `webbrowser` may start a browser of text in the terminal."""
+    if environment.get("CI") or environment.get("SSH_CONNECTION"):
+        return False
+    is_windowed = system in ("darwin", "win32", "cygwin")
+    return is_windowed or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
+
+
+def print_report(diagnosis: Diagnosis, format_name: str, settings: Settings) -> None:
+    """Print the report: as wide as the terminal and coloured on one, plain at 80 columns when piped. ``settings`` say
+    which findings fail the command."""
     from profkit.report import render
     from profkit.report.files import rule_pages
 
     width, color = terminal_settings()
-    pages = rule_pages() if format_name in ("html", "sarif") else {}
-    text = render(diagnosis, format_name, width=width, color=color, pages=pages)
-    click.echo(text.removesuffix("\n"), color=color)
+    pages = rule_pages() if format_name in ("html", "sarif", "junit") else {}
+    text = render(diagnosis, format_name, width=width, color=color, pages=pages, fails=settings.fails)
+    say(text.removesuffix("\n"), color=color)
+
+
+def say(text: str, color: bool | None = None) -> None:
+    """Print a text on stdout, whatever its encoding."""
+    click.echo(writable(text, sys.stdout.encoding), color=color)
 
 
 def terminal_settings() -> tuple[int, bool]:

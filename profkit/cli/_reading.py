@@ -1,4 +1,4 @@
-"""The bar on stderr while a large trace is read, on a terminal only."""
+"""The bar on stderr while a large trace or many are read, on a terminal only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from profkit.units import format_bytes
+from profkit.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -40,22 +40,29 @@ class ReadingBar:
 
     def show(self, read_bytes: int, file_bytes: int, content_bytes: int) -> None:
         """Show how many bytes of the file are read, and how many those were when unpacked."""
+        rate = content_bytes / max(time.monotonic() - self._begun, 1e-9)
+        self._move(read_bytes, file_bytes, f"{format_bytes(content_bytes)}, {format_bytes(rate)}/s")
+
+    def count(self, done: int, total: int) -> None:
+        """Show how many of so many recordings are read."""
+        self._move(done, total, f"{done:,} of {format_count(total, 'recording')}")
+
+    def _move(self, done: int, total: int, text: str) -> None:
         now = time.monotonic()
         if not self._is_wanted or now < max(self._begun + _PATIENCE_S, self._shown + _REFRESH_S):
             return
         if self._bar is None:
-            self._bar = self._make(file_bytes)
+            self._bar = self._make(total)
         self._shown = now
-        rate = content_bytes / max(now - self._begun, 1e-9)
-        self._bar.update(max(0, read_bytes - self._bar.pos), f"{format_bytes(content_bytes)}, {format_bytes(rate)}/s")
+        self._bar.update(max(0, done - self._bar.pos), text)
 
-    def _make(self, file_bytes: int) -> ProgressBar[str]:
+    def _make(self, total: int) -> ProgressBar[str]:
         from profkit.report.wording import printable
 
         name = printable(self._path.name)
         label = f"reading {name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + '...'}"
         return click.progressbar(
-            length=max(file_bytes, 1), label=label, file=sys.stderr, item_show_func=lambda text: text or ""
+            length=max(total, 1), label=label, file=sys.stderr, item_show_func=lambda text: text or ""
         )
 
     def __exit__(

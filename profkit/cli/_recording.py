@@ -11,23 +11,29 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from profkit.cli import BAD_INPUT
-from profkit.errors import UsageError
-from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, SIGNALS, WAIT_STEPS, WARMUP_STEPS
+from profkit.errors import RunDirectoryError, UsageError
+from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, FULL_RANKS, SIGNALS, WAIT_STEPS, WARMUP_STEPS
 
 PROGRAM_FAILED = 3
-PROGRAMS_ONLY = ("steps_from", "at_step", "stop_after_recording")
+PROGRAMS_ONLY = ("steps_from", "at_step", "stop_after_recording", "nproc", "ranks")
 """Options that mean nothing where the steps of no program are looked for."""
+_LEFT_OUT = {"steps_from": BEST_SIGNAL, "at_step": 0, "stop_after_recording": False, "nproc": None, "ranks": FULL_RANKS}
+"""What they are where they are not given."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class RecordedProgram:
     """The run directories of a program: the first recording's, then those of its windows. ``status`` is how the program
-    ended, 0 where profkit ended it as asked; ``remedy`` says what to do about a failure, where that is known."""
+    ended, 0 where profkit ended it as asked; ``remedy`` says what to do about a failure, where that is known. What
+    ``is_rank`` was started by a launcher, which is to learn how the program ended. Of what ``is_launch`` the
+    directories are the launch's and, in their order, its ranks'."""
 
     directories: tuple[Path, ...]
     status: int
     remedy: str = ""
+    is_rank: bool = False
+    is_launch: bool = False
 
 
 def recording_options(command: _Command) -> _Command:
@@ -46,6 +52,10 @@ def recording_options(command: _Command) -> _Command:
                      help="Record from this step of a program on, by the numbers that the report gives to steps."),
         click.option("--stop-after-recording", is_flag=True,
                      help="End the program, as sys.exit would, once it is recorded; the default is to let it run."),
+        click.option("--nproc", type=click.IntRange(1), metavar="N",
+                     help="Run the program in N processes, as torchrun does, each recorded."),
+        click.option("--ranks", type=click.IntRange(0), default=FULL_RANKS, show_default=True, metavar="N",
+                     help="Of a launch of more processes, record so many; of the others collectives and steps."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -57,16 +67,14 @@ def run_program(
 ) -> RecordedProgram:
     """Run a script, or a module, recorded; ends profkit with one line where nothing was recorded."""
     from profkit.collect.launch.parent import launch_script
-    from profkit.run import (
-        create_directory,
-        default_directory,
-        directory_of_rank,
-        find_trace,
-        load_run,
-        what_keeps_from_writing,
-    )
+    from profkit.collect.ranks.identity import launch_in
+    from profkit.run import find_trace, load_run, what_keeps_from_writing
 
-    directory = create_directory(directory_of_rank(output or default_directory(target)))
+    directory = _make_directory(target, arguments, output, module)
+    is_rank = bool(launch_in(directory.parent))
+    if is_rank and wishes["stop_after_recording"]:
+        click.echo("profkit: --stop-after-recording is ignored: the other ranks would wait for this one", err=True)
+        wishes["stop_after_recording"] = False
     status = launch_script(target, list(arguments), directory, module=module, **wishes)
     run = load_run(directory)
     if run.was_stopped:
@@ -77,10 +85,24 @@ def run_program(
         lost = f"{directory} cannot be written: {obstacle}" if obstacle else ""
         reasons = lost or "; ".join(run.notes) or "it ran no operator of PyTorch"
         click.echo(f"profkit: {target}: nothing was recorded: {reasons}", err=True)
-        sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
+        sys.exit(status if is_rank else PROGRAM_FAILED if status else BAD_INPUT)
     windows = [directory.with_name(name) for name in run.windows]
     recorded = (directory, *(path for path in windows if path.is_dir() and find_trace(path)))
-    return RecordedProgram(recorded, status, _remedy(run.notes) if status else "")
+    return RecordedProgram(recorded, status, _remedy(run.notes) if status else "", is_rank)
+
+
+def _make_directory(target: str, arguments: tuple[str, ...], output: Path | None, module: bool) -> Path:
+    """Where this process records. A rank that cannot write runs unrecorded, as the others would wait for it."""
+    from profkit.collect.launch.parent import run_unrecorded
+    from profkit.collect.ranks.launches import claim_directory
+    from profkit.run import create_directory, default_directory, directory_of_target
+
+    try:
+        claimed = claim_directory(output, directory_of_target(target))
+    except RunDirectoryError as error:
+        click.echo(f"profkit: not recording this rank: {error}", err=True)
+        sys.exit(run_unrecorded(target, arguments, module=module))
+    return claimed or create_directory(output or default_directory(target))
 
 
 def _remedy(notes: tuple[str, ...]) -> str:
@@ -89,17 +111,17 @@ def _remedy(notes: tuple[str, ...]) -> str:
     return next((remedy for note in notes if (remedy := remedy_for(note))), "")
 
 
-def fail_as(status: int, remedy: str = "") -> NoReturn:
-    """End profkit because the program ended with this status, which is not 0."""
+def fail_as(status: int, remedy: str = "", is_rank: bool = False) -> NoReturn:
+    """End profkit because the program ended with this status, which is not 0: with the same if it ``is_rank``."""
     from profkit.health.program import describe_status
 
     told = f": {remedy}" if remedy else ""
     click.echo(f"profkit: the program itself failed with {describe_status(status)}{told}", err=True)
-    sys.exit(PROGRAM_FAILED)
+    sys.exit(status if is_rank else PROGRAM_FAILED)
 
 
 def refuse_wishes(what: str, **wishes: Any) -> None:
     """Only a program of the user's has signals to choose from, and can be ended: raise `UsageError` for others."""
     for name, value in wishes.items():
-        if value not in (0, BEST_SIGNAL):
+        if value != _LEFT_OUT[name]:
             raise UsageError(f"--{name.replace('_', '-')}: {what} has no such choice: only a script or a module does")

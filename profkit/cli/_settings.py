@@ -9,14 +9,18 @@ from typing import Any
 
 import click
 
+from profkit.cli._targets import complete_rules
+
 _LEVELS = ["low", "medium", "high"]
 
 
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options, and their `Settings`, with those of the project, as ``settings``."""
 
-    @click.option("--select", multiple=True, metavar="RULE", help="Look with this rule alone; may be given again.")
-    @click.option("--ignore", multiple=True, metavar="RULE", help="Do not look with this rule; may be given again.")
+    @click.option("--select", multiple=True, metavar="RULE", shell_complete=complete_rules,
+                  help="Look with this rule alone; may be given again.")  # fmt: skip
+    @click.option("--ignore", multiple=True, metavar="RULE", shell_complete=complete_rules,
+                  help="Do not look with this rule; may be given again.")  # fmt: skip
     @click.option("--fail-on", type=click.Choice(_LEVELS), metavar="low|medium|high",
                   help="Exit with status 1 when a fault of this severity or above is found.")  # fmt: skip
     @click.option("--fail-on-opportunity", type=click.Choice(_LEVELS), metavar="low|medium|high",
@@ -30,6 +34,9 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         fail_on_opportunity: str | None,
         **options: Any,
     ) -> None:
+        from profkit.cli._memory_reuse import reuse_memory_for_columns
+
+        reuse_memory_for_columns()  # the rules import NumPy, and a process in which that has threads is never forked
         from profkit.settings import read_settings
 
         settings = read_settings(Path.cwd()).overridden(select, ignore, fail_on, fail_on_opportunity)

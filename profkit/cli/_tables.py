@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 
-import click
+from profkit.cli._output import say
 
 
 def show_table(rows: list[tuple[str, ...]]) -> None:
@@ -16,4 +16,4 @@ def show_table(rows: list[tuple[str, ...]]) -> None:
     for row in rows:
         head = "".join(cell.ljust(size + 2) for cell, size in zip(row, widths, strict=False))
         lines = textwrap.wrap(row[-1], width) or [""]
-        click.echo(head + f"\n{' ' * indent}".join(lines))
+        say(head + f"\n{' ' * indent}".join(lines))

@@ -1,16 +1,32 @@
-"""What TARGET means: a scenario, a script, a trace or a directory."""
+"""What TARGET means: a scenario, a script, a trace or a directory; and what a shell offers for an unfinished word.
+
+A shell waits for that at every press of the key, so no rule is imported and no scenario opened: their names are those
+of their files. Most commands import this module, so what it needs stands inside of the functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
 
 from profkit.errors import UnreadableInput, UsageError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+RULE_GROUP = "profkit.rules"
+"""`profkit.rules.GROUP`, whose import takes longer than all that completion does."""
+_RULES = Path(__file__).parents[1] / "rules"
+_NO_RULES = ("__init__", "base")
+_RUNS = "traces/*/*/run.json"
+"""Where `profkit diagnose` leaves its runs."""
 _TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite", ".pickle", ".pkl")
-_DEPTHS = ("*/", "*/*/")
+_DEPTHS = ("*/", "*/*/", "*/*/*/")
 """``traces/<target>/<time>`` from ``traces`` and from the target's folder."""
 
 
@@ -26,7 +42,7 @@ def classify(target: str) -> TargetKind:
     Raises `UnreadableInput` for a file that does not exist or that profkit cannot read.
     """
     path = Path(target)
-    if path.is_dir():
+    if path.is_dir() or "://" in target:
         return TargetKind.TRACE
     if target.endswith(".py") and not path.exists():
         raise UnreadableInput(path, f"no such script{nearest(path.name, _names_in(path.parent, '*.py'))}")
@@ -100,3 +116,57 @@ def find_recording(scenario: str, variant: str) -> Path:
             f"on a machine with a GPU `profkit record {scenario}` makes one"
         )
     return max(found, key=lambda path: load_run(path).started or "")
+
+
+def rule_names() -> list[str]:
+    """The rules of profkit and of other packages."""
+    from importlib.metadata import entry_points
+
+    own = (path.stem.replace("_", "-") for path in _RULES.glob("*.py") if path.stem not in _NO_RULES)
+    return sorted({*own, *(entry.name for entry in entry_points(group=RULE_GROUP))})
+
+
+def complete_rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _beginning_with(incomplete, rule_names())
+
+
+def complete_scenarios(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from profkit.catalogue import scenario_names
+
+    return _beginning_with(incomplete, scenario_names())
+
+
+def complete_recordings(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Runs that lie where profkit leaves them, else any path."""
+    return _or_path(incomplete, _beginning_with(incomplete, _runs()))
+
+
+def complete_targets(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Scenarios, runs, and what lies in the working directory; where nothing of these fits, any path."""
+    from profkit.catalogue import scenario_names
+
+    return _or_path(incomplete, _beginning_with(incomplete, [*scenario_names(), *_runs(), *_files()]))
+
+
+def _or_path(incomplete: str, found: list[CompletionItem]) -> list[CompletionItem]:
+    """bash completes a path only where nothing else is offered."""
+    from click.shell_completion import CompletionItem
+
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def _beginning_with(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
+    """A name with a line break would be two."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
+
+
+def _runs() -> Iterator[str]:
+    yield from sorted(path.parent.as_posix() for path in Path().glob(_RUNS))
+
+
+def _files() -> Iterator[str]:
+    """What can be diagnosed in the working directory."""
+    readable = (".py", *_TRACE_ENDINGS)
+    yield from sorted(path.name for path in Path().iterdir() if path.name.endswith(readable) and path.is_file())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from profkit.cli._targets import complete_recordings
 from profkit.errors import UsageError
 
 REGRESSION_FOUND = 1
@@ -14,13 +15,19 @@ FORMATS = ("text", "json", "markdown", "html")
 
 
 @click.command()
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
+@click.argument("before", type=click.Path(path_type=Path, readable=False), shell_complete=complete_recordings)
+@click.argument("after", type=click.Path(path_type=Path, readable=False), shell_complete=complete_recordings)
 @click.option("--format", "format_name", default="text", show_default=True,
               type=click.Choice(FORMATS), help="What goes to stdout.")  # fmt: skip
+@click.option("--share", is_flag=True,
+              help="Leave folders above the project and names of users and hosts out of the report.")  # fmt: skip
+@click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
 @click.option("--fail-on-regression", "threshold", metavar="PERCENT",
               help="Exit with status 1 when the step is certainly longer, by about PERCENT or more.")  # fmt: skip
-def command(before: Path, after: Path, format_name: str, threshold: str | None) -> None:
+@click.option("--force", is_flag=True, help="Compare recordings of different programs too.")
+def command(
+    before: Path, after: Path, format_name: str, share: bool, no_source: bool, threshold: str | None, force: bool
+) -> None:
     """Say whether AFTER is better or worse than BEFORE, and what moved.
 
     Each is a run directory, a trace, or a directory of several run directories: with several runs of each, recorded
@@ -32,7 +39,7 @@ def command(before: Path, after: Path, format_name: str, threshold: str | None) 
     profkit compare traces/before traces/after --fail-on-regression 5%
     """
     from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules
-    from profkit.cli._output import terminal_settings
+    from profkit.cli._output import say, shown_to_others, terminal_settings
 
     reuse_memory_for_columns()
     reuse_memory_for_rules()  # one recording is judged before the next is read
@@ -40,10 +47,11 @@ def command(before: Path, after: Path, format_name: str, threshold: str | None) 
     from profkit.report import render_comparison
 
     least = None if threshold is None else parse_percent(threshold)
-    comparison = compare_paths(before, after)
+    comparison = compare_paths(before, after, force)
     width, color = terminal_settings()
-    text = render_comparison(comparison, format_name, width=width, color=color)
-    click.echo(text.removesuffix("\n"), color=color)
+    shown = shown_to_others(comparison, share, no_source, before, after)
+    text = render_comparison(shown, format_name, width=width, color=color)
+    say(text.removesuffix("\n"), color=color)
     if least is not None and comparison.is_regression(least):
         sys.exit(REGRESSION_FOUND)
 

@@ -4,45 +4,67 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli._recording import (
-    PROGRAMS_ONLY,
-    RecordedProgram,
-    fail_as,
-    recording_options,
-    refuse_wishes,
-    run_program,
-)
+from profkit.cli._launching import diagnose_launch, holds_launch, launch_of, run
+from profkit.cli._output import Delivery, open_page, print_report, write
+from profkit.cli._recording import PROGRAMS_ONLY, RecordedProgram, fail_as, recording_options, refuse_wishes
 from profkit.cli._settings import settings_options
-from profkit.cli._targets import TargetKind, choose_device, classify, find_recording, latest_run
+from profkit.cli._targets import (
+    TargetKind,
+    choose_device,
+    classify,
+    complete_targets,
+    find_recording,
+    latest_run,
+)
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from profkit.derive.facts import Facts
     from profkit.diagnosing import Measure
     from profkit.findings import Diagnosis
     from profkit.settings import Settings
+    from profkit.trace.events import Rows
 
-FORMATS = ("text", "json", "markdown", "html", "sarif", "github", "memory-timeline")
+FORMATS = ("text", "json", "markdown", "html", "sarif", "github", "junit", "perfetto", "memory-timeline")
 FAULTS_FOUND = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """A recording at ``path``, what is concluded from it, and the events behind each finding. Neither path nor facts
+    are there of what another machine judged."""
+
+    path: Path | None
+    facts: Facts | None
+    diagnosis: Diagnosis
+    rows: Sequence[Rows]
+
+
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=complete_targets)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "module", metavar="MODULE", help="Run this module as a program, like python -m.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="The run directory itself; must not hold another run. Default: traces/TARGET/TIME.")  # fmt: skip
 @click.option("--format", "format_name", default="text", show_default=True,
-              type=click.Choice(FORMATS), help="What goes to stdout.")  # fmt: skip
+              type=click.Choice(FORMATS), help="What goes to stdout; of perfetto, a file, its path.")  # fmt: skip
+@click.option("--share", is_flag=True,
+              help="Leave folders above the project and names of users and hosts out of the report.")  # fmt: skip
+@click.option("--no-source", is_flag=True, help="Leave the program's source text out of the report.")
+@click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
 @click.option("--variant", default="pitfall", show_default=True, type=click.Choice(["pitfall", "fix"]),
               help="Which variant of a scenario to run.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda", "recorded"]),
               help="Where a scenario runs; auto: on a GPU if there is one.")  # fmt: skip
 @recording_options
+@click.option("--on", metavar="ray[://HOST:PORT]",
+              help="Have a Ray cluster's machines read the recordings of a launch.")  # fmt: skip
 @click.option("--measure", is_flag=True,
               help="Price findings by experiments on this machine where possible; takes seconds.")  # fmt: skip
 @settings_options
@@ -54,6 +76,7 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     format_name: str,
     variant: str,
     device: str,
+    on: str | None,
     measure: bool,
     settings: Settings,
     **wishes: Any,
@@ -61,39 +84,70 @@ def command(  # noqa: PLR0913, PLR0917  # click passes each option by its name
     """Say what to change in TARGET, on which line, and what it gives back.
 
     TARGET is a scenario's name (see `profkit scenarios`), a script.py, a trace (*.json, plain, gzip or zstd), an Nsight
-    Systems export (*.sqlite), a GPU's memory snapshot (*.pickle) or a run directory. Arguments for a script stand after
-    --. diagnosis.json and report.html are written to the run directory; the report goes to stdout.
+    Systems export (*.sqlite), a GPU's memory snapshot (*.pickle), a run directory, or a folder with the recordings of
+    several ranks, also of another file system (s3://…). Arguments for a script stand after --. diagnosis.json and
+    report.html are written to the run directory; the report goes to stdout.
 
     \b
     profkit diagnose loss-list
     profkit diagnose train.py -- --epochs 1
     profkit diagnose -m package.train
+    profkit diagnose --nproc 4 train.py
     profkit diagnose trace.json.gz
+    profkit diagnose folder-of-ranks
     """
+    wished = _wished(format_name, Path() if module is not None else Path(target or ""), settings, wishes)
     if module is not None:
         given = (target, *arguments) if target is not None else arguments
-        return _finish_program(run_program(module, given, output, True, **wishes), measure, format_name, settings)
+        return _finish_program(run(module, given, output, True, **wishes), measure, wished, settings)
     if target is None:
         raise UsageError("name a scenario, a script.py, a trace or a directory (see `profkit diagnose --help`)")
     kind = classify(target)
     if kind is TargetKind.SCRIPT:
-        return _finish_program(run_program(target, arguments, output, False, **wishes), measure, format_name, settings)
+        return _finish_program(run(target, arguments, output, False, **wishes), measure, wished, settings)
     if arguments:
         raise UsageError(f"{arguments[0]}: only a script or a module takes arguments")
     refuse_wishes(f"a {kind.value}", **{name: wishes.pop(name) for name in PROGRAMS_ONLY})
     if kind is TargetKind.SCENARIO:
         found = _run_scenario(target, variant, device, output, wishes, measure, settings)
-        return _finish(*found, format_name, settings)
+        return _finish(*found, wished, settings)
+    return _finish(*_read_target(target, on, output, measure, settings), wished, settings)
+
+
+def _wished(format_name: str, around: Path, settings: Settings, wishes: dict[str, Any]) -> Delivery:
+    """What is to become of the report, taken from the other wishes."""
+    shared, without_source, opened = map(wishes.pop, ("share", "no_source", "opened"))
+    if format_name == "perfetto" and (shared or without_source):
+        raise UsageError("--format perfetto copies the trace, which --share and --no-source do not change")
+    return Delivery(format_name, shared, without_source, opened, around, settings.editor)
+
+
+def _read_target(
+    target: str, on: str | None, output: Path | None, measure: bool, settings: Settings
+) -> tuple[Diagnosed, Path]:
+    """Diagnose a recording, a launch, or what is the latest in a directory of several."""
+    if on is not None or holds_launch(target):
+        return _read_launch(target, on, output, measure, settings)
     path = latest_run(Path(target))
-    if path != Path(target):
-        click.echo(f"profkit: {target}: the latest run in it, {path}", err=True)
-    return _finish(*_read(path, output, measure, settings), format_name, settings)
+    if path == Path(target):
+        return _read(path, output, measure, settings)
+    launch = launch_of(path)
+    click.echo(f"profkit: {target}: the latest run in it, {launch}", err=True)
+    if launch != path:
+        return _read_launch(str(launch), None, output, measure, settings)
+    return _read(path, output, measure, settings)
 
 
-def _diagnose(path: Path, measure: bool, settings: Settings) -> Diagnosis:
-    from profkit.diagnosing import diagnose_path
+def _diagnose(path: Path, measure: bool, settings: Settings) -> Diagnosed:
+    from profkit.diagnosing import read_facts
 
-    return diagnose_path(path, _measure() if measure else None, settings)
+    return _judge(path, read_facts(path), measure, settings)
+
+
+def _judge(path: Path, facts: Facts, measure: bool, settings: Settings) -> Diagnosed:
+    from profkit.diagnosing import diagnose_with_rows
+
+    return Diagnosed(path, facts, *diagnose_with_rows(facts, _measure() if measure else None, settings))
 
 
 def _measure() -> Measure:
@@ -102,7 +156,14 @@ def _measure() -> Measure:
     return measuring.measure
 
 
-def _read(path: Path, output: Path | None, measure: bool, settings: Settings) -> tuple[Diagnosis, Path]:
+def _read_launch(
+    target: str, on: str | None, output: Path | None, measure: bool, settings: Settings
+) -> tuple[Diagnosed, Path]:
+    found, directory = diagnose_launch(target, on, output, measure, settings)
+    return Diagnosed(found.path, found.facts, found.diagnosis, found.rows), directory
+
+
+def _read(path: Path, output: Path | None, measure: bool, settings: Settings) -> tuple[Diagnosed, Path]:
     """Diagnose before a directory is made, so that an unreadable file leaves nothing behind; but check first that the
     result can be written, as reading may take minutes."""
     from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
@@ -110,7 +171,7 @@ def _read(path: Path, output: Path | None, measure: bool, settings: Settings) ->
 
     stop_collecting_garbage()
     reuse_memory_for_columns()
-    from profkit.diagnosing import diagnose, read_facts
+    from profkit.diagnosing import read_facts
     from profkit.run import create_directory, default_directory, refuse_other_run
 
     if output is not None:
@@ -118,10 +179,10 @@ def _read(path: Path, output: Path | None, measure: bool, settings: Settings) ->
     with ReadingBar(path) as bar:
         facts = read_facts(path, bar.show)
     reuse_memory_for_rules()
-    diagnosis = diagnose(facts, _measure() if measure else None, settings)
+    diagnosed = _judge(path, facts, measure, settings)
     in_place = path.is_dir() and output is None
     directory = path if in_place else create_directory(output or default_directory(str(path)))
-    return diagnosis, directory
+    return diagnosed, directory
 
 
 def _run_scenario(
@@ -132,7 +193,7 @@ def _run_scenario(
     plan: dict[str, int],
     measure: bool,
     settings: Settings,
-) -> tuple[Diagnosis, Path]:
+) -> tuple[Diagnosed, Path]:
     from profkit.catalogue import find_scenario
     from profkit.run import create_directory, default_directory
 
@@ -152,38 +213,54 @@ def _run_scenario(
     return _diagnose(directory, measure, settings), directory
 
 
-def _finish_program(recorded: RecordedProgram, measure: bool, format_name: str, settings: Settings) -> None:
+def _finish_program(recorded: RecordedProgram, measure: bool, wished: Delivery, settings: Settings) -> None:
     """Diagnose a program, and each window that was asked for while it ran; the report is the first recording's."""
     first, *windows = recorded.directories
-    later = (_write(_diagnose(window, measure, settings), window) for window in windows)
-    diagnoses = [_diagnose(first, measure, settings), *later]
-    _report(diagnoses[0], first, format_name)
+    if recorded.is_launch:
+        windows, diagnosed = [], [_read_launch(str(first), None, None, measure, settings)[0]]
+    else:
+        diagnosed = [_diagnose(first, measure, settings)]
+    _deliver(diagnosed[0], first, wished, settings)
+    for window in windows:
+        diagnosed.append(_diagnose(window, measure, settings))
+        write(diagnosed[-1].diagnosis, window, wished)
+        _say_where(window)
     if recorded.status:
-        fail_as(recorded.status, recorded.remedy)
-    _exit(diagnoses, settings)
+        fail_as(recorded.status, recorded.remedy, recorded.is_rank)
+    _exit([one.diagnosis for one in diagnosed], settings)
 
 
-def _finish(diagnosis: Diagnosis, directory: Path, format_name: str, settings: Settings) -> None:
+def _finish(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
     """Write the two files, print the report, and exit with the status of the outcome."""
-    _report(diagnosis, directory, format_name)
-    _exit([diagnosis], settings)
+    _deliver(found, directory, wished, settings)
+    _exit([found.diagnosis], settings)
 
 
-def _report(diagnosis: Diagnosis, directory: Path, format_name: str) -> None:
-    from profkit.cli._output import print_report
-    from profkit.report.files import write_reports
-
-    write_reports(diagnosis, directory)
-    print_report(diagnosis, format_name)
+def _deliver(found: Diagnosed, directory: Path, wished: Delivery, settings: Settings) -> None:
+    """Write the files, print the report, and open the page, as wished."""
+    shown = write(found.diagnosis, directory, wished)
+    if wished.format_name == "perfetto":
+        click.echo(_write_copy(found, directory))
+    else:
+        print_report(shown, wished.format_name, settings)
     _say_where(directory)
+    if wished.opened:
+        open_page(directory)
 
 
-def _write(diagnosis: Diagnosis, directory: Path) -> Diagnosis:
-    from profkit.report.files import write_reports
+def _write_copy(found: Diagnosed, directory: Path) -> Path:
+    """The path of a copy of the trace for Perfetto, with the findings in it."""
+    from profkit.report.perfetto import PERFETTO_FILE, write_perfetto
+    from profkit.run import find_trace
 
-    write_reports(diagnosis, directory)
-    _say_where(directory)
-    return diagnosis
+    if found.path is None or found.facts is None:
+        raise UsageError("--format perfetto copies a trace of this machine, and this one lies elsewhere")
+    source = find_trace(found.path) if found.path.is_dir() else found.path
+    if source is None or not found.facts.has_trace:
+        raise UsageError(f"--format perfetto copies a trace, and {found.path} is a memory snapshot alone")
+    target = directory / PERFETTO_FILE
+    write_perfetto(found.diagnosis, found.facts.trace, found.rows, source, target)
+    return target
 
 
 def _say_where(directory: Path) -> None:
@@ -191,17 +268,8 @@ def _say_where(directory: Path) -> None:
 
 
 def _exit(diagnoses: Sequence[Diagnosis], settings: Settings) -> None:
-    if any(reaches(diagnosis, settings) for diagnosis in diagnoses):
+    if any(settings.fails(finding) for diagnosis in diagnoses for finding in diagnosis.findings):
         sys.exit(FAULTS_FOUND)
-
-
-def reaches(diagnosis: Diagnosis, settings: Settings) -> bool:
-    """Whether a finding is as severe as the settings say for its kind."""
-    from profkit.findings import Kind, Severity
-
-    least = {Kind.FAULT: settings.fail_on, Kind.OPPORTUNITY: settings.fail_on_opportunity}
-    chosen = ((one.severity, least[one.kind]) for one in diagnosis.findings)
-    return any(level is not None and severity.rank <= Severity(level).rank for severity, level in chosen)
 
 
 command.name = "diagnose"

@@ -50,7 +50,7 @@ def command(
     profkit memory-plan torchvision.models:resnet50 --input 3x224x224 --batch 128 --fits 24GB
     profkit memory-plan train.py:make_model --batch 32 --optimizer adamw --precision bf16-amp
     """
-    from profkit.cli._output import terminal_settings
+    from profkit.cli._output import say, terminal_settings
     from profkit.collect.planning.parent import make_plan
     from profkit.memory_plan import PlanRequest
     from profkit.report.memory_plan import render_memory_plan
@@ -70,7 +70,7 @@ def command(
         click.echo(f"profkit: {target}: the program itself failed", err=True)
         sys.exit(PROGRAM_FAILED)
     width, _ = terminal_settings()
-    click.echo(render_memory_plan(answer.plan, format_name, width=width).removesuffix("\n"))
+    say(render_memory_plan(answer.plan, format_name, width=width).removesuffix("\n"))
 
 
 def parse_input(text: str) -> InputSpec:

@@ -9,15 +9,17 @@ from typing import Any
 
 import click
 
-from profkit.cli._recording import PROGRAMS_ONLY, fail_as, recording_options, refuse_wishes, run_program
-from profkit.cli._targets import TargetKind, classify
+from profkit.cli._launching import run
+from profkit.cli._recording import PROGRAMS_ONLY, fail_as, recording_options, refuse_wishes
+from profkit.cli._targets import TargetKind, classify, complete_targets
 from profkit.errors import UsageError
 
 _VARIANTS = ("pitfall", "fix")
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[SCENARIO]... | SCRIPT.py [ARGS]...", type=click.UNPROCESSED)
+@click.argument("names", nargs=-1, metavar="[SCENARIO]... | SCRIPT.py [ARGS]...", type=click.UNPROCESSED,
+                shell_complete=complete_targets)  # fmt: skip
 @click.option("-m", "module", metavar="MODULE", help="Record this module as a program, like python -m.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Where the recordings go. Default: traces/recorded, for a program traces/TARGET/TIME.")  # fmt: skip
@@ -41,11 +43,11 @@ def command(names: tuple[str, ...], module: str | None, output: Path | None, **w
 def _record_program(
     target: str, arguments: tuple[str, ...], output: Path | None, module: bool, wishes: dict[str, Any]
 ) -> None:
-    recorded = run_program(target, arguments, output, module, **wishes)
-    for directory in recorded.directories:
+    recorded = run(target, arguments, output, module, **wishes)
+    for directory in recorded.directories[: 1 if recorded.is_launch else None]:
         click.echo(str(directory), err=True)
     if recorded.status:
-        fail_as(recorded.status, recorded.remedy)
+        fail_as(recorded.status, recorded.remedy, recorded.is_rank)
 
 
 def _record_scenarios(names: tuple[str, ...], output: Path | None, plan: dict[str, Any]) -> None:

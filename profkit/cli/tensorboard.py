@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,31 +20,33 @@ def command(logdir: Path, port: int, copies: Path | None, prepare_only: bool) ->
     --logdir traces` has it too.
 
     The tab "PyTorch Profiler", torch-tb-profiler, is no longer developed and misreads the traces of today's PyTorch. So
-    it gets copies that are rewritten for it. The recordings stay as they are, and a copy is made again only when its
-    trace changes.
+    it gets copies that are rewritten for it: its step time is that of profkit's reports. The recordings stay as they
+    are, and a copy is made again only when its trace changes.
 
-    Only this machine can reach the server (127.0.0.1). Its pages need no internet: tables replace what the tab would
-    draw with Google Charts. The exception is the Trace view, which loads a script from cdnjs.cloudflare.com; offline,
-    open the trace file in chrome://tracing instead.
+    The tab "Scalars" has each run's step time, what its findings would give back, and its peak of memory.
+
+    Only this machine can reach the server (127.0.0.1). Its pages need no internet: plain tables and curves replace what
+    the tab would draw with Google Charts, and its Trace view is profkit's timeline.
     """
     from profkit.errors import UsageError
-    from profkit.report.tensorboard import PREPARED_FOLDER, prepare_logdir
+    from profkit.report.tensorboard.copies import PREPARED_FOLDER, prepare_logdir
 
     prepared = copies or logdir / PREPARED_FOLDER
-    runs = prepare_logdir(logdir, prepared, lambda error: click.echo(f"profkit: left out: {error}", err=True))
+    runs = prepare_logdir(logdir, prepared, lambda error: _tell(f"left out: {error}"))
     if not runs:
         raise UsageError(f"{logdir}: holds no trace that can be shown (*.pt.trace.json or *.pt.trace.json.gz)")
     if prepare_only:
         for run in runs:
             click.echo(run)
         return
+    from profkit.integrations.tensorboard.runs import report_address
     from profkit.integrations.tensorboard.tab import ProfkitTab
-    from profkit.report.tensorboard_tab import serve
+    from profkit.report.tensorboard.server import serve
     from profkit.units import format_count
 
-    click.echo(f"profkit: starting TensorBoard with {format_count(len(runs), 'run')} ...", err=True)
-    serve(prepared, port, _announce, [ProfkitTab(str(logdir))])
+    _tell(f"starting TensorBoard with {format_count(len(runs), 'run')} ...")
+    serve(prepared, logdir, port, _tell, partial(report_address, str(logdir)), [ProfkitTab(str(logdir))])
 
 
-def _announce(address: str) -> None:
-    click.echo(f"profkit: {address} (Ctrl-C ends it)", err=True)
+def _tell(line: str) -> None:
+    click.echo(f"profkit: {line}", err=True)

@@ -6,11 +6,13 @@ import sys
 
 import click
 
+from profkit.cli._targets import complete_scenarios
+
 NOT_SHOWN = 1
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_scenarios)
 @click.option("--all", "everything", is_flag=True, help="Every built-in scenario.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown, with machine and date.")
@@ -28,6 +30,7 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
     profkit verify --all --json
     """
     from profkit.catalogue import find_scenario, list_scenarios
+    from profkit.cli._output import say
     from profkit.cli._progress import Progress
     from profkit.cli._targets import choose_device
     from profkit.errors import UsageError
@@ -42,7 +45,7 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool, as_markdown
         for number, scenario in enumerate(scenarios):
             progress.show(scenario.name, number, len(scenarios))
             proofs.append(verify(scenario, choose_device(device, False, scenario.gpus)))
-    click.echo(render_verification(proofs, "json" if as_json else "markdown" if as_markdown else "text"))
+    say(render_verification(proofs, "json" if as_json else "markdown" if as_markdown else "text"))
     if not all(proof.holds or not proof.was_run for proof in proofs):
         sys.exit(NOT_SHOWN)
 

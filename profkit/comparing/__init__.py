@@ -13,6 +13,7 @@ from profkit.comparing.control import machine_change, pages_change
 from profkit.comparing.counted import confirm, counted_change
 from profkit.comparing.moves import finding_moves, line_moves, operator_moves
 from profkit.comparing.recorded import Recorded, find_recordings, read_recording
+from profkit.comparing.same_program import refuse_different_programs, refuse_same_recording
 from profkit.comparing.settings import find_differences, same_settings
 from profkit.comparing.step_times import compare_step_times
 from profkit.comparing.values import Comparison, Difference, Side, StepTime, Verdict
@@ -22,13 +23,17 @@ _MOST_STEPS = 256
 UNPROFILED, RECORDED = "unprofiled steps", "recorded steps"
 
 
-def compare_paths(before: Path, after: Path) -> Comparison:
+def compare_paths(before: Path, after: Path, force: bool = False) -> Comparison:
     """Compare what was recorded before a change with what was recorded after it.
 
-    Raises `UnreadableInput` for anything without a recording.
+    Raises `UnreadableInput` for anything without a recording, and `UsageError` for the same recording twice and, unless
+    with ``force``, for recordings of different programs.
     """
     paths = [find_recordings(path) for path in (before, after)]
+    refuse_same_recording(*paths)
     one, other = ([read_recording(path) for path in side] for side in paths)
+    if not force:
+        refuse_different_programs(one[0], other[0])
     return compare(one, other)
 
 

@@ -10,12 +10,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.diagnosing import diagnose, read_facts
 from profkit.errors import UnreadableInput
 from profkit.evidence.generated import parse_generated
 from profkit.evidence.places import call_site
 from profkit.findings import Diagnosis
+from profkit.gathering.finding import find_ranks, is_light
 from profkit.run import CallSite, Run, find_trace, unprofiled_steps
 from profkit.trace.events import DEVICE_WORK, Bools, Category, Int64s, Rows
 from profkit.trace.reading import refuse_special_file
@@ -45,8 +46,9 @@ NOTHING = Work(0.0, (0,))
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """``control`` holds the work by kind and shapes, ``shapes`` the shapes of the program's own calls, ``calls`` the
-    operators by name and line, without what the profiler added; none if a device works beside the host.
+    """``control`` holds the work by kind and shapes, ``kinds`` the names of the operators that the program itself
+    called and ``shapes`` the shapes of their inputs, ``calls`` the operators by name and line, without what the
+    profiler added; none if a device works beside the host.
 
     ``disturbance`` is how much longer a step's operators took than each did at its best, as a logarithm.
     """
@@ -61,6 +63,7 @@ class Recorded:
     sites: Mapping[LineKey, CallSite]
     control: Mapping[tuple[str, ...], Work]
     calls: Mapping[CallKey, Work]
+    kinds: frozenset[str]
     shapes: Mapping[str, frozenset[str]]
     disturbance: float
 
@@ -83,7 +86,8 @@ def merge(tables: Sequence[Mapping[_Key, Work]]) -> dict[_Key, Work]:
 
 
 def find_recordings(path: Path) -> list[Path]:
-    """A trace, a run directory, or the run directories in ``path``.
+    """A trace, a run directory, or the run directories in ``path``: they are repetitions. Of a launch, whose ranks all
+    take the same steps, it is the first rank of which everything was recorded.
 
     Raises `UnreadableInput` if there is none.
     """
@@ -92,12 +96,17 @@ def find_recordings(path: Path) -> list[Path]:
     refuse_special_file(path)
     if not path.is_dir():
         raise UnreadableInput(path, "no such file or directory")
-    if find_trace(path) is not None:
-        return [path]
-    runs = sorted(child for child in path.iterdir() if child.is_dir() and find_trace(child) is not None)
+    runs = _run_at(path) or sorted(run for child in path.iterdir() if child.is_dir() for run in _run_at(child))
     if not runs:
         raise UnreadableInput(path, "holds no trace (*.pt.trace.json[.gz]) and no run directory with one")
     return runs
+
+
+def _run_at(directory: Path) -> list[Path]:
+    ranks = find_ranks(directory)
+    if ranks:
+        return [next((rank for rank in ranks if not is_light(rank)), ranks[0])]
+    return [directory] if find_trace(directory) is not None else []
 
 
 def read_recording(path: Path) -> Recorded:
@@ -116,6 +125,7 @@ def read_recording(path: Path) -> Recorded:
         sites=sites,
         control=_control(facts),
         calls={} if facts.device.present else _calls(facts),
+        kinds=_kinds(facts),
         shapes=_shapes(facts),
         disturbance=_disturbance(facts),
     )
@@ -177,6 +187,7 @@ def _together(works: Sequence[Work]) -> Work:
     return Work(round(sum(work.calls for work in works), 3), times, all(work.is_steady for work in works))
 
 
+@derived_once
 def _self_ns(facts: Facts) -> Int64s:
     return facts.tree.self_ns(facts.trace.events)
 
@@ -187,7 +198,7 @@ def _self_ns_unprofiled(facts: Facts) -> Int64s:
     added_ns = facts.overhead.covered_within(events.start_ns, tree.end_ns)
     inner = tree.parent >= 0
     of_children_ns = np.bincount(tree.parent[inner], weights=added_ns[inner], minlength=len(events))
-    own_ns: Int64s = np.maximum(facts.once(_self_ns) - (added_ns - of_children_ns), 0).astype(np.int64)
+    own_ns: Int64s = np.maximum(_self_ns(facts) - (added_ns - of_children_ns), 0).astype(np.int64)
     return own_ns
 
 
@@ -228,7 +239,7 @@ def _tabulate(facts: Facts, wanted: Bools, key: Int64s, self_ns: Int64s | None =
     step = numbers[steps.index_of(events.start_ns[rows])]
     keys, inverse = np.unique(key[rows], return_inverse=True)
     on_host = facts.tree.depth[rows] >= 0
-    self_ns = facts.once(_self_ns) if self_ns is None else self_ns
+    self_ns = _self_ns(facts) if self_ns is None else self_ns
     time_ns = np.where(on_host, self_ns[rows], events.duration_ns[rows])
     count = steps.measured_count
     sums = np.bincount(inverse * count + step, weights=time_ns, minlength=len(keys) * count).reshape(-1, count)
@@ -250,7 +261,7 @@ def _disturbance(facts: Facts) -> float:
     rows = np.flatnonzero(_host_work(facts))
     if not rows.size or steps.measured_count < 2:
         return 0.0
-    step, kind, time_ns = steps.index_of(events.start_ns[rows]), events.name_code[rows], facts.once(_self_ns)[rows]
+    step, kind, time_ns = steps.index_of(events.start_ns[rows]), events.name_code[rows], _self_ns(facts)[rows]
     order = np.lexsort((rows, kind, step))
     _, first, count = np.unique(np.stack([step, kind])[:, order], axis=1, return_index=True, return_counts=True)
     rank = np.arange(len(rows)) - np.repeat(first, count)  # the n-th call of its kind in its step
@@ -262,6 +273,12 @@ def _disturbance(facts: Facts) -> float:
     totals = np.bincount(np.searchsorted(np.unique(step), step[order][everywhere]), weights=time_ns[order][everywhere])
     best = float(least[times == steps.measured_count].sum())
     return float(np.log(np.median(totals) / best)) if best > 0 and totals.size else 0.0
+
+
+def _kinds(facts: Facts) -> frozenset[str]:
+    rows = facts.operators.rows
+    codes = np.unique(facts.trace.events.name_code[rows[facts.measured[rows]]])
+    return frozenset(facts.trace.names[code] for code in codes)
 
 
 def _shapes(facts: Facts) -> dict[str, frozenset[str]]:

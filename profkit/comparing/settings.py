@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from profkit.comparing.recorded import Recorded
+from profkit.comparing.same_program import program_name
 from profkit.comparing.values import Difference
+from profkit.derive.steps.steps import WHOLE_RECORDING
 from profkit.run import Run
 
 _MAX_TEXT = 60
 _SHAPES = "shapes of inputs"
-_WHOLE = "the whole recording, as one step"
+_PROGRAM = "program"
 
 
 def find_differences(before: Sequence[Recorded], after: Sequence[Recorded]) -> tuple[Difference, ...]:
@@ -23,8 +25,9 @@ def find_differences(before: Sequence[Recorded], after: Sequence[Recorded]) -> t
 
 
 def same_settings(differences: Sequence[Difference]) -> bool:
-    """Whether equal operators should take equal time on both sides, as only the shapes of the inputs differ."""
-    return all(difference.what == _SHAPES for difference in differences)
+    """Whether equal operators should take equal time on both sides, as only the shapes of the inputs or the script's
+    name differ."""
+    return all(difference.what in (_SHAPES, _PROGRAM) for difference in differences)
 
 
 def _differ(what: str, before: object, after: object, blocks: bool = False) -> Iterator[Difference]:
@@ -45,7 +48,7 @@ def _known(what: str, before: object, after: object) -> Iterator[Difference]:
 def _steps(a: Recorded, b: Recorded) -> Iterator[Difference]:
     """Steps that end at different events are different parts of the program."""
     yield from _differ("what ends a step", a.step_source, b.step_source, blocks=True)
-    if a.step_source == b.step_source == _WHOLE:
+    if a.step_source == b.step_source == WHOLE_RECORDING:
         yield Difference("steps", "none were found", "none were found", True)
 
 
@@ -62,6 +65,7 @@ def _machines(a: Recorded, b: Recorded) -> Iterator[Difference]:
 def _programs(a: Run, b: Run) -> Iterator[Difference]:
     if not (a.command and b.command):
         return
+    yield from _known(_PROGRAM, program_name(a), program_name(b))
     for what in ("batch_size", "workers"):
         one, other = (_listed([getattr(use, what) for use in run.loaders]) for run in (a, b))
         yield from _differ(f"{what} of the DataLoader", one, other)

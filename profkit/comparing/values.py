@@ -22,9 +22,9 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What was run. ``paths`` are its recordings, and ``calls`` the operators per recorded step, which are counted and
-    free of noise; the rest is that of the first recording. ``step_ns`` are the steps behind the step time, the first
-    of each recording."""
+    """What was run on one side. ``paths`` are its recordings, and ``calls`` the operators per recorded step, which are
+    counted and free of noise; the rest is that of the first recording. ``step_ns`` are the steps behind the step time,
+    the first of each recording."""
 
     paths: tuple[str, ...]
     command: tuple[str, ...] = ()
@@ -51,7 +51,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """``change`` with its 95 % interval, None if the steps are too few for one.
+    """How much longer a step got: ``change``, 0.05 for 5 %, with its 95 % interval from ``low`` to ``high``, None if
+    the steps are too few for one.
 
     ``machine_change`` is by how much the operators that are the same on both sides changed, if known. An interval
     within ``band`` either way is no difference. ``method`` says how the interval was made. With ``is_counted``, the
@@ -85,10 +86,12 @@ class Move:
 
     @property
     def change_ns(self) -> int:
+        """By how much longer it takes in a step; negative where it got shorter."""
         return self.after_ns - self.before_ns
 
     @property
     def calls_changed(self) -> bool:
+        """Whether a step calls it more or less often."""
         return self.before_calls != self.after_calls
 
 
@@ -118,7 +121,11 @@ class FindingMove:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The whole comparison, as ``profkit compare --format json`` prints it."""
+    """What is different between two recordings, or sets of them, as ``profkit compare --format json`` prints it.
+
+    ``step_time`` has the verdict and by how much. ``differences`` are those between the sides that are not the
+    program's work. ``operators`` and ``lines`` are what moved most, ``findings`` what became of each. Printed, it is
+    the report."""
 
     before: Side
     after: Side
@@ -131,10 +138,11 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
+        """What can be said about the step time."""
         return self.step_time.verdict
 
     def is_regression(self, threshold: float) -> bool:
-        """Whether the step is certainly longer, by an estimated ``threshold`` or more."""
+        """Whether the step is certainly longer, and by an estimated ``threshold`` (0.05 for 5 %) or more."""
         time = self.step_time
         return time.low is not None and time.low > 0 and time.change >= threshold
 

@@ -16,20 +16,19 @@ from profkit.derive.device.first_calls import find_first_calls
 from profkit.derive.device.launches import Launches, link_launches
 from profkit.derive.device.waits import Waits, find_waits
 from profkit.derive.memory.allocator import Allocator, describe_allocator
-from profkit.derive.operators.annotations import loading, optimizing
 from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
 from profkit.derive.steps.distortion import estimate_overhead, find_overhead, may_hide_overhead
 from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located
-from profkit.derive.steps.steps import Steps, find_steps
-from profkit.derive.steps.whole_recording import take_whole
+from profkit.derive.steps.steps import Steps, find_steps, take_whole
 from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
 from profkit.failures import attempt
+from profkit.ranks.launch import Launch
 from profkit.run import CallSite, DeviceMemorySample, LiveSample, LoadSample, Run, Sources
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.snapshot.values import Snapshot
@@ -39,19 +38,25 @@ from profkit.trace.worker_records import Workers
 Derived = TypeVar("Derived")
 
 
-def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
-    """A property that is derived when first used and kept. If it fails, it fails the same way from then on."""
+def derived_once(derive: Callable[[Facts], Derived]) -> Callable[[Facts], Derived]:
+    """A function of the facts whose result they keep (`Facts.once`)."""
 
     @wraps(derive)
     def derive_once(facts: Facts) -> Derived:
         return facts.once(derive)
 
-    return cached_property(derive_once)
+    return derive_once
+
+
+def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
+    """A property that is derived when first used and kept. If it fails, it fails the same way from then on."""
+    return cached_property(derived_once(derive))
 
 
 class Facts:
     """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. Where
-    there is a memory snapshot alone, the trace is `no_trace()`."""
+    there is a memory snapshot alone, the trace is `no_trace()`. ``launch`` is what this rank and others did together,
+    None where only one was recorded."""
 
     def __init__(  # noqa: PLR0913, PLR0917  # a run directory holds as many files, each by its name
         self,
@@ -64,6 +69,7 @@ class Facts:
         sources: Sources | None = None,
         snapshot: Snapshot | None = None,
         device_memory: tuple[DeviceMemorySample, ...] = (),
+        launch: Launch | None = None,
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
@@ -74,6 +80,7 @@ class Facts:
         self.sources = sources or {}
         self.snapshot = snapshot
         self.device_memory = device_memory
+        self.launch = launch
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 
@@ -225,13 +232,18 @@ class Facts:
 
     @_fact
     def loading(self) -> Bools:
-        """Events in which a thread asks a DataLoader for its next batch."""
-        return loading(self.trace)
+        """Ranges of PyTorch in which a thread asks a DataLoader for its next batch."""
+        return self._ranges("enumerate(DataLoader)#")
 
     @_fact
     def optimizing(self) -> Bools:
-        """Events that are an optimizer's step."""
-        return optimizing(self.trace)
+        """Ranges of PyTorch around an optimizer's step."""
+        return self._ranges("Optimizer.step#")
+
+    def _ranges(self, prefix: str) -> Bools:
+        named = self.trace.where_name(lambda name: name.startswith(prefix))
+        ranges: Bools = named & (self.trace.events.category == Category.ANNOTATION)
+        return ranges
 
     @_fact
     def updates(self) -> Updates:

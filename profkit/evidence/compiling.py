@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.steps import compiling
 from profkit.trace.events import NONE, Int64s, Rows
 from profkit.trace.values import distinct
@@ -15,10 +15,14 @@ from profkit.units import format_count, format_time
 COMPILED_REGION = "Torch-Compiled Region"
 """Prefix of the events around each run of a compiled function (``_dynamo/output_graph.py``)."""
 _REGION = re.compile(rf"{COMPILED_REGION}: (\d{{1,9}})/\d{{1,9}}")
+RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d{1,9})$")
+"""What the compiler calls the rest of a function behind the line at which it stopped, and takes for a function of its
+own (``torch/_dynamo/resume_execution.py``)."""
 _COMPILE_ID = re.compile(r".*\bcompile_id=(?:!\d+/)?(\d{1,9})/\d{1,9}")
 """What the compiler notes beside the events of its work, since PyTorch 2.8."""
 
 
+@derived_once
 def frame_of_regions(facts: Facts) -> Int64s:
     """For each event that is a run of a compiled function the compiler's number of that function, else `NONE`."""
     names = facts.trace.names
@@ -32,9 +36,10 @@ def frame_of_regions(facts: Facts) -> Int64s:
 
 def has_compiler_events(facts: Facts) -> bool:
     """Whether compiled code ran in the recording."""
-    return bool((facts.once(frame_of_regions) >= 0).any())
+    return bool((frame_of_regions(facts) >= 0).any())
 
 
+@derived_once
 def compilations(facts: Facts) -> tuple[Rows, Int64s]:
     """The compiler's pieces of work, none inside another, each with the compiler's number of the function: that of the
     note before it, or `NONE`."""
@@ -57,7 +62,7 @@ def compilations(facts: Facts) -> tuple[Rows, Int64s]:
 def function_run_next(facts: Facts, rows: Rows) -> Int64s:
     """For each piece of the compiler's work the number of the function that its thread runs next in the same step,
     which is what was compiled; `NONE` if it runs none."""
-    events, number = facts.trace.events, facts.once(frame_of_regions)
+    events, number = facts.trace.events, frame_of_regions(facts)
     found = np.full(len(rows), NONE, dtype=np.int64)
     for lane in distinct(events.lane[rows]):
         regions = np.flatnonzero((number >= 0) & (events.lane == lane))
@@ -72,7 +77,7 @@ def function_run_next(facts: Facts, rows: Rows) -> Int64s:
 
 def describe_left_out(facts: Facts) -> str | None:
     """The sentence about steps that are not measured because something was compiled in them."""
-    rows, steps = facts.once(compilations)[0], facts.steps
+    rows, steps = compilations(facts)[0], facts.steps
     index = facts.step_of(rows)
     left_out = (index >= 0) & ~(steps.measured | steps.located)[index]
     count = len(distinct(index[left_out]))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from profkit.derive.facts import Facts, derived_once
 from profkit.run import CallSite
 from profkit.trace.events import Bools, Category, Rows
-
-if TYPE_CHECKING:
-    from profkit.derive.facts import Facts
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d{1,9})\): (?P<function>.+)$", re.DOTALL)
 _LIBRARY = re.compile(
@@ -37,12 +34,9 @@ def is_user_frame(name: str) -> bool:
     return frame is not None and not is_library(frame[0])
 
 
+@derived_once
 def user_frames(facts: Facts) -> Bools:
     """The recorded frames of the user's code; derived once."""
-    return facts.once(_user_frames)
-
-
-def _user_frames(facts: Facts) -> Bools:
     frames: Bools = facts.trace.events.category == Category.PYTHON
     return frames & facts.trace.where_name(is_user_frame) if frames.any() else frames
 

@@ -16,7 +16,7 @@ def per_step(facts: Facts, rows: Rows) -> float:
 
 
 def times_per_step(facts: Facts, rows: Rows) -> int:
-    """The same as a number to be told: what is told of happens at least once."""
+    """The same as a whole number for a message: what is told of happens at least once."""
     return max(1, round(per_step(facts, rows)))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from profkit.derive.facts import Facts
 
 _CLOSE_NS = 1_000_000
-"""Between two launches Python takes 5 to 100 us; a millisecond holds something besides the way to the next one."""
+"""Between two launches Python takes 5 to 100 µs; a millisecond holds something besides the way to the next one."""
 HOST_OPERATORS = "operators on the host"
 """The reason that stands for arithmetic of the CPU's, launching nothing."""
 _PYTORCHS_OWN = (STEP_MARK, "Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.", "DataParallel.",

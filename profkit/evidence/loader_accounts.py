@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.trace.values import median
 from profkit.trace.worker_records import HeldObjects, WorkerRecord
 
@@ -124,16 +124,9 @@ def _batch_ns(record: WorkerRecord) -> float:
     return (last.fetch_ns + last.collate_ns + last.put_ns) / max(last.batches, 1)
 
 
+@derived_once
 def loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:
     """The loaders whose workers made batches after their first, the busiest loader first."""
-    return facts.once(_loader_accounts)
-
-
-def busiest_loader(facts: Facts) -> LoaderAccount | None:
-    return next(iter(loader_accounts(facts)), None)
-
-
-def _loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:
     known = {loader.loader: loader for loader in facts.workers.loaders}
     accounts = [account for record in facts.workers.records if (account := _account_of(record)) is not None]
     loaders = []
@@ -147,6 +140,10 @@ def _loader_accounts(facts: Facts) -> tuple[LoaderAccount, ...]:
         dataset, objects = (loader.dataset, loader.objects) if loader else ("", ())
         loaders.append(LoaderAccount(number, dataset, ordered, objects))
     return tuple(sorted(loaders, key=lambda loader: -loader.batches))
+
+
+def busiest_loader(facts: Facts) -> LoaderAccount | None:
+    return next(iter(loader_accounts(facts)), None)
 
 
 def _account_of(record: WorkerRecord) -> WorkerAccount | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import base_name
 from profkit.evidence.frames import commonest_function, user_frames
 from profkit.run import CallSite
@@ -50,9 +50,10 @@ def _calls_for(line: ast.stmt | None, operator: str) -> bool:
 
 def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
     """The function of the user's code that most of the rows run in, from recorded Python frames."""
-    return commonest_function(facts, facts.once(_frames_around)[rows])
+    return commonest_function(facts, _frames_around(facts)[rows])
 
 
+@derived_once
 def _frames_around(facts: Facts) -> Rows:
     """For each event the innermost frame of the user's code around it. The autograd engine's own thread has none: there
     it is that of the forward operator."""

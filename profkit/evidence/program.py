@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import operators_of
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.loops.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.values import distinct
 
-Floats = NDArray[np.float64]
 ACCUMULATES = "torch::autograd::AccumulateGrad"
 """What stores one gradient, or adds it to what is there."""
+COPIES_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+"""What DistributedDataParallel does for one parameter at the end of the backward pass, once a bucket is averaged."""
 
 
 def named_operators(facts: Facts, *names: str) -> Bools:
@@ -29,23 +30,38 @@ def clearing_ranges(facts: Facts) -> Bools:
     return ranges
 
 
+@derived_once
 def run_for_the_program(facts: Facts) -> Bools:
-    """What the backward pass, an optimizer's step or the DataLoader runs."""
-    return facts.once(_run_for_the_program)
-
-
-def _run_for_the_program(facts: Facts) -> Bools:
-    aside: Bools = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward
+    """What the backward pass, an optimizer's step, the DataLoader or DistributedDataParallel's reducer runs."""
+    aside: Bools = facts.updates.inside | facts.tree.under(facts.loading) | facts.lines.backward | _gives_back(facts)
     return aside
+
+
+def _gives_back(facts: Facts) -> Bools:
+    """What runs in a thread from one gradient that is copied back to the next, with no node of the backward pass in
+    between: the reducer's own loop over the parameters (``finalize_backward`` in ``reducer.cpp``), which runs below no
+    event of its own. Where unused parameters are looked for, it reads a number for each."""
+    events, copies = facts.trace.events, facts.trace.named(COPIES_BACK)
+    inside = facts.tree.under(copies)
+    nodes = np.sort(events.start_ns[facts.lines.backward]) if copies.any() else np.zeros(0, dtype=np.int64)
+    for lane in distinct(events.lane[copies]) if nodes.size else ():
+        rows = np.flatnonzero(events.lane == lane)
+        begins = np.sort(events.start_ns[rows[copies[rows]]])
+        passes = np.searchsorted(nodes, begins)
+        last = np.searchsorted(begins, events.start_ns[rows], side="right") - 1
+        of_one_pass = np.append(passes[1:] == passes[:-1], False)
+        inside[rows] |= (last >= 0) & of_one_pass[last]
+    return inside
 
 
 def program_operators(facts: Facts, *families: frozenset[str]) -> Rows:
     """What the program itself called in the measured steps, in time order: the outermost operators of the main
     thread, without what is run for it. With ``families`` those with a name of theirs."""
-    rows = facts.once(_program_operators)
+    rows = _program_operators(facts)
     return rows[operators_of(facts.trace, *families)[rows]] if families else rows
 
 
+@derived_once
 def _program_operators(facts: Facts) -> Rows:
     rows = facts.operators.rows
     chosen: Rows = rows[facts.measured[rows] & ~run_for_the_program(facts)[rows]]
@@ -68,21 +84,15 @@ def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
     return rows[mark >= 0], mark[mark >= 0]
 
 
+@derived_once
 def program_traffic(facts: Facts) -> Traffic:
     """The traffic of `program_operators`."""
-    return facts.once(_program_traffic)
-
-
-def _program_traffic(facts: Facts) -> Traffic:
     return measure_traffic(facts.trace, program_operators(facts))
 
 
+@derived_once
 def program_elementwise(facts: Facts) -> tuple[Bools, Bools]:
     """Which of `program_operators` work element by element, and which of the others move no data at all."""
-    return facts.once(_program_elementwise)
-
-
-def _program_elementwise(facts: Facts) -> tuple[Bools, Bools]:
     return tell_elementwise(facts, program_operators(facts))
 
 
@@ -101,6 +111,14 @@ def works_under(facts: Facts, host: Bools) -> Rows:
     return work
 
 
+def launching(facts: Facts, rows: Rows, work: Bools) -> Bools:
+    """Which of the operators ``rows`` launch something of ``work``, a mask of events."""
+    owner = facts.launches.owner
+    owner = owner[(owner >= 0) & work[facts.launches.work]]
+    carrier = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), include_self=True, of=owner)
+    return facts.trace.mask_of(carrier[carrier >= 0])[rows]
+
+
 def launches_anything(facts: Facts) -> Bools:
     """Host events under which something is put on the device."""
     launches = facts.launches
@@ -113,10 +131,11 @@ def calling_operator(facts: Facts, rows: Rows) -> Rows:
 
     Operators have a name with a namespace; ranges of the program that old traces file under operators do not.
     """
-    around = facts.once(_outermost_operators)[rows]
+    around = _outermost_operators(facts)[rows]
     return np.where(around >= 0, around, rows)
 
 
+@derived_once
 def _outermost_operators(facts: Facts) -> Rows:
     operators = facts.trace.events.category == Category.OPERATOR
     operators &= facts.trace.where_name(lambda name: "::" in name)

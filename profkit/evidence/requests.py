@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.program import Floats, named_operators
+from profkit.evidence.program import named_operators
 from profkit.evidence.shapes import by_shapes, first_shape
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows
 
 PICKS = ("aten::select", "aten::index", "aten::index_select", "aten::slice", "aten::narrow")
 """Operators by which a dataset picks a sample out of a tensor."""
@@ -38,6 +38,11 @@ def begins_an_iterator(facts: Facts, rows: Rows) -> Bools:
     return np.diff(before, prepend=0) > 0
 
 
+def main_requests(facts: Facts) -> Bools:
+    """The main thread's requests for a batch."""
+    return facts.tree.outermost(facts.loading & (facts.trace.events.lane == facts.steps.main_lane))
+
+
 def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
     little else: operators take a quarter of their time or more, or most samples are read, decoded or made in Python.
@@ -53,7 +58,7 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     picks, fresh = (called[named_operators(facts, *names)[called]] for names in (PICKS, ("aten::lift_fresh",)))
     picks, held = _picked_of_many(facts, picks)
 
-    def of_request(rows: Rows, weights: Floats | Int64s | None = None) -> Floats:
+    def of_request(rows: Rows, weights: Float64s | Int64s | None = None) -> Float64s:
         return np.bincount(request[rows], weights, len(events))[requests].astype(np.float64)
 
     # As recorded: what recording such short operators took cannot be told from what they took.
@@ -64,7 +69,7 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     return chosen
 
 
-def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Floats]:
+def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Float64s]:
     """The picks out of tensors that may hold a data set, and how many elements each gets: without bound for a stretch,
     and where no shape is known."""
     first, every = _elements(facts, picks)
@@ -74,7 +79,7 @@ def _picked_of_many(facts: Facts, picks: Rows) -> tuple[Rows, Floats]:
     return picks[many], held[many]
 
 
-def _elements(facts: Facts, rows: Rows) -> tuple[Floats, Floats]:
+def _elements(facts: Facts, rows: Rows) -> tuple[Float64s, Float64s]:
     """Of the inputs of each event: the length of the first dimension of the first one, and how many elements they have
     together; 0 where no shape is known."""
     first = by_shapes(facts, rows, lambda shapes: next(iter(first_shape(shapes)), 0), of=float)

@@ -48,13 +48,9 @@ def by_operator(
     pair of them."""
     names, codes = facts.trace.events.name_code[rows], facts.trace.events.dims_code[rows]
     first, kind = distinct_rows(names, codes)
-    pairs = zip(names[first].tolist(), codes[first].tolist(), strict=True)
-    told = [tell(base_name(facts.trace.names[name]), _tuples(facts, code)) for name, code in pairs]
+    told = [tell(base_name(facts.trace.names[name]), [tuple(shape) for shape in parse_dims(facts.trace.text_of(code))])
+            for name, code in zip(names[first].tolist(), codes[first].tolist(), strict=True)]  # fmt: skip
     return np.array(told, dtype=of)[kind]
-
-
-def _tuples(facts: Facts, code: int) -> list[tuple[int, ...]]:
-    return [tuple(shape) for shape in parse_dims(facts.trace.text_of(code))]
 
 
 def by_shapes(facts: Facts, rows: Rows | slice, tell: Callable[[Shapes], Any], of: type = bool) -> NDArray[Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from profkit.derive.facts import Facts
-from profkit.derive.steps.steps import Steps
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.idling import idle_parts, time_by_place, when_on_main
 from profkit.trace.events import Category
@@ -23,25 +22,23 @@ _BETWEEN_OPERATORS = "Python and all else between operators"
 
 def time_shares(facts: Facts) -> tuple[Share, ...]:
     """Split the measured steps by what the device did and, while it idled or if there is none, by what the host did."""
-    *parts, (_, left) = facts.once(time_parts)
+    *parts, (_, left) = time_parts(facts)
     totals = [(label, when.total_ns) for label, when in parts]
     totals += _idle_places(facts, left) if facts.device.present else _host_places(facts, left)
     return tuple((label, facts.steps.per_step_ns(total_ns)) for label, total_ns in totals if total_ns > 0)
 
 
+@derived_once
 def time_parts(facts: Facts) -> tuple[tuple[str, Intervals], ...]:
     """When the measured steps did what, one thing at a time. The last part is all the rest."""
-    left, parts = _measured_time(facts.steps), []
+    steps = facts.steps
+    left, parts = union(steps.begun_ns[steps.measured], steps.done_ns[steps.measured]), []
     for label, covered in _device_parts(facts) if facts.device.present else _host_parts(facts):
         rest = left.minus(covered)
         parts.append((label, left.minus(rest)))
         left = rest
     rest_label = f"{IDLE}elsewhere" if facts.device.present else _BETWEEN_OPERATORS
     return (*parts, (rest_label, left))
-
-
-def _measured_time(steps: Steps) -> Intervals:
-    return union(steps.begun_ns[steps.measured], steps.done_ns[steps.measured])
 
 
 def _device_parts(facts: Facts) -> list[tuple[str, Intervals]]:

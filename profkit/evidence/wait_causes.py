@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.trace.events import Bools, Category, Int64s
 from profkit.trace.values import among
 
@@ -45,12 +45,9 @@ class WaitCause(IntEnum):
     PROFILER = 10
 
 
+@derived_once
 def wait_causes(facts: Facts) -> NDArray[np.int64]:
     """A `WaitCause` for each of the facts' waits; derived once."""
-    return facts.once(_tell)
-
-
-def _tell(facts: Facts) -> NDArray[np.int64]:
     waits, events = facts.waits, facts.trace.events
     rows, operator = waits.rows, waits.operator
     inside = operator >= 0
@@ -89,16 +86,13 @@ def _reads_number(facts: Facts) -> Bools:
     return facts.tree.under(reads)
 
 
+@derived_once
 def pytorchs_own(facts: Facts) -> Bools:
     """Waits inside a DataLoader, an optimizer's step or profkit's pauses, and PyTorch's own reads outside of them.
 
     A DataLoader and a sampler draw a seed, ``torch.empty(()).random_().item()``. GradScaler reads ``found_inf`` just
     before the optimizer's step, in a step with ``_amp_foreach_non_finite_check_and_unscale_``.
     """
-    return facts.once(_pytorchs_own)
-
-
-def _pytorchs_own(facts: Facts) -> Bools:
     trace, events = facts.trace, facts.trace.events
     operators = events.category == Category.OPERATOR
     inside = facts.updates.inside | facts.tree.under(facts.loading | (events.category == Category.PAUSE))

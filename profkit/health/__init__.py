@@ -12,60 +12,42 @@ from functools import partial
 from profkit.derive.facts import Facts
 from profkit.evidence.compiling import describe_left_out
 from profkit.failures import attempt
+from profkit.health import device, window
 from profkit.health.accelerator import check_foreign, describe_unrecorded
 from profkit.health.clocks import check_hole, check_launch_order, check_wait_order
-from profkit.health.device import (
-    check_durations,
-    check_launch_records,
-    check_leading_kernels,
-    check_missing_kernels,
-    check_most_lost,
-    check_trailing_kernels,
-)
-from profkit.health.memory import check_memory_failures, describe_end_of_memory
+from profkit.health.memory import check_history, check_memory_failures, describe_end_of_memory
 from profkit.health.overhead import check_own_work, check_slowdown
-from profkit.health.program import check_children, check_failure, check_operators, notes_of_run
-from profkit.health.snapshot import check_history
-from profkit.health.window import (
-    check_cut_off,
-    check_first_calls,
-    check_inherited_work,
-    check_later,
-    check_located,
-    check_nesting,
-    check_part,
-    check_steps,
-    check_waits,
-)
+from profkit.health.program import check_children, check_failure, check_light, check_operators, notes_of_run
 
 CHECKS = (
     check_foreign,
     check_memory_failures,
+    check_light,
     check_children,
-    check_steps,
-    check_part,
-    check_located,
-    check_later,
+    window.check_steps,
+    window.check_part,
+    window.check_located,
+    window.check_later,
     describe_left_out,
-    check_first_calls,
-    check_leading_kernels,
-    check_missing_kernels,
-    check_trailing_kernels,
-    check_launch_records,
-    check_inherited_work,
-    check_waits,
+    window.check_first_calls,
+    device.check_leading_kernels,
+    device.check_missing_kernels,
+    device.check_trailing_kernels,
+    device.check_launch_records,
+    window.check_inherited_work,
+    window.check_waits,
     check_hole,
     check_launch_order,
     check_wait_order,
-    check_durations,
-    check_nesting,
+    device.check_durations,
+    window.check_nesting,
     check_slowdown,
     check_own_work,
     check_history,
 )
 """In order of importance."""
-OBSTACLES = (describe_unrecorded, check_failure, check_children, check_most_lost, check_cut_off, check_operators,
-             check_steps, check_part)  # fmt: skip
+OBSTACLES = (describe_unrecorded, check_failure, check_light, check_children, device.check_most_lost,
+             window.check_cut_off, check_operators, window.check_steps, window.check_part)  # fmt: skip
 """Flaws that leave too little to say that nothing is wrong with the program, whatever the rules found."""
 
 

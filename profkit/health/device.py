@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.device.launches import find_fruitless_launches
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.trace.events import Bools, Rows
 from profkit.units import format_count, format_time
 
@@ -17,7 +17,7 @@ _LONG_OVERLAP_NS = 1_000_000
 
 def check_leading_kernels(facts: Facts) -> str | None:
     """Kernels that the profiler drops while its buffers are not ready yet."""
-    calls, fruitless = facts.once(_fruitless)
+    calls, fruitless = _fruitless(facts)
     first = int((~fruitless).argmax()) if calls.size else 0
     if first < _NOTABLE_SHARE * len(calls) or not first:
         return None
@@ -30,7 +30,7 @@ def check_leading_kernels(facts: Facts) -> str | None:
 
 
 def check_missing_kernels(facts: Facts) -> str | None:
-    calls, fruitless = facts.once(_fruitless)
+    calls, fruitless = _fruitless(facts)
     fruitful = np.flatnonzero(~fruitless)
     count = int(fruitless[fruitful[0] : fruitful[-1]].sum()) if fruitful.size else 0
     if count < _NOTABLE_SHARE * len(calls) or not count:
@@ -42,7 +42,7 @@ def check_missing_kernels(facts: Facts) -> str | None:
 
 
 def check_trailing_kernels(facts: Facts) -> str | None:
-    calls, fruitless = facts.once(_fruitless)
+    calls, fruitless = _fruitless(facts)
     last = int((~fruitless[::-1]).argmax()) if calls.size else 0
     if last < _NOTABLE_SHARE * len(calls) or not last:
         return None
@@ -61,7 +61,7 @@ def check_launch_records(facts: Facts) -> str | None:
 
 def check_most_lost(facts: Facts) -> str | None:
     """Too much of the device's side is missing for the rest to speak for the whole."""
-    calls, fruitless = facts.once(_fruitless)
+    calls, fruitless = _fruitless(facts)
     if fruitless.sum() > _MOST_LOST_SHARE * len(calls):
         return f"no kernel is recorded for {int(fruitless.sum()):,} of {_count_launches(len(calls))}"
     missing, total = facts.launches.unlaunched, len(facts.launches.work)
@@ -89,6 +89,7 @@ def check_durations(facts: Facts) -> str | None:
     )
 
 
+@derived_once
 def _fruitless(facts: Facts) -> tuple[Rows, Bools]:
     return find_fruitless_launches(facts.trace, facts.launches)
 

@@ -1,14 +1,18 @@
-"""Did the program find room for what it asked for?"""
+"""Did the program find room for what it asked for, and how far back does the allocator's history reach?"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.memory_use import memory_uses
 from profkit.findings import Location
 from profkit.run import KILLED, OutOfMemory
+from profkit.trace.events import NONE
 from profkit.units import format_bytes, format_count
 
 _HOST = -1
+_NOTABLE_SHARE = 0.01
 
 
 def describe_end_of_memory(facts: Facts) -> str | None:
@@ -53,3 +57,26 @@ def _by_the_process(facts: Facts) -> str:
     held_bytes = max((one.rss_bytes for one in facts.samples), default=0)
     known = total_bytes and held_bytes
     return f"; the process held {format_bytes(held_bytes)} of {format_bytes(total_bytes)}" if known else ""
+
+
+def check_history(facts: Facts) -> str | None:
+    """Of what is older than the history only the size is known, and a peak before it is not known at all."""
+    allocator = facts.allocator
+    if allocator is None or not allocator.devices:
+        return None
+    use = allocator.fullest
+    if not any(one.has_history for one in allocator.devices):
+        return (
+            "the memory snapshot holds no history: what is held at its moment is known, but neither the peak nor what "
+            "was freed (torch.cuda.memory._record_memory_history() records it)"
+        )
+    if use.older_bytes < _NOTABLE_SHARE * use.peak_bytes:
+        return None
+    found = allocator.allocations
+    older = (found.device == use.device) & (found.made_by == NONE)
+    known = int(found.size_bytes[older & np.isin(found.stack, 0, invert=True)].sum())
+    lines = f"; the lines of {format_bytes(known)} of it are known nevertheless" if known else ""
+    return (
+        f"the history of the memory snapshot begins when {format_bytes(use.older_bytes)} were already held, as it was "
+        f"switched on later or has lost its beginning (max_entries): a peak before is not known{lines}"
+    )

@@ -47,9 +47,16 @@ def check_children(facts: Facts) -> str | None:
     return f"{told}. {_advise(run.target)}"
 
 
+def check_light(facts: Facts) -> str | None:
+    """The recording is one of many ranks', of which some are recorded whole."""
+    if not facts.run.is_light:
+        return None
+    return "of this rank only collectives and steps were recorded: diagnose the whole launch, or record more --ranks"
+
+
 def check_operators(facts: Facts) -> str | None:
     """Neither the host nor a device did any work of PyTorch's."""
-    if facts.accelerator is not None or facts.device.present or facts.operators.rows.size:
+    if facts.run.is_light or facts.accelerator is not None or facts.device.present or facts.operators.rows.size:
         return None
     return "no operator of PyTorch ran in what was recorded"
 
@@ -57,12 +64,12 @@ def check_operators(facts: Facts) -> str | None:
 def _advise(target: str | None) -> str:
     if (target or "").startswith(_LAUNCHERS):
         return (
-            "Let the launcher start profkit: `torchrun ... -m profkit diagnose train.py` (accelerate launch takes "
-            "`-m` too); each rank then has a directory of its own"
+            "Let the launcher start profkit: `torchrun ... -m profkit record train.py` (accelerate launch takes `-m` "
+            "too), or profkit start both: `profkit diagnose --nproc 2 train.py`; each rank then has a folder of its own"
         )
     return (
-        "Put `with profkit.profile(DIRECTORY):` into what these processes run, with a directory for each, or diagnose "
-        "their script itself"
+        "Put `with profkit.profile(DIRECTORY):` into what these processes run, where each gets a folder of its own, or "
+        "diagnose their script itself"
     )
 
 

@@ -14,7 +14,7 @@ _NOTABLE_SHARE = 0.01
 _LONGER_FACTOR, _LAST_STEPS = 2.0, 30
 """How many times as long, by the median of how many steps: more than machines vary, over steps of one kind."""
 _LONG_WAIT_NS = 100_000
-"""A wait on an idle device takes about 10 us."""
+"""A wait on an idle device takes about 10 µs."""
 _COVERED_SHARE = 0.1
 """A wait for recorded work overlaps that work; one that is covered less waited for something else."""
 

@@ -1,6 +1,8 @@
-"""A callback for Lightning's Trainer, of ``lightning.pytorch`` and of ``pytorch_lightning``::
+"""A callback and a profiler for Lightning's Trainer, of ``lightning.pytorch`` and of ``pytorch_lightning``; they do the
+same, and one of them is enough::
 
     trainer = Trainer(callbacks=[ProfkitCallback()])
+    trainer = Trainer(profiler=Profiler())
     trainer.fit(model, loader)
 
 A loop written with Lightning Fabric needs none: `profkit.profile` finds its steps.
@@ -11,40 +13,56 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from profkit.integrations.training import TrainingCallback
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
-class ProfkitCallback(TrainingCallback):
+class _OfLightning(TrainingCallback):
+    """What a Trainer takes, of whichever package it is. It records a few steps of the first `fit` and says at its end
+    what to change."""
+
+    _optimizer_steps = 0
+    _lightnings: ClassVar[tuple[str, str]]
+    """The module and the name of Lightning's own class."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> _OfLightning:  # noqa: ARG004  # those of `__init__`
+        return object.__new__(_with_bases(cls, _base_classes(*cls._lightnings)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The trainer's processes may be spawned, and they cannot import the class that `__new__` made by name."""
+        kept = {name: value for name, value in vars(self).items() if name != _MODULE}
+        return _restore, (type(self).__mro__[1], kept)
+
+    def _begin(self, trainer: Any) -> None:
+        self._optimizer_steps = trainer.global_step
+        self._recording.begin(reports=trainer.is_global_zero)
+
+    def _end_batch(self, trainer: Any, module: Any) -> None:
+        accumulates = module.automatic_optimization and trainer.accumulate_grad_batches > 1
+        if not accumulates or trainer.global_step != self._optimizer_steps:
+            self._optimizer_steps = trainer.global_step
+            self._recording.end_step()
+
+
+class ProfkitCallback(_OfLightning):
     """Records a few steps of the first `fit` and says at its end what to change. Takes the settings of
     `profkit.profile`.
 
     A step is a batch, or with ``accumulate_grad_batches`` the batches of one optimizer step. Validation is not part of
-    any step. Only the process of rank 0 is recorded.
+    any step. Each rank records into a folder of its own; the process of rank 0 reports.
     """
 
-    _optimizer_steps = 0
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> ProfkitCallback:  # noqa: ARG004  # those of `__init__`
-        return object.__new__(_with_bases(cls, _base_classes()))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The trainer's processes may be spawned, and they cannot import the class that `__new__` made by name."""
-        return _restore, (type(self).__mro__[1], vars(self))
+    _lightnings = ("callbacks", "Callback")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002  # Lightning's signature
-        if trainer.is_global_zero:
-            self._optimizer_steps = trainer.global_step
-            self._recording.begin()
+        self._begin(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002  # as above
-        accumulates = pl_module.automatic_optimization and trainer.accumulate_grad_batches > 1
-        if not accumulates or trainer.global_step != self._optimizer_steps:
-            self._optimizer_steps = trainer.global_step
-            self._recording.end_step()
+        self._end_batch(trainer, pl_module)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002  # as above
         self._recording.pause()
@@ -66,21 +84,74 @@ class ProfkitCallback(TrainingCallback):
             self._recording.report()
 
 
-def _base_classes() -> tuple[type, ...]:
-    """The ``Callback`` of each of the packages that the program has imported. Both may be there, and a Trainer only
-    knows that of its own package. Raises `ImportError` if neither is installed."""
-    names = [name for name in _PACKAGES if name in sys.modules]
-    names = names or [name for name in _PACKAGES if find_spec(name.partition(".")[0]) is not None][:1]
-    if not names:
-        raise ImportError(f"ProfkitCallback needs {' or '.join(_PACKAGES)}")
-    return tuple(importlib.import_module(name).Callback for name in names)
+class Profiler(_OfLightning):
+    """`ProfkitCallback` as the Trainer's ``profiler``: the same steps, the same settings. The directory of the
+    recording is ``directory``, not Lightning's ``dirpath``."""
+
+    _lightnings = ("profilers", "Profiler")
+    _handled: BaseException | None = None
+    """What the program around the training was handling: that is no failure of the training's."""
+    _stage: str | None
+    """``fit``, ``validate`` …; Lightning's own class keeps what `setup` is told."""
+
+    def __init__(self, directory: str | Path | None = None, **settings: Any) -> None:
+        for base in _base_classes(*self._lightnings):
+            base.__init__(self)  # type: ignore[misc]  # the class that this object was made of, in `__new__`
+        super().__init__(directory, **settings)
+
+    def start(self, action_name: str) -> None:
+        if action_name == _EPOCH:
+            self._handled = sys.exc_info()[1]
+            self._begin(getattr(self, _MODULE).trainer)
+        elif _is_hook(action_name, "on_validation_start"):
+            self._recording.pause()
+        elif _is_hook(action_name, "on_train_end"):
+            self._recording.finish()
+
+    def stop(self, action_name: str) -> None:
+        error = sys.exc_info()[1]
+        failed = error is not None and error is not self._handled
+        if action_name == _BATCH and not failed:
+            module = getattr(self, _MODULE)
+            self._end_batch(module.trainer, module)
+        elif _is_hook(action_name, "on_validation_end"):
+            self._recording.resume()
+        elif action_name == _EPOCH and failed:  # Lightning tells profilers of no failure
+            self._recording.finish(error)
+
+    def describe(self) -> None:
+        """The end of a `fit`, a `validate` or the like, if it did not fail."""
+        self._recording.finish()
+        if self._stage == "fit":
+            self._recording.report()
 
 
-def _with_bases(kind: type[ProfkitCallback], bases: tuple[type, ...]) -> type[ProfkitCallback]:
+_EPOCH, _BATCH = "run_training_epoch", "run_training_batch"
+"""What profilers are told of besides hooks."""
+_MODULE = "_lightning_module"
+"""Where the Trainer puts its module before it tells a profiler of anything."""
+
+
+def _is_hook(action_name: str, hook: str) -> bool:
+    """Whether it is the module's: callbacks and strategies have hooks of the same name."""
+    return action_name.startswith("[LightningModule]") and action_name.endswith(f".{hook}")
+
+
+def _base_classes(module: str, name: str) -> tuple[type, ...]:
+    """The class of that name in each of the packages that the program has imported. Both may be there, and a Trainer
+    only knows that of its own package. Raises `ImportError` if neither is installed."""
+    packages = [package for package in _PACKAGES if package in sys.modules]
+    packages = packages or [package for package in _PACKAGES if find_spec(package.partition(".")[0]) is not None][:1]
+    if not packages:
+        raise ImportError(f"profkit.integrations.lightning needs {' or '.join(_PACKAGES)}")
+    return tuple(getattr(importlib.import_module(f"{package}.{module}"), name) for package in packages)
+
+
+def _with_bases(kind: type[_OfLightning], bases: tuple[type, ...]) -> type[_OfLightning]:
     return type(kind.__name__, (kind, *bases), {"__doc__": kind.__doc__, "__module__": kind.__module__})
 
 
-def _restore(kind: type[ProfkitCallback], state: dict[str, Any]) -> ProfkitCallback:
+def _restore(kind: type[_OfLightning], state: dict[str, Any]) -> _OfLightning:
     restored = kind.__new__(kind)
     vars(restored).update(state)
     return restored

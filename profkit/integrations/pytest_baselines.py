@@ -32,7 +32,7 @@ def compare_with(baseline: Path, directory: Path, max_regression: float) -> Judg
     if not baseline.is_dir():
         return Judgement(failure=f"there is no baseline at {baseline}: `{_UPDATE}` stores this run as one")
     try:
-        comparison = compare_paths(baseline, directory)
+        comparison = compare_paths(baseline, directory, force=True)  # both are of one test
     except UnreadableInput as error:
         return Judgement(failure=f"the baseline cannot be compared with: {error}")
     unlike = _other_machine(baseline, directory, comparison)

@@ -29,6 +29,7 @@ class TrainingRecording:
         Plan(**self._settings)  # raises for settings that make no sense
         self._profile: profile | None = None
         self._is_open = self._is_own = self._was_announced = False
+        self._reports = True
 
     @property
     def directory(self) -> Path | None:
@@ -41,9 +42,11 @@ class TrainingRecording:
         found: Diagnosis | None = self._profile.diagnosis if self._profile is not None and self._is_own else None
         return found
 
-    def begin(self) -> None:
+    def begin(self, reports: bool = True) -> None:
+        """Of several ranks one ``reports``; each records."""
         if self._profile is not None:
             return
+        self._reports = reports
         import profkit
 
         self._profile = profkit.profile(self._directory, **self._settings)
@@ -53,7 +56,7 @@ class TrainingRecording:
     def end_step(self) -> None:
         if self._profile is not None and self._is_open:
             self._profile.step()
-            if self._is_own and self._profile.is_over and not self._was_announced:
+            if self._is_own and self._reports and self._profile.is_over and not self._was_announced:
                 self._was_announced = True
                 _say(f"recorded in {self.directory}; the report comes when the training ends, "
                      f"or now: profkit diagnose {self.directory}")  # fmt: skip
@@ -77,6 +80,8 @@ class TrainingRecording:
 
     def report(self) -> None:
         """Diagnose, and say what was found and where the report is."""
+        if not self._reports:
+            return
         diagnosis = self.diagnosis
         if diagnosis is not None and self.directory is not None:
             _say(verdict(diagnosis))

@@ -19,9 +19,9 @@ class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc] 
     `profkit.profile`.
 
     A step is one of the optimizer, with all batches whose gradients it accumulates. Evaluation is not part of any step.
-    Only the process of rank 0 is recorded. The Trainer does not tell callbacks when a training fails; a program that
-    goes on then, as a notebook does, ends the recording with ``with ProfkitCallback() as callback:`` around the
-    training.
+    Each rank records into a folder of its own; the process of rank 0 reports. The Trainer does not tell callbacks when
+    a training fails; a program that goes on then, as a notebook does, ends the recording with ``with ProfkitCallback()
+    as callback:`` around the training.
     """
 
     def __enter__(self) -> ProfkitCallback:
@@ -35,8 +35,7 @@ class ProfkitCallback(TrainingCallback, TrainerCallback):  # type: ignore[misc] 
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # the Trainer's signature
         self._recording.finish()  # of a training that failed
-        if state.is_world_process_zero:
-            self._recording.begin()
+        self._recording.begin(reports=state.is_world_process_zero)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002  # as above
         self._recording.resume()  # an evaluation was announced and another callback called it off

@@ -21,7 +21,6 @@ PRECISIONS = {
     "bf16-amp": "float32 parameters, operators under autocast to bfloat16",
     "fp16-amp": "float32 parameters, operators under autocast to float16",
 }
-DEVICES = ("cuda", "hopper", "cpu")
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 CUDA_CONTEXT_BYTES = 770_000_000

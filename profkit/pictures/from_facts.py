@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
+from profkit.derive.steps.layers import MODULE_CALL
 from profkit.derive.steps.steps import measured_numbers
 from profkit.derive.timeline.intervals import Intervals, union
+from profkit.evidence.callers import where_marked
 from profkit.evidence.hottest import BACKWARD
 from profkit.evidence.idling import when
 from profkit.evidence.places import call_site
+from profkit.evidence.retention.holding import live_growth_per_step
+from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.evidence.shares import time_parts
-from profkit.pictures.values import LEVELS, Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
-from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows
+from profkit.pictures.values import LEVELS, Branch, Lane, Mark, MemoryCurve, MemoryHolder, Pictures, StepPicture
+from profkit.trace.events import NONE, Bools, Category, Float64s, Int32s, Int64s, Rows
 from profkit.trace.values import distinct
 
 COLUMNS = 2000
@@ -29,10 +33,14 @@ _MOST_DRAWN = 16
 _MOST_STEPS = 128
 _MOST_SPANS = 64
 _MOST_BRANCHES = 300
+_MOST_HOLDERS = 6
+_LEAST_HOLDER = 0.01
+"""Of what they hold together."""
 _LEAST_BRANCH = 0.002
 """Of all: narrower than a pixel or two."""
 _LONGEST_LABEL = 160
 _TOP = len(LEVELS) - 1
+_OUTSIDE, _NO_LINE = "outside of modules", "no line recorded"
 
 
 def draw(facts: Facts, marked: Sequence[Rows] = ()) -> Pictures:
@@ -41,7 +49,8 @@ def draw(facts: Facts, marked: Sequence[Rows] = ()) -> Pictures:
     chosen = np.flatnonzero(steps.measured)
     drawn = chosen[:_MOST_DRAWN]
     window = _Window(int(steps.begun_ns[drawn].min()), int(steps.done_ns[drawn].max()))
-    parts = [(label, spent) for label, spent in facts.once(time_parts) if spent.total_ns > 0]
+    parts = [(label, spent) for label, spent in time_parts(facts) if spent.total_ns > 0]
+    levels, branches = _branches(facts)
     return Pictures(
         parts=tuple(label for label, _ in parts),
         steps=_picture_steps(facts, window, chosen[:_MOST_STEPS], drawn, [spent for _, spent in parts]),
@@ -49,7 +58,8 @@ def draw(facts: Facts, marked: Sequence[Rows] = ()) -> Pictures:
         lanes=tuple(_lane(window, label, spent) for label, spent in _lanes(facts) if len(spent.start_ns)),
         marks=tuple(_marks(facts, window, marked)),
         memory=_memory_curve(facts, window),
-        branches=_branches(facts),
+        branches=branches,
+        levels=levels,
         of_device=facts.device.present,
     )
 
@@ -153,7 +163,28 @@ def _memory_curve(facts: Facts, window: _Window) -> MemoryCurve | None:
     highest = np.maximum.reduceat(live, first[:-1])
     highest = np.maximum(highest, live[first[1:]])
     least, peak = int(highest.min()), int(highest.max())
-    return MemoryCurve(_encode((highest - least) / max(peak - least, 1)), least, peak) if peak > least else None
+    if peak == least:
+        return None
+    levels = _encode((highest - least) / (peak - least))
+    return MemoryCurve(levels, least, peak, _holders(facts, window), live_growth_per_step(facts))
+
+
+def _holders(facts: Facts, window: _Window) -> tuple[MemoryHolder, ...]:
+    """What was made of what is live at the window's peak, by line."""
+    memory, (made_ns, freed_ns) = facts.memory, lifetimes(facts)
+    times, live = live_bytes(made_ns, freed_ns, memory.size_bytes)
+    first, last = np.searchsorted(times, (window.start_ns, window.end_ns))
+    if last <= first:
+        return ()
+    peak_ns = times[first + live[first:last].argmax()]
+    held = (made_ns <= peak_ns) & (freed_ns > peak_ns)
+    lines = _lines(facts, memory.rows[held])
+    if set(lines.labels) <= {_NO_LINE}:
+        return ()
+    sums = np.bincount(lines.codes, memory.size_bytes[held], len(lines.labels)).astype(np.int64)
+    largest = np.argsort(-sums, kind="stable")[:_MOST_HOLDERS].tolist()
+    return tuple(MemoryHolder(lines.labels[at], int(sums[at]), lines.sources[at]) for at in largest
+                 if sums[at] > _LEAST_HOLDER * sums.sum())  # fmt: skip
 
 
 def _live_from_zero(facts: Facts) -> tuple[Int64s, Int64s]:
@@ -166,102 +197,139 @@ def _live_from_zero(facts: Facts) -> tuple[Int64s, Int64s]:
     return times[order], np.concatenate([[0], np.cumsum(sizes[order])])
 
 
-def _branches(facts: Facts) -> tuple[Branch, ...]:
-    """Lines, or functions where no lines were recorded, what they call, and the kernels of that."""
-    table = _device_paths(facts) if facts.device.present else _host_paths(facts)
-    return _lay_out(facts, *table)
+def _branches(facts: Facts) -> tuple[tuple[str, ...], tuple[Branch, ...]]:
+    """What the levels of the icicle are, and its branches: modules where they are told, the lines in these, what the
+    lines call, and the kernels of that."""
+    operators, top, inner, ns = _device_paths(facts) if facts.device.present else _host_paths(facts)
+    texts = [name.removeprefix(BACKWARD)[:_LONGEST_LABEL] for name in facts.trace.names]
+    lines, modules = _lines(facts, operators), _modules(facts, operators)
+    places = [lines] if modules is None else [modules] if set(lines.labels) == {_NO_LINE} else [modules, lines]
+    levels = [*places, _Level("operator", texts, top), _Level("kernel", texts, inner)]
+    branches = sorted(_lay_out(levels, 0, 0.0, int(ns.sum()), ns), key=lambda one: (one.depth, one.begin))
+    return tuple(level.name for level in levels), tuple(branches)[:_MOST_BRANCHES]
 
 
-_Paths = tuple[list[str], Int64s, Int64s, Int64s, Int64s]
-"""The labels of places; for each event its place, the codes of an operator's and a kernel's name, and its time."""
+class _Level(Struct, frozen=True):
+    """A depth of the icicle: what is there, and for each event which of these it belongs to, -1 for none."""
+
+    name: str
+    labels: Sequence[str]
+    codes: Int64s
+    sources: Sequence[str] = ()
+
+
+_Paths = tuple[Rows, Int64s, Int64s, Int64s]
+"""For each event the operator that it belongs to, the codes of the outermost operator's and its own name, its time."""
 
 
 def _device_paths(facts: Facts) -> _Paths:
     events, launches = facts.trace.events, facts.launches
     wanted = facts.steps.in_measured(launches.launched_ns)
     work, operator = launches.work[wanted], launches.operator[wanted].astype(np.int64)
-    names, places = _places(facts, operator)
     outermost = _outermost_operator(facts, operator)
     top = np.where(outermost >= 0, events.name_code[outermost], -1)
-    return names, places, top, events.name_code[work].astype(np.int64), events.duration_ns[work]
+    return operator, top, events.name_code[work].astype(np.int64), events.duration_ns[work]
 
 
 def _host_paths(facts: Facts) -> _Paths:
     events, operators = facts.trace.events, facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE)
     rows = np.flatnonzero(operators & facts.measured & (events.lane == facts.steps.main_lane))
-    names, places = _places(facts, rows)
     top, own_ns = _outermost_operator(facts, rows), facts.tree.self_ns(events)[rows]
     inner = np.where(top == rows, -1, events.name_code[rows])
-    return names, places, events.name_code[top].astype(np.int64), inner.astype(np.int64), own_ns
+    return rows, events.name_code[top].astype(np.int64), inner.astype(np.int64), own_ns
 
 
 def _outermost_operator(facts: Facts, rows: Rows) -> Rows:
     """The outermost operator around each of these events, backward nodes as their operators; -1 for -1."""
-    outermost = facts.once(_outermost_operators)
+    outermost = _outermost_operators(facts)
     found: Rows = np.where(rows >= 0, outermost[rows], -1)
     return found
 
 
+@derived_once
 def _outermost_operators(facts: Facts) -> Rows:
     operators = facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE)
     return facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True)
 
 
-def _places(facts: Facts, rows: Rows) -> tuple[list[str], Int64s]:
+def _lines(facts: Facts, rows: Rows) -> _Level:
     """The line of each event, of its forward operator in the backward pass; elsewhere what it is part of."""
-    site = np.where(rows >= 0, facts.lines.forward_site[rows], -1)
-    site[site >= len(facts.callsites)] = -1
+    site = _forward_sites(facts, rows)
     backward = (rows >= 0) & facts.lines.backward[rows]
     updating = facts.trace.mask_of(facts.updates.rows)
     in_update = (rows >= 0) & facts.tree.under(updating)[rows]
     code = np.where(site >= 0, 2 * site + backward, np.where(backward, -2, np.where(in_update, -3, -1)))
     known = distinct(code)
-    return [_name_place(facts, int(one)) for one in known], np.searchsorted(known, code)
+    named = [_name_place(facts, int(one)) for one in known]
+    return _Level("line", [label for label, _ in named], np.searchsorted(known, code), [text for _, text in named])
 
 
-def _name_place(facts: Facts, code: int) -> str:
+def _forward_sites(facts: Facts, rows: Rows) -> Int64s:
+    site: Int64s = np.where(rows >= 0, facts.lines.forward_site[rows], -1).astype(np.int64)
+    site[site >= len(facts.callsites)] = -1
+    return site
+
+
+def _name_place(facts: Facts, code: int) -> tuple[str, str]:
+    """A place's label and its text."""
     place = call_site(facts, code // 2) if code >= 0 else None
     if place is None:
-        return {-2: "backward", -3: "optimizer"}.get(code, "no line recorded")
+        return {-2: "backward", -3: "optimizer"}.get(code, _NO_LINE), ""
     file = place.file.replace("\\", "/").rpartition("/")[2]
-    passed = " backward:" if code % 2 else ""
-    return f"{file}:{place.line}{passed} {place.source.strip()}"[:_LONGEST_LABEL]
+    passed = ", backward" if code % 2 else ""
+    return f"{file}:{place.line}{passed}"[:_LONGEST_LABEL], place.source.strip()[:_LONGEST_LABEL]
 
 
-def _lay_out(
-    facts: Facts, names: list[str], places: Int64s, operators: Int64s, kernels: Int64s, ns: Int64s
-) -> tuple[Branch, ...]:
-    """An icicle: the widest first at each level, narrow ones left out."""
-    total = int(ns.sum())
-    if not total:
-        return ()
-    texts = facts.trace.names
-    branches: list[Branch] = []
-    by_place = np.bincount(places, ns, len(names))
-    begin = 0.0
-    for place in np.argsort(-by_place, kind="stable").tolist():
-        share = float(by_place[place]) / total
-        if share < _LEAST_BRANCH:
-            break
-        branches.append(Branch(0, names[place], round(begin, 5), round(share, 5), int(by_place[place])))
-        inside = places == place
-        branches += _inner(texts, 1, begin, total, [operators[inside], kernels[inside]], ns[inside])
-        begin += share
-    return tuple(sorted(branches, key=lambda one: (one.depth, one.begin)))[:_MOST_BRANCHES]
+def _modules(facts: Facts, rows: Rows) -> _Level | None:
+    """The class of the innermost module that each event works for, in the backward pass that of the forward operator.
+    None where the recording tells no modules."""
+    calls, codes, classes = _module_calls(facts)
+    if not calls.any():
+        return None
+    at = np.where(rows >= 0, where_marked(facts, rows), NONE)
+    call = np.where(at >= 0, facts.tree.nearest_ancestor(calls, of=at.clip(min=0)), NONE)
+    code = np.where(call >= 0, codes[call], NONE)
+    known = distinct(code)
+    names = [_OUTSIDE if one < 0 else classes[one][:_LONGEST_LABEL] for one in known.tolist()]
+    labels = sorted(set(names))
+    place = np.array([labels.index(name) for name in names], dtype=np.int64)
+    return _Level("module", labels, place[np.searchsorted(known, code)])
 
 
-def _inner(texts: Sequence[str], depth: int, begin: float, total: int, codes: list[Int64s], ns: Int64s) -> list[Branch]:
-    known, inverse = np.unique(codes[0], return_inverse=True)
-    sums, branches = np.bincount(inverse, ns, len(known)), []
+def _module_calls(facts: Facts) -> tuple[Bools, Int32s, list[str]]:
+    """The events around a module's work, their codes, and for each code the module's class: recorded calls of modules
+    (``with_stack=True``) or, without them, the lines of methods that are called ``forward``."""
+    events = facts.trace.events
+    called = facts.trace.where_name(lambda name: name.startswith(MODULE_CALL)) & (events.category == Category.PYTHON)
+    if called.any():
+        classes = [name.removeprefix(MODULE_CALL).rpartition("_")[0] for name in facts.trace.names]
+        return called, events.name_code, classes
+    classes = [_class_of_method(place.function) for place in facts.callsites]
+    in_forward = np.array([*map(bool, classes), False])
+    site = np.where(events.site < len(classes), events.site, np.int32(NONE))
+    return in_forward[site] & (events.category == Category.LINE_MARK), site, classes
+
+
+def _class_of_method(function: str) -> str:
+    """``Block`` for ``Block.forward``, which is what PyTorch calls of a module; empty for anything else."""
+    owner, _, method = function.rpartition(".")
+    return owner.rpartition(".")[2] if method == "forward" else ""
+
+
+def _lay_out(levels: Sequence[_Level], depth: int, begin: float, total: int, ns: Int64s) -> Iterator[Branch]:
+    """The widest first at each level, narrow ones left out."""
+    level, deeper = levels[0], levels[1:]
+    known, inverse = np.unique(level.codes, return_inverse=True)
+    sums = np.bincount(inverse, ns, len(known))
     for at in np.argsort(-sums, kind="stable").tolist():
-        share = float(sums[at]) / total
+        share, code = float(sums[at]) / max(total, 1), int(known[at])
         if share < _LEAST_BRANCH:
             break
-        if known[at] >= 0:
-            label = texts[int(known[at])].removeprefix(BACKWARD)[:_LONGEST_LABEL]
-            branches.append(Branch(depth, label, round(begin, 5), round(share, 5), int(sums[at])))
+        if code >= 0:
+            source = level.sources[code] if level.sources else ""
+            yield Branch(depth, level.labels[code], round(begin, 5), round(share, 5), int(sums[at]), source)
             inside = inverse == at
-            if len(codes) > 1:
-                branches += _inner(texts, depth + 1, begin, total, [code[inside] for code in codes[1:]], ns[inside])
+            if deeper:
+                below = [structs.replace(one, codes=one.codes[inside]) for one in deeper]
+                yield from _lay_out(below, depth + 1, begin, total, ns[inside])
         begin += share
-    return branches

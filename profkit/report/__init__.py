@@ -8,19 +8,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from profkit.errors import UsageError
-from profkit.findings import Diagnosis
+from profkit.findings import Diagnosis, Finding
 
 if TYPE_CHECKING:
     from profkit.comparing.values import Comparison
 
 
+def _fails_nothing(_: Finding) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of some formats: columns and colour (text), the rules' pages by name (HTML and SARIF)."""
+    """Settings of some formats: columns and colour (text), the rules' pages by name (HTML, SARIF and JUnit), the
+    template of links that open an editor (HTML), and which findings fail the command (JUnit)."""
 
     width: int = 80
     color: bool = False
     pages: Mapping[str, str] = field(default_factory=dict)
+    editor: str = ""
+    fails: Callable[[Finding], bool] = _fails_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,10 @@ FORMATS: dict[str, Format] = {
     "text": Format("text", "render_text", ("width", "color")),
     "json": Format("json", "render_json"),
     "markdown": Format("markdown", "render_markdown"),
-    "html": Format("html.page", "render_html", ("pages",)),
+    "html": Format("html.page", "render_html", ("pages", "editor")),
     "sarif": Format("sarif", "render_sarif", ("pages",)),
     "github": Format("github", "render_github"),
+    "junit": Format("junit", "render_junit", ("pages", "fails")),
     "memory-timeline": Format("memory_timeline", "render_memory_timeline"),
 }
 
@@ -54,11 +62,13 @@ def render(
     width: int = 80,
     color: bool = False,
     pages: Mapping[str, str] | None = None,
+    editor: str = "",
+    fails: Callable[[Finding], bool] = _fails_nothing,
 ) -> str:
     """The report in one of `FORMATS`; raises `UsageError` for any other name."""
     if format_name not in FORMATS:
         raise UsageError(f"{format_name}: not a report format; choose from {', '.join(FORMATS)}")
-    return FORMATS[format_name].render(diagnosis, Settings(width, color, pages or {}))
+    return FORMATS[format_name].render(diagnosis, Settings(width, color, pages or {}, editor, fails))
 
 
 COMPARISON_FORMATS: dict[str, Format] = {

@@ -9,16 +9,7 @@ import textwrap
 from collections.abc import Sequence
 
 from profkit.comparing.values import Comparison, Move, Verdict
-from profkit.report.comparison_wording import (
-    MOST_MOVES,
-    difference_note,
-    explanation,
-    finding_note,
-    headline,
-    move_cells,
-    move_name,
-    side_facts,
-)
+from profkit.report import comparison_wording as wording
 
 _COLORS = {Verdict.BETTER: "1;32", Verdict.WORSE: "1;31", Verdict.NO_DIFFERENCE: "1", Verdict.INCONCLUSIVE: "1;33"}
 _MIN_WIDTH = 60
@@ -27,19 +18,18 @@ _MIN_WIDTH = 60
 def render_text(comparison: Comparison, width: int = 80, color: bool = False) -> str:
     """The report, wrapped at ``width`` columns (at least 60)."""
     width = max(width, _MIN_WIDTH)
-    verdict = textwrap.wrap(headline(comparison), width)
+    verdict = textwrap.wrap(wording.headline(comparison), width)
     if color:
         verdict = [f"\x1b[{_COLORS[comparison.verdict]}m{line}\x1b[0m" for line in verdict]
-    lines = [*verdict, *_bullets(explanation(comparison), width), ""]
+    lines = [*verdict, *_bullets(wording.explanation(comparison), width), ""]
     for label, side in (("before", comparison.before), ("after", comparison.after)):
-        lines += textwrap.wrap(f"{label:<8}{side_facts(side)}", width, subsequent_indent=" " * 8)
+        lines += textwrap.wrap(f"{label:<8}{wording.side_facts(side)}", width, subsequent_indent=" " * 8)
     lines += ["", "What differs besides the program's work"]
-    differences = [difference_note(difference) for difference in comparison.differences]
-    lines += _bullets(differences or ["nothing that the recordings show"], width)
-    lines += _table("Operators that moved, per recorded step", comparison.operators, width)
-    lines += _table("Lines that moved, per recorded step", comparison.lines, width)
+    lines += _bullets(wording.difference_notes(comparison), width)
+    lines += _table(wording.OPERATORS_MOVED, comparison.operators, width)
+    lines += _table(wording.LINES_MOVED, comparison.lines, width)
     if comparison.findings:
-        lines += ["", "Findings", *_bullets([finding_note(move) for move in comparison.findings], width)]
+        lines += ["", "Findings", *_bullets([wording.finding_note(move) for move in comparison.findings], width)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -51,8 +41,9 @@ def _table(title: str, moves: Sequence[Move], width: int) -> list[str]:
     """Names that do not fit are cut: the figures matter more than the end of a name."""
     if not moves:
         return []
-    shown = moves[:MOST_MOVES]
-    rows = [("", "before", "after", "change", "calls"), *((move_name(move), *move_cells(move)) for move in shown)]
+    shown = moves[:wording.MOST_MOVES]
+    told = ((wording.move_name(move), *wording.move_cells(move)) for move in shown)
+    rows = [("", "before", "after", "change", "calls"), *told]
     sizes = [max(len(row[i]) for row in rows) for i in range(1, 5)]
     room = min(max(len(row[0]) for row in rows), width - sum(sizes) - 2 * len(sizes))
     lines = ["", title]

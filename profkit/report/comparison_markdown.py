@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profkit.comparing.values import Comparison, Move
-from profkit.report.comparison_wording import (
-    MOST_MOVES,
-    difference_note,
-    explanation,
-    finding_note,
-    headline,
-    move_cells,
-    move_name,
-    side_facts,
-)
+from profkit.report import comparison_wording as wording
 from profkit.report.markdown import escape, in_code
 
 
 def render_markdown(comparison: Comparison) -> str:
     """The report as Markdown. Everything that comes from a recording is escaped or set as code."""
-    sides = [f"before: {in_code(side_facts(comparison.before))}", f"after: {in_code(side_facts(comparison.after))}"]
-    differences = [escape(difference_note(difference)) for difference in comparison.differences]
+    sides = [f"{label}: {in_code(wording.side_facts(side))}"
+             for label, side in (("before", comparison.before), ("after", comparison.after))]  # fmt: skip
     blocks = [
-        f"## {escape(headline(comparison))}",
-        _list([escape(note) for note in explanation(comparison)] + sides),
+        f"## {escape(wording.headline(comparison))}",
+        _list([escape(note) for note in wording.explanation(comparison)] + sides),
         "### What differs besides the program's work",
-        _list(differences or ["nothing that the recordings show"]),
-        *_table("Operators that moved, per recorded step", comparison.operators),
-        *_table("Lines that moved, per recorded step", comparison.lines),
+        _list([escape(note) for note in wording.difference_notes(comparison)]),
+        *_table(wording.OPERATORS_MOVED, comparison.operators),
+        *_table(wording.LINES_MOVED, comparison.lines),
     ]
     if comparison.findings:
-        blocks += ["### Findings", _list([escape(finding_note(move)) for move in comparison.findings])]
+        blocks += ["### Findings", _list([escape(wording.finding_note(move)) for move in comparison.findings])]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -43,5 +34,6 @@ def _table(title: str, moves: Sequence[Move]) -> list[str]:
     if not moves:
         return []
     rows = ["| | before | after | change | calls |", "| --- | ---: | ---: | ---: | ---: |"]
-    rows += [f"| {escape(move_name(move))} | {' | '.join(move_cells(move))} |" for move in moves[:MOST_MOVES]]
+    rows += [f"| {escape(wording.move_name(move))} | {' | '.join(wording.move_cells(move))} |"
+             for move in moves[: wording.MOST_MOVES]]  # fmt: skip
     return [f"### {title}", "\n".join(rows)]

@@ -8,6 +8,8 @@ from profkit.report.wording import printable, short_place
 from profkit.units import format_count, format_share, format_time
 
 _MANY_TIMES = 10
+OPERATORS_MOVED = "Operators that moved, per recorded step"
+LINES_MOVED = "Lines that moved, per recorded step"
 MOST_MOVES = 8
 """Rows of a table: anything that moved less hardly explains the change."""
 
@@ -72,6 +74,11 @@ def side_facts(side: Side) -> str:
     facts = [" ".join(side.command), side.device, f"torch {side.torch}" if side.torch else None]
     told = ", ".join(printable(fact) for fact in facts if fact)
     return f"{printable(side.paths[0])}{more}" + (f": {told}" if told else "")
+
+
+def difference_notes(comparison: Comparison) -> list[str]:
+    """What differs besides the program's work."""
+    return [*map(difference_note, comparison.differences)] or ["nothing that the recordings show"]
 
 
 def difference_note(difference: Difference) -> str:

@@ -11,11 +11,13 @@ from profkit.rules import all_rules
 from profkit.run import DIAGNOSIS_FILE, REPORT_FILE
 
 
-def write_reports(diagnosis: Diagnosis, directory: Path) -> None:
-    """Write ``diagnosis.json`` and ``report.html``; raises `RunDirectoryError` where that fails."""
+def write_reports(diagnosis: Diagnosis, directory: Path, shown: Diagnosis | None = None, editor: str = "") -> None:
+    """Write ``diagnosis.json`` and ``report.html``, which shows another form of the diagnosis if one is given; raises
+    `RunDirectoryError` where that fails. ``editor`` is the template of links that open a line."""
+    page = render(shown or diagnosis, "html", pages=rule_pages(), editor=editor)
     try:
         (directory / DIAGNOSIS_FILE).write_text(render(diagnosis, "json"), encoding="utf-8")
-        (directory / REPORT_FILE).write_text(render(diagnosis, "html", pages=rule_pages()), encoding="utf-8")
+        (directory / REPORT_FILE).write_text(page, encoding="utf-8")
     except OSError as error:
         raise RunDirectoryError(directory, f"cannot be written: {error.strerror or error}") from error
 

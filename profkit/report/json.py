@@ -23,10 +23,12 @@ _KEY = '\n  "{}": {}'
 def render_json(diagnosis: Diagnosis) -> str:
     """The diagnosis as JSON: the keys ``run``, ``timing``, ``findings``, ``skipped``, ``health``, ``total``,
     ``workers``, ``verdict``, ``cannot_judge``, ``hottest``, ``memory``, ``failure``, ``peaks``, ``pictures``,
-    ``ignored`` and ``schema``. Of the two that hold thousands of numbers, the memory and the pictures, each stands on
-    one line."""
-    text = to_json(replace(diagnosis, memory=(), pictures=None))
-    for key, nothing, value in (("memory", "[]", diagnosis.memory), ("pictures", "null", diagnosis.pictures)):
+    ``ignored``, ``launch`` and ``schema``. Of those that hold thousands of numbers, the memory, the pictures and the
+    launch, each stands on one line."""
+    text = to_json(replace(diagnosis, memory=(), pictures=None, launch=None))
+    lines = (("memory", "[]", diagnosis.memory), ("pictures", "null", diagnosis.pictures),
+             ("launch", "null", diagnosis.launch))  # fmt: skip
+    for key, nothing, value in lines:
         line = msgspec.json.encode(_encodable(msgspec.to_builtins(value))).decode()
         text = text.replace(_KEY.format(key, nothing), _KEY.format(key, line), 1)
     return text
@@ -46,6 +48,15 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_encodable(key): _encodable(item) for key, item in value.items()}
     return [_encodable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def load_json(path: Path) -> Diagnosis:
+    """The diagnosis in a file. Raises `UnreadableInput`, as `parse_json` does, and for a file that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return parse_json(file.read(MAX_BYTES + 1), path)
+    except OSError as error:
+        raise UnreadableInput(path, f"cannot be read: {error.strerror or error}") from error
 
 
 def parse_json(data: bytes, path: Path | str = "diagnosis.json") -> Diagnosis:

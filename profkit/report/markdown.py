@@ -4,31 +4,10 @@ from __future__ import annotations
 
 import re
 
-from profkit.findings import DeviceMemory, Diagnosis, Finding, Kind
-from profkit.report.wording import (
-    HOT_LINES,
-    HOT_OPERATORS,
-    MEMORY_LINES,
-    WHAT_TO_CHANGE,
-    bound_note,
-    cost,
-    group_by_reason,
-    hot_lines,
-    hot_operators,
-    major_findings,
-    memory_figures,
-    memory_lines,
-    memory_parts,
-    memory_title,
-    minor_findings,
-    opportunities_note,
-    place,
-    printable,
-    printable_lines,
-    run_facts,
-    skipped_rules,
-    verdict,
-)
+from profkit.findings import DeviceMemory, Diagnosis, Finding, Kind, LaunchSummary
+from profkit.report import wording
+from profkit.report.ranks_wording import MOST_NOTES, THE_RANKS, launch_lines
+from profkit.report.wording import printable
 from profkit.units import format_count, format_share, format_time
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#+!|~$&])")
@@ -37,31 +16,45 @@ _MAX_MORE_PLACES = 3
 
 def render_markdown(diagnosis: Diagnosis) -> str:
     """The report as Markdown. Everything that comes from the recording is escaped or set as code."""
-    blocks = [f"## {escape(verdict(diagnosis))}"]
-    major = major_findings(diagnosis)
-    blocks += _section(WHAT_TO_CHANGE, major, opportunities_note(major))
-    blocks += _list("For your information", [_minor(finding) for finding in minor_findings(diagnosis)])
-    blocks += _list(HOT_LINES, [f"{share} {in_code(place)} {in_code(source)}" if source else f"{share} {in_code(place)}"
-                                for share, place, source in hot_lines(diagnosis)])  # fmt: skip
-    blocks += _list(HOT_OPERATORS, [f"{share} {in_code(name)}" for share, name in hot_operators(diagnosis)])
+    blocks = [f"## {escape(wording.verdict(diagnosis))}"]
+    blocks += _ranks(diagnosis.launch)
+    major = wording.major_findings(diagnosis)
+    blocks += _section(wording.WHAT_TO_CHANGE, major, wording.opportunities_note(major))
+    blocks += _list("For your information", [_minor(finding) for finding in wording.minor_findings(diagnosis)])
+    lines = [f"{share} {in_code(where)}" + (f" {in_code(source)}" if source else "")
+             for share, where, source in wording.hot_lines(diagnosis)]  # fmt: skip
+    blocks += _list(wording.HOT_LINES, lines)
+    operators = [f"{share} {in_code(name)}" for share, name in wording.hot_operators(diagnosis)]
+    blocks += _list(wording.HOT_OPERATORS, operators)
     for memory in diagnosis.memory:
-        blocks += _memory(memory_title(diagnosis, memory), memory)
-    skips = [f"{escape(why)}: {skipped_rules(rules, in_code)}" for why, rules in group_by_reason(diagnosis.skipped)]
+        blocks += _memory(wording.memory_title(diagnosis, memory), memory)
+    skips = [f"{escape(why)}: {wording.skipped_rules(rules, in_code)}"
+             for why, rules in wording.group_by_reason(diagnosis.skipped)]  # fmt: skip
     blocks += _list("Not looked at", skips)
     notes = [escape(printable(note)) for note in diagnosis.health]
-    blocks += _list("The recording", notes + [f"{label}: {in_code(value)}" for label, value in run_facts(diagnosis)])
+    notes += [f"{label}: {in_code(value)}" for label, value in wording.run_facts(diagnosis)]
+    blocks += _list("The recording", notes)
     blocks += _shares(diagnosis)
     return "\n\n".join(blocks) + "\n"
 
 
+def _ranks(launch: LaunchSummary | None) -> list[str]:
+    if launch is None:
+        return []
+    notes = [printable(note) for note in launch.notes[:MOST_NOTES]]
+    left = len(launch.notes) - len(notes)
+    more = [f"and {format_count(left, 'more note')} in diagnosis.json"] if left else []
+    return _list(THE_RANKS, [escape(line) for line in (*launch_lines(launch), *notes, *more)])
+
+
 def _memory(title: str, memory: DeviceMemory) -> list[str]:
-    blocks = _list(title, [f"{label}: {escape(value)}" for label, value in memory_figures(memory)])
-    rows = [f"| {escape(label)} | {size} | {share} |" for label, size, share, _ in memory_parts(memory)]
+    blocks = _list(title, [f"{label}: {escape(value)}" for label, value in wording.memory_figures(memory)])
+    rows = [f"| {escape(label)} | {size} | {share} |" for label, size, share, _ in wording.memory_parts(memory)]
     if rows:
         blocks.append("\n".join(["| held for | bytes | share |", "| --- | ---: | ---: |", *rows]))
     lines = [f"{size} {in_code(where)}{f' {in_code(source)}' if source else ''}"
-             for size, where, source in memory_lines(memory)]  # fmt: skip
-    return blocks + _list(MEMORY_LINES, lines)
+             for size, where, source in wording.memory_lines(memory)]  # fmt: skip
+    return blocks + _list(wording.MEMORY_LINES, lines)
 
 
 def _section(title: str, findings: list[Finding], note: str) -> list[str]:
@@ -78,26 +71,28 @@ def _finding(finding: Finding) -> list[str]:
     blocks = [f"#### {in_code(finding.rule)} ({finding.severity.value}{label})", escape(printable(finding.message))]
     rows = []
     if finding.location is not None:
-        rows.append(f"- where: {in_code(place(finding.location))}")
+        rows.append(f"- where: {in_code(wording.place(finding.location))}")
     if finding.count > 1:
         rows.append(f"- seen: {format_count(finding.count, 'time')}")
-    rows.append(f"- {'cost' if finding.kind is Kind.FAULT else 'gain'}: {escape(cost(finding))}")
-    rows += [f"- also at: {in_code(place(location))}" for location in finding.also[:_MAX_MORE_PLACES]]
+    rows.append(f"- {'cost' if finding.kind is Kind.FAULT else 'gain'}: {escape(wording.cost(finding))}")
+    rows += [f"- also at: {in_code(wording.place(location))}" for location in finding.also[:_MAX_MORE_PLACES]]
     if len(finding.also) > _MAX_MORE_PLACES:
         rows.append(f"- and {format_count(len(finding.also) - _MAX_MORE_PLACES, 'more place')}")
     rows.append(f"- confidence: {format_share(finding.confidence)}")
-    source = printable_lines(finding.location.source) if finding.location else []
+    source = wording.printable_lines(finding.location.source) if finding.location else []
     if source:
         blocks.append(_fenced(source, "python"))
     blocks.append("\n".join(rows))
-    fix = printable_lines(finding.fix)
+    fix = wording.printable_lines(finding.fix)
     if fix:
         blocks.append(f"Fix: {escape(fix[0])}" if len(fix) == 1 else f"Fix:\n\n{_fenced(fix)}")
+    if change := wording.change_lines(finding):
+        blocks.append(_fenced(change, "diff"))
     return blocks
 
 
 def _minor(finding: Finding) -> str:
-    where = f" at {in_code(place(finding.location))}" if finding.location else ""
+    where = f" at {in_code(wording.place(finding.location))}" if finding.location else ""
     return f"{in_code(finding.rule)}{where}: {escape(printable(finding.message))}"
 
 
@@ -106,7 +101,7 @@ def _list(title: str, items: list[str]) -> list[str]:
 
 
 def _shares(diagnosis: Diagnosis) -> list[str]:
-    shares, bound = diagnosis.timing.shares, bound_note(diagnosis.timing)
+    shares, bound = diagnosis.timing.shares, wording.bound_note(diagnosis.timing)
     if not shares and not bound:
         return []
     title = ["### Where the step's time went", *([escape(bound)] if bound else [])]

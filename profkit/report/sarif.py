@@ -1,6 +1,7 @@
 """The report for code scanning and editors: SARIF 2.1.0.
 
-Specification: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html (the sections named below).
+Specification: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html (the sections named below). A rule's
+page is its ``help``; there is no ``helpUri``, as the pages stand nowhere but in profkit.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ def render_sarif(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -
     """The findings as one SARIF run. ``pages`` maps a rule's name to the text of its page."""
     names = list(dict.fromkeys(finding.rule for finding in diagnosis.findings))
     rules = [_rule(name, (pages or {}).get(name, "")) for name in names]
+    whole = _location_of_program(diagnosis)
     run = {
         "tool": {"driver": {"name": "profkit", **_version(), "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "invocations": [_invocation(diagnosis)],
-        "results": [_result(finding, names.index(finding.rule)) for finding in diagnosis.findings],
+        "results": [_result(finding, names.index(finding.rule), whole) for finding in diagnosis.findings],
         "properties": {"verdict": verdict(diagnosis)},
     }
     return json.dumps({"$schema": _SCHEMA_URI, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
@@ -53,8 +55,9 @@ def _invocation(diagnosis: Diagnosis) -> dict[str, Any]:
     return {"executionSuccessful": True, "toolExecutionNotifications": notes}
 
 
-def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
-    """A result (3.27). An opportunity is never more than a note: nothing is wrong with the program."""
+def _result(finding: Finding, rule_index: int, whole: dict[str, Any] | None) -> dict[str, Any]:
+    """A result (3.27). An opportunity is never more than a note: nothing is wrong with the program. What has no place
+    of its own stands at the ``whole`` program: code scanning refuses a file with one result without a place."""
     price = f"{'Cost' if finding.kind is Kind.FAULT else 'Gain'}: {cost(finding)}."
     fix = printable(finding.fix)
     sentences = (printable(finding.message), price, f"Fix: {fix}" if fix else "")
@@ -67,13 +70,37 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
         "occurrenceCount": max(finding.count, 1),
         "properties": _properties(finding),
     }
-    if finding.location is not None:
-        result["locations"] = [_location(finding.location)]
+    place = _location(finding.location) if finding.location is not None else whole
+    if place is not None:
+        result["locations"] = [place]
     if finding.also:
         result["relatedLocations"] = [
             {"id": number, **_location(location)} for number, location in enumerate(finding.also, 1)
         ]
+    if (region := _changed_region(finding)) is not None and finding.change is not None:
+        change = {"deletedRegion": region, "insertedContent": {"text": finding.change.after}}
+        uri = _uri(source_path(finding.change.file))
+        result["fixes"] = [{
+            "description": {"text": fix or "Change the line."},
+            "artifactChanges": [{"artifactLocation": {"uri": uri}, "replacements": [change]}],
+        }]  # fmt: skip
     return result
+
+
+def _changed_region(finding: Finding) -> dict[str, int] | None:
+    """The text of the line that a fix replaces (3.57), without its indentation; None without such a fix, or where the
+    file's own line is not known, and with it how far the text is indented."""
+    change, place = finding.change, finding.location
+    if change is None or place is None or (place.file, place.line) != (change.file, change.line) or change.line < 1:
+        return None
+    at = change.line - place.around_from
+    line = place.around[at] if 0 <= at < len(place.around) else ""
+    if not change.before or line.strip() != change.before or not change.after.isprintable():
+        return None
+    if not change.after:
+        return {"startLine": change.line, "startColumn": 1, "endLine": change.line + 1, "endColumn": 1}
+    first = line.index(change.before) + 1
+    return {"startLine": change.line, "startColumn": first, "endColumn": first + len(change.before)}
 
 
 def _version() -> dict[str, str]:
@@ -100,6 +127,13 @@ def _properties(finding: Finding) -> dict[str, Any]:
     if saving is not None:
         properties |= {"timeNsPerStep": saving.time_ns_per_step, "fraction": saving.fraction, "bytes": saving.bytes}
     return properties
+
+
+def _location_of_program(diagnosis: Diagnosis) -> dict[str, Any] | None:
+    """The script that was run or, where none is known, the recording."""
+    scripts = (argument for argument in diagnosis.run.command if argument.endswith(".py"))
+    file = next(scripts, diagnosis.run.files.get("trace"))
+    return _location(Location(file, 0, "")) if file else None
 
 
 def _location(location: Location) -> dict[str, Any]:

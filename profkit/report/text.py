@@ -7,35 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
+from profkit.findings import Diagnosis, Finding, Kind, LaunchSummary, Location, Severity
+from profkit.report import wording
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
-from profkit.report.wording import (
-    HOT_LINES,
-    HOT_OPERATORS,
-    MEMORY_LINES,
-    WHAT_TO_CHANGE,
-    bound_note,
-    cost,
-    group_by_reason,
-    hot_lines,
-    hot_operators,
-    ignored_note,
-    major_findings,
-    memory_figures,
-    memory_lines,
-    memory_parts,
-    memory_title,
-    minor_findings,
-    opportunities_note,
-    place,
-    printable,
-    printable_lines,
-    run_facts,
-    short_place,
-    skipped_rules,
-    verdict,
-    worker_lines,
-)
+from profkit.report.ranks_wording import MOST_NOTES, THE_RANKS, launch_lines
+from profkit.report.wording import printable
 from profkit.units import format_count, format_share, format_time
 
 _LOOKS: dict[Severity, Style] = {
@@ -56,14 +32,15 @@ _BAR_WIDTH = 14
 def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False) -> str:
     """The report, wrapped at ``width`` columns (at least 40)."""
     page = Page(width, color)
-    page.write(verdict(diagnosis), BOLD)
-    major = major_findings(diagnosis)
-    _write_title(page, WHAT_TO_CHANGE, bool(major))
-    if note := opportunities_note(major):
+    page.write(wording.verdict(diagnosis), BOLD)
+    _write_ranks(page, diagnosis.launch)
+    major = wording.major_findings(diagnosis)
+    _write_title(page, wording.WHAT_TO_CHANGE, bool(major))
+    if note := wording.opportunities_note(major):
         page.write(note)
     for number, finding in enumerate(major, 1):
         _write_finding(page, number, finding)
-    _write_minor(page, minor_findings(diagnosis))
+    _write_minor(page, wording.minor_findings(diagnosis))
     if diagnosis.findings:
         page.write()
         page.write(f"What a rule means, with an example: profkit explain {printable(diagnosis.findings[0].rule)}")
@@ -81,6 +58,16 @@ def _write_title(page: Page, title: str, wanted: bool) -> None:
         page.write_title(title)
 
 
+def _write_ranks(page: Page, launch: LaunchSummary | None) -> None:
+    if launch is None:
+        return
+    page.write_title(THE_RANKS)
+    for line in (*launch_lines(launch), *map(printable, launch.notes[:MOST_NOTES])):
+        page.write_bullet(line)
+    if len(launch.notes) > MOST_NOTES:
+        page.write_bullet(f"and {format_count(len(launch.notes) - MOST_NOTES, 'more note')} in diagnosis.json")
+
+
 def _write_finding(page: Page, number: int, finding: Finding) -> None:
     kind = "" if finding.kind is Kind.FAULT else " opportunity"
     severity = f"{finding.severity.value.upper()}{kind}"
@@ -89,13 +76,14 @@ def _write_finding(page: Page, number: int, finding: Finding) -> None:
     page.write(printable(finding.message), indent=_INDENT)
     if finding.location is not None:
         page.write_row("where", _where(finding.location, finding.count, page.room))
-        source = " ".join(printable_lines(finding.location.source)).strip()
+        source = " ".join(wording.printable_lines(finding.location.source)).strip()
         if source:
             page.write(source, ITALIC, _SOURCE_INDENT)
     elif finding.count > 1:
         page.write_row("seen", [format_count(finding.count, "time")])
-    page.write_row("cost" if finding.kind is Kind.FAULT else "gain", [cost(finding)])
-    page.write_row("fix", printable_lines(finding.fix))
+    page.write_row("cost" if finding.kind is Kind.FAULT else "gain", [wording.cost(finding)])
+    page.write_row("fix", wording.printable_lines(finding.fix))
+    page.write_row("change", wording.change_lines(finding))
     page.write_row("also at", _more_places(finding.also))
     if finding.confidence < _CERTAIN:
         page.write_row("certain", [f"{format_share(finding.confidence)}: check before you change it"])
@@ -104,15 +92,15 @@ def _write_finding(page: Page, number: int, finding: Finding) -> None:
 def _where(location: Location, times: int, width: int) -> list[str]:
     """The place on one line, never broken inside a file's name: folders that do not fit go to the line below."""
     seen = f", {times:,} times" if times > 1 else ""
-    whole = place(location) + seen
+    whole = wording.place(location) + seen
     folder, slash, _ = printable(location.file).rpartition("/")
     if len(whole) <= width or not slash:
         return [whole]
-    return [place(replace(location, file=location.file.rpartition("/")[2])) + seen, f"folder {folder}/"]
+    return [wording.place(replace(location, file=location.file.rpartition("/")[2])) + seen, f"folder {folder}/"]
 
 
 def _more_places(also: tuple[Location, ...]) -> list[str]:
-    shown = [place(location) for location in also[:_MAX_MORE_PLACES]]
+    shown = [wording.place(location) for location in also[:_MAX_MORE_PLACES]]
     left = len(also) - len(shown)
     return [*shown, f"and {left:,} more"] if left else shown
 
@@ -121,35 +109,35 @@ def _write_minor(page: Page, findings: list[Finding]) -> None:
     _write_title(page, "Too small to matter, or for your information", bool(findings))
     for finding in findings:
         kind = "" if finding.kind is Kind.FAULT else " (opportunity)"
-        where = f" at {short_place(finding.location)}" if finding.location else ""
+        where = f" at {wording.short_place(finding.location)}" if finding.location else ""
         page.write_bullet(f"{printable(finding.rule)}{kind}{where}: {printable(finding.message)}", most_lines=2)
 
 
 def _write_hottest(page: Page, diagnosis: Diagnosis) -> None:
-    lines, operators = hot_lines(diagnosis), hot_operators(diagnosis)
-    _write_title(page, HOT_LINES, bool(lines))
+    lines, operators = wording.hot_lines(diagnosis), wording.hot_operators(diagnosis)
+    _write_title(page, wording.HOT_LINES, bool(lines))
     for share, where, source in lines:
         page.write_parts((f"{share:>6}  ", None), (where, BOLD))
         if source:
             page.write(source, ITALIC, _HOT_INDENT)
-    _write_title(page, HOT_OPERATORS, bool(operators))
+    _write_title(page, wording.HOT_OPERATORS, bool(operators))
     for share, name in operators:
         page.write(f"{share:>6}  {name}")
 
 
 def _write_memory(page: Page, diagnosis: Diagnosis) -> None:
     for memory in diagnosis.memory:
-        page.write_title(memory_title(diagnosis, memory))
-        for label, value in memory_figures(memory):
+        page.write_title(wording.memory_title(diagnosis, memory))
+        for label, value in wording.memory_figures(memory):
             page.write_row(label, [value])
-        rows = [(label, size, share, _bar(fraction)) for label, size, share, fraction in memory_parts(memory)]
+        rows = [(label, size, share, _bar(fraction)) for label, size, share, fraction in wording.memory_parts(memory)]
         if rows:
             page.write()
             page.write_table(rows, right=frozenset({1, 2}))
-        lines = memory_lines(memory)
+        lines = wording.memory_lines(memory)
         if lines:
             page.write()
-            page.write(f"{MEMORY_LINES}:")
+            page.write(f"{wording.MEMORY_LINES}:")
         for size, where, source in lines:
             page.write_parts((f"{size:>8}  ", None), (where, BOLD))
             if source:
@@ -161,16 +149,16 @@ def _bar(fraction: float) -> str:
 
 
 def _write_skipped(page: Page, diagnosis: Diagnosis) -> None:
-    ignored = ignored_note(diagnosis)
+    ignored = wording.ignored_note(diagnosis)
     _write_title(page, "Not looked at", bool(diagnosis.skipped or ignored))
     if ignored:
         page.write_bullet(ignored)
-    for reason, rules in group_by_reason(diagnosis.skipped):
-        page.write_bullet(f"{reason}: {skipped_rules(rules)}")
+    for reason, rules in wording.group_by_reason(diagnosis.skipped):
+        page.write_bullet(f"{reason}: {wording.skipped_rules(rules)}")
 
 
 def _write_recording(page: Page, diagnosis: Diagnosis) -> None:
-    facts = run_facts(diagnosis)
+    facts = wording.run_facts(diagnosis)
     _write_title(page, "The recording", bool(facts or diagnosis.health))
     for note in diagnosis.health:
         page.write_bullet(printable(note))
@@ -179,7 +167,7 @@ def _write_recording(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _write_shares(page: Page, diagnosis: Diagnosis) -> None:
-    shares, bound = diagnosis.timing.shares, bound_note(diagnosis.timing)
+    shares, bound = diagnosis.timing.shares, wording.bound_note(diagnosis.timing)
     _write_title(page, "Where the step's time went", bool(shares or bound))
     if bound:
         page.write(bound)
@@ -193,5 +181,5 @@ def _write_shares(page: Page, diagnosis: Diagnosis) -> None:
 
 def _write_workers(page: Page, diagnosis: Diagnosis) -> None:
     _write_title(page, "What the DataLoader's workers did", bool(diagnosis.workers))
-    for line in worker_lines(diagnosis):
+    for line in wording.worker_lines(diagnosis):
         page.write_bullet(line)

@@ -11,13 +11,12 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
-from numpy.typing import NDArray
 
 from profkit.processor import processor_name
+from profkit.trace.events import Float64s
 from profkit.units import format_count
 from profkit.verifying import Proof, Share
 
-Floats = NDArray[np.float64]
 _NONE = "-"
 _HEAD = ("scenario", "kind", "predicted", "measured", "verdict")
 
@@ -79,7 +78,7 @@ def _summary(proofs: Sequence[Proof]) -> list[str]:
     return lines
 
 
-def rank_correlation(left: Floats, right: Floats) -> float:
+def rank_correlation(left: Float64s, right: Float64s) -> float:
     """Spearman's: the correlation of the ranks, without a correction for ties, which measured times do not have."""
     ranks = np.stack([np.argsort(np.argsort(values)) for values in (left, right)]).astype(np.float64)
     return float(np.asarray(np.corrcoef(ranks))[0, 1])

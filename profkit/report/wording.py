@@ -91,6 +91,25 @@ def cost(finding: Finding) -> str:
     return "; ".join(parts) or "no time to gain in this recording: it is hidden behind the rest of the step"
 
 
+def evidence(finding: Finding) -> list[tuple[str, str]]:
+    """The figures that a finding rests on: ``waited_ns_per_step`` of 69_443_301 is ``waited per step``, ``69.4 ms``."""
+    return [_figure(name, value) for name, value in finding.evidence.items()]
+
+
+def _figure(name: str, value: float | str) -> tuple[str, str]:
+    words = name.split("_")
+    label = printable(" ".join(word for word in words if word != "ns"))
+    if isinstance(value, str):
+        return label, printable(value)
+    if "ns" in words:
+        return label, format_time(value)
+    if "bytes" in words:
+        return label, format_bytes(value)
+    if "share" in words or "fraction" in words:
+        return label, format_share(value)
+    return label, f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
 def is_measured(finding: Finding) -> bool:
     """Whether the saving rests on an experiment rather than a model."""
     return MEASURED_EVIDENCE in finding.evidence
@@ -99,6 +118,15 @@ def is_measured(finding: Finding) -> bool:
 def _likely_range(low: float, high: float) -> str:
     low_text, high_text = format_share(low), format_share(high)
     return "" if low_text == high_text or high < 0.001 else f"; likely {low_text.removesuffix(' %')} to {high_text}"
+
+
+def change_lines(finding: Finding) -> list[str]:
+    """The fix as a diff, where it is one line."""
+    change = finding.change
+    if change is None:
+        return []
+    marked = (("-", change.before), ("+", change.after))
+    return [f"{mark} {' '.join(printable_lines(text)).strip()}" for mark, text in marked if text.strip()]
 
 
 def place(location: Location) -> str:
@@ -186,6 +214,12 @@ def run_facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     return [(label, printable(value)) for label, value in facts if value]
 
 
+def run_subject(diagnosis: Diagnosis) -> str:
+    """What was run, on what and when, on one line, as a page without its folder must say."""
+    run = diagnosis.run
+    return printable(", ".join(part for part in (" ".join(run.command), run.device, run.started) if part))
+
+
 def peak_note(peak: MemoryPeak) -> str:
     """How full memory was, as one sentence: ``GPU 0: at most 1.98 GB of 85 GB in tensors, 2.2 GB with what PyTorch
     keeps for later ones``."""
@@ -244,13 +278,13 @@ def _at(place: Location | None) -> str:
 
 HOT_LINES = "The hottest lines, from the step that was traced line by line"
 HOT_OPERATORS = "The operators that take the most time"
-_MOST_WORKERS = 8
+MOST_WORKERS = 8
 
 
 def worker_lines(diagnosis: Diagnosis) -> list[str]:
     """What each of the first few workers of a DataLoader did with its time, and the memory it holds."""
     several = len({worker.loader for worker in diagnosis.workers}) > 1
-    lines = [_worker_line(worker, several) for worker in diagnosis.workers[:_MOST_WORKERS]]
+    lines = [_worker_line(worker, several) for worker in diagnosis.workers[:MOST_WORKERS]]
     left = len(diagnosis.workers) - len(lines)
     return [*lines, f"and {format_count(left, 'more worker')}"] if left else lines
 

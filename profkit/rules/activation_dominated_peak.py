@@ -39,10 +39,11 @@ from profkit.derive.facts import Facts
 from profkit.derive.memory.origins import Origin, calling_frames, innermost, outermost
 from profkit.derive.memory.purposes import Purpose
 from profkit.evidence.allocator.lines import allocator_of, site_of, user_frames
-from profkit.evidence.allocator.purposes import held_for
+from profkit.evidence.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
 from profkit.evidence.loops.located import marks_around
 from profkit.evidence.memory_use import MemoryUse, memory_use
 from profkit.evidence.places import call_site
+from profkit.evidence.program import ACCUMULATES
 from profkit.evidence.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
 from profkit.findings import Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -51,9 +52,6 @@ from profkit.trace.events import NONE, Int64s, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_share
 
-_LARGE_BYTES = 256 << 20
-"""A smaller peak fits beside everything else even into a GPU of 4 GB, the smallest that people train on."""
-_DOMINATES = 0.5
 _OF_BLOCKS = (
     "Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
     "torch.utils.checkpoint, which runs each call's forward pass once more."
@@ -91,14 +89,14 @@ class _KeepingLine(Struct, frozen=True):
 def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
     """At most one finding, for the fullest device: the innermost line whose calls would give back most."""
     allocator = allocator_of(facts)
-    if not allocator.devices or allocator.fullest.peak_bytes < _LARGE_BYTES:
+    if not allocator.devices or allocator.fullest.peak_bytes < LARGE_BYTES:
         return
     use, found = allocator.fullest, allocator.allocations
     at_peak = allocator.live_at_peak(use)
     activation_bytes = held_for(allocator, at_peak, Purpose.ACTIVATIONS)
     waiting = at_peak & (allocator.purposes == Purpose.ACTIVATIONS) & ~found.is_held
     waiting[waiting] = allocator.entries[found.freed_by[waiting]] == Origin.BACKWARD
-    if min(activation_bytes, 2 * int(found.size_bytes[waiting].sum())) < _DOMINATES * use.peak_bytes:
+    if min(activation_bytes, 2 * int(found.size_bytes[waiting].sum())) < DOMINATES * use.peak_bytes:
         return
     best = max(_lines_of_snapshot(facts, np.flatnonzero(waiting)), key=lambda line: line.saved_bytes, default=None)
     site = site_of(facts, best.site) if best is not None else None
@@ -108,8 +106,8 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _is_in_model(facts: Facts, frame: int) -> bool:
-    """Whether the line runs in a call of a module. What repeats in what another line calls may be that line's calls, or
-    the blocks of the one model that it calls: then a line of the model's own, in a library, is what calls them."""
+    """Whether the line runs in a call of a module. What repeats below another line may be that line's own calls, or the
+    blocks of the one model that it calls: these are called by the model's code, in a library."""
     stacks = allocator_of(facts).snapshot.stacks
     called = outermost(stacks, calling_frames(stacks))
     here = innermost(stacks, np.arange(len(stacks.file)) == frame)
@@ -146,7 +144,7 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
     if not len(located):
         raise CannotLook("which line allocates what was not recorded (run the program under profkit)")
     peak = _peak_of(facts, int(located[-1]))
-    if peak.total_bytes < _LARGE_BYTES or peak.activation_bytes < _DOMINATES * peak.total_bytes:
+    if peak.total_bytes < LARGE_BYTES or peak.activation_bytes < DOMINATES * peak.total_bytes:
         return
     # Of lines that give back the same the outermost, found last: a call is wrapped where it is made.
     best = max(reversed(list(_lines(facts, peak))), key=lambda line: line.saved_bytes, default=None)
@@ -155,7 +153,7 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
         return
     memory = memory_use(facts)
     room = memory if memory.has_room_for(0) else None
-    severity = _severity(facts) if room else None
+    severity = (Severity.INFO if facts.device.present else Severity.LOW) if room else None
     yield _suspect(best, Location.of(site), peak.total_bytes, peak.activation_bytes, room, severity)
 
 
@@ -186,11 +184,6 @@ def _suspect(
     )
 
 
-def _severity(facts: Facts) -> Severity:
-    """Where there is room: a GPU's is this program's, a machine's is also that of others."""
-    return Severity.INFO if facts.device.present else Severity.LOW
-
-
 def _peak_of(facts: Facts, step: int) -> _Peak:
     events, memory, steps = facts.trace.events, facts.memory, facts.steps
     start_ns, end_ns = int(steps.start_ns[step]), int(steps.end_ns[step])
@@ -212,7 +205,7 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
 def _state_bytes(facts: Facts, start_ns: int, end_ns: int) -> int:
     """What parameters and the optimizer's state take, from the gradients of a step."""
     starts_ns = facts.trace.events.start_ns
-    gradients = facts.trace.named("torch::autograd::AccumulateGrad") & (starts_ns >= start_ns) & (starts_ns < end_ns)
+    gradients = facts.trace.named(ACCUMULATES) & (starts_ns >= start_ns) & (starts_ns < end_ns)
     return _STATE_PER_GRADIENT * int(facts.operators.input_bytes[gradients].sum())
 
 

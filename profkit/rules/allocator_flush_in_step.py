@@ -194,7 +194,7 @@ def _describe(facts: Facts, frees: Rows) -> _Flush:
     if len(facts.steps) == 1:
         gets = gets[events.start_ns[gets] > events.start_ns[frees].min()]
     frames = events.category == Category.PYTHON
-    frames &= facts.trace.where_name(lambda name: _FRAME.search(name) is not None)
+    frames &= facts.trace.matching(_FRAME)
     frame = facts.tree.nearest_ancestor(facts.tree.outermost(frames), of=frees)
     return _Flush(frees, gets, _waits_with(facts, frees), frame, sites_of_calls(facts, frees, _CALL))
 

@@ -53,7 +53,7 @@ _PLAN_NS = 5_000_000
 """A plan takes 22 ms (GB10, lablup/mlxcel issue 1820), 57 ms (H100, with the profiler), 440 ms forward and 550 ms
 backward (B200, modelscope/FunASR issue 3704)."""
 _ORDINARY_NS = 250_000
-"""A call with its plan at hand: 236 us (pytorch/pytorch pull request 191576)."""
+"""A call with its plan at hand: 236 µs (pytorch/pytorch pull request 191576)."""
 _MIN_STEPS = 3
 """The first steps plan too, as many times as the model has shapes: in two of them, one may be left over."""
 _UNCERTAINTY = 0.2

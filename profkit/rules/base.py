@@ -19,9 +19,11 @@ from msgspec import Struct, field
 from profkit.derive.facts import Facts
 from profkit.evidence.retention.holding import MIN_SAMPLES
 from profkit.findings import Kind, Location, Severity
+from profkit.ranks.edits import JointEdit
 from profkit.ruling.places import Places
 from profkit.savings.edits import Edit
 from profkit.savings.trial import Trial
+from profkit.source.changes import Rewrite
 from profkit.trace.events import Rows
 
 HEADINGS = ("What it detects", "Why is this bad?", "Example", "Use instead", "How the saving is estimated")
@@ -48,6 +50,7 @@ class Need(Enum):
     SNAPSHOT = "no memory snapshot was recorded"
     TRACE = "a memory snapshot holds no operators, no steps and no times"
     """Of every rule that does not ask for a snapshot."""
+    RANKS = "one rank's recording: who waits for whom can only be told of several"
 
 
 class Suspicion(Struct, frozen=True):
@@ -57,13 +60,15 @@ class Suspicion(Struct, frozen=True):
     ``count`` defaults to their number per step. ``size_bytes`` is the memory that the fix gives back, ``peak_fraction``
     its share of the peak; ``grows`` says that memory grows by ``size_bytes`` each step, without bound. ``trial`` is
     what ``profkit diagnose --measure`` runs to price it again. Where several places have one cause whose removal shows
-    only when all are mended, ``joint`` is the edit of all, and ``part`` this place's part of what that gives back.
+    only when all are mended, ``joint`` is the edit of all, and ``part`` this place's part of what that gives back. A
+    ``launch_edit`` is priced by what all ranks of the launch gain together.
     """
 
     message: str
     fix: str
     rows: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     edit: Edit | None = None
+    launch_edit: JointEdit | None = None
     joint: Edit | None = None
     part: float = 1.0
     confidence: float = 0.9
@@ -80,6 +85,8 @@ class Suspicion(Struct, frozen=True):
     trial: Trial | None = None
     spent_ns: int = 0
     """What the message says that it takes in a step. Where the saving is longer, the message is given the reason."""
+    rewrite: Rewrite | None = None
+    """The fix as a change of the finding's line, told where the line's text proves it."""
     unpriced: str = ""
     """Why only ``trial`` can price it: it is reported where that was measured, elsewhere the rule could not look."""
 
@@ -165,5 +172,6 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.COMPUTE: lambda: facts.accelerator is None or facts.accelerator.is_recorded,
         Need.LINES: lambda: bool(facts.steps.located.any()),
         Need.WHOLE_STEP: lambda: not facts.run.is_part,
+        Need.RANKS: lambda: facts.launch is not None,
     }
     return [need for need in needs if not met[need]()]

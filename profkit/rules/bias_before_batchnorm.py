@@ -39,7 +39,6 @@ from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import (
     ACCUMULATES,
-    Floats,
     backward_of,
     clearing_ranges,
     named_operators,
@@ -51,7 +50,7 @@ from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
-from profkit.trace.events import NONE, Bools, Category, Rows
+from profkit.trace.events import NONE, Bools, Category, Float64s, Rows
 from profkit.trace.values import distinct_rows
 from profkit.units import format_count, pick_form
 
@@ -144,10 +143,11 @@ def _without_bias(facts: Facts, rows: Rows) -> Edit:
     ])  # fmt: skip
 
 
-def _without_call(facts: Facts, copies: Rows) -> Floats:
-    """What is left of copies of a bias to where the product is added to it: the product writes there first then."""
+def _without_call(facts: Facts, copies: Rows) -> Float64s:
+    """What share is left of the copies of a bias to where the product is added to it: without the bias the product is
+    what is written there."""
     spent = spent_ns(facts, copies)
-    left: Floats = (spent - call_ns(facts)).clip(min=0) / spent.clip(min=1)
+    left: Float64s = (spent - call_ns(facts)).clip(min=0) / spent.clip(min=1)
     return left
 
 

@@ -92,7 +92,7 @@ def channels_first_convolution(facts: Facts) -> Iterator[Suspicion]:
 
 def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
     launches, events = facts.launches, facts.trace.events
-    named = facts.trace.where_name(lambda name: _TRANSPOSES.search(name) is not None)
+    named = facts.trace.matching(_TRANSPOSES)
     chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL)
     chosen &= (launches.owner >= 0) & facts.measured[launches.owner]
     work, owner = launches.work[chosen], launches.owner[chosen]
@@ -117,7 +117,7 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
 
 def _without_the_batch(facts: Facts, work: Rows, owner: Rows) -> Rows:
     """All but each step's first kernel that puts channels last: the batch has to be converted once."""
-    into_last = ~facts.trace.where_name(lambda name: _TO_FIRST.search(name) is not None)[work]
+    into_last = ~facts.trace.matching(_TO_FIRST)[work]
     order = np.argsort(facts.trace.events.start_ns[owner], kind="stable")
     order = order[into_last[order]]
     _, first = np.unique(facts.step_of(owner[order]), return_index=True)
@@ -139,7 +139,7 @@ def _where_to_convert(facts: Facts, owner: Rows, weights: Int64s) -> Places:
 def _normalised_last(facts: Facts) -> Edit:
     """PyTorch's own batch normalisation of what the convolutions then hand over with the channels last."""
     launches, events = facts.launches, facts.trace.events
-    named = facts.trace.where_name(lambda name: _NORMALISES.search(name) is not None)
+    named = facts.trace.matching(_NORMALISES)
     owner = launches.owner
     chosen = named[launches.work] & (events.category[launches.work] == Category.KERNEL) & (owner >= 0)
     work = launches.work[chosen & facts.measured[owner]]
@@ -179,15 +179,11 @@ def _convolutions(facts: Facts) -> Rows:
     arguments = facts.trace.events.concrete_code
     layout = {int(code): _layout_of(facts.trace.text_of(int(code))) for code in distinct(arguments[sized])}
     first, last = (
-        facts.tree.holding(sized & np.isin(arguments, _keys_of(layout, wanted)))
+        facts.tree.holding(sized & np.isin(arguments, [key for key, value in layout.items() if value == wanted]))
         for wanted in (_CHANNELS_FIRST, _CHANNELS_LAST)
     )
     chosen: Rows = called[first[called]]
     return chosen if not last[called].any() else called[:0]
-
-
-def _keys_of(table: dict[int, str], wanted: str) -> list[int]:
-    return [key for key, value in table.items() if value == wanted]
 
 
 def _others(facts: Facts) -> Rows:

@@ -41,7 +41,7 @@ from profkit.derive.facts import Facts
 from profkit.evidence.compiling import frame_of_regions, has_compiler_events
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import length_ns
-from profkit.findings import Kind, Location
+from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.ruling.pricing import closer_in_a_graph
@@ -106,7 +106,7 @@ def _by_frames(facts: Facts) -> Iterator[Suspicion]:
 
 def _regions_of(facts: Facts, skipped: SkippedGraph) -> Bools:
     """The runs of the compiled functions that this reason is about; of all where it does not say."""
-    frame, compiled = facts.once(frame_of_regions), facts.run.compiled
+    frame, compiled = frame_of_regions(facts), facts.run.compiled
     known = {skipped.frame} if skipped.frame >= 0 else set()
     called = {(site.file, site.function) for site in skipped.stack}
     for one in compiled.compilations if compiled is not None and not known else ():
@@ -130,7 +130,7 @@ def _suspect(facts: Facts, calls: Bools, skipped: SkippedGraph | None) -> Iterat
         fix=_advise(skipped),
         rows=found.launches,
         edit=_as_graphs(facts, found),
-        places=Places.of(map(Location.of, reversed(skipped.stack))) if skipped is not None else Places(),
+        places=Places.of_sites(reversed(skipped.stack)) if skipped is not None else Places(),
         confidence=0.95 if skipped is not None else 0.9,
         count=count,
         evidence={"launches_per_step": count, "launching_ns_per_step": spent},

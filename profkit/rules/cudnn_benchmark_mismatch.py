@@ -168,6 +168,6 @@ def _same_in_each_step(facts: Facts, rows: Rows) -> bool:
 def _has_channels_last(facts: Facts) -> bool:
     """Kernels for channels last that no other kernel transposes images for."""
     kernels = facts.trace.events.category == Category.KERNEL
-    last = facts.trace.where_name(lambda name: _CHANNELS_LAST.search(name) is not None) & kernels
-    transposes = facts.trace.where_name(lambda name: _TRANSPOSES.search(name) is not None) & kernels
+    last = facts.trace.matching(_CHANNELS_LAST) & kernels
+    transposes = facts.trace.matching(_TRANSPOSES) & kernels
     return bool(last.any() and not transposes.any())

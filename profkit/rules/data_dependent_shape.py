@@ -52,7 +52,7 @@ from profkit.evidence.program import (
     spent_ns,
     works_under,
 )
-from profkit.evidence.shapes import Shapes, by_shapes, shapes_of
+from profkit.evidence.shapes import Shapes, by_shapes, shapes_of, with_shapes
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
@@ -228,7 +228,8 @@ def _find_growth(facts: Facts, rows: Rows, found: _Selections) -> _Growth:
 
 def _describe(facts: Facts, rows: Rows) -> _Selections:
     """Sizes of the selections, told once per distinct shapes and types; what is picked is what outlives the call."""
-    shaped = _shaped(facts, rows)
+    # Results differ in size from step to step, so that shapes are not carried; the masked tensors do not.
+    shaped = with_shapes(facts, rows)
     columns = facts.trace.events.dims_code[shaped], facts.trace.events.types_code[shaped]
     first, inverse = distinct_rows(*columns)
     told = [_size_of(*(facts.trace.text_of(int(column[at])) for column in columns)) for at in first.tolist()]
@@ -236,12 +237,6 @@ def _describe(facts: Facts, rows: Rows) -> _Selections:
     elements, item, mask = np.where(shaped >= 0, sizes[inverse].T, 0)
     picked = _outliving_bytes(facts, rows) // item.clip(min=1)
     return _Selections(elements * item, elements, picked, 2 * elements * item + mask)
-
-
-def _shaped(facts: Facts, rows: Rows) -> Rows:
-    """For each operator the row that has its shapes: itself, or the one of the located step that it repeats. Results
-    differ in size from step to step, so that shapes are not carried; the masked tensors do not."""
-    return np.where(facts.trace.events.dims_code[rows] >= 0, rows, facts.repeats.row[rows])
 
 
 def _size_of(dims: str, types: str) -> tuple[int, int, int]:

@@ -52,6 +52,7 @@ from profkit.rules.base import Suspicion, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, drop_operators, memory_bytes_per_ns
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
+from profkit.source.changes import Argument, ChangedCall
 from profkit.source.remark_kinds import ANOMALY_MODE_SET, DETERMINISM_SET
 from profkit.source.settings import anomaly_mode_setters, sync_debug_setters
 from profkit.source.syntax import parse_line
@@ -73,6 +74,11 @@ _UNCERTAINTY_OF_PAGES = 0.5
 _UNCERTAINTY = 0.3
 """The stack is deeper by the frames of whoever runs the program, and what cold caches cost afterwards is not known."""
 
+_SWITCH_OFF = ChangedCall("set_detect_anomaly", (Argument("mode", "False", (True,), position=0),))
+_DO_NOT_REPORT_WAITS = ChangedCall(
+    "set_sync_debug_mode", (Argument("debug_mode", '"default"', (1, 2, "warn", "error"), position=0),)
+)
+
 
 @rule(Kind.FAULT)
 def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
@@ -89,6 +95,7 @@ def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
             fix="Switch it off once the waits are found: `torch.cuda.set_sync_debug_mode('default')`.",
             places=Places.of(locations_of(facts, _lines_with(facts, sync_debug_setters))[:1]),
             count=1,
+            rewrite=_DO_NOT_REPORT_WAITS,
         )
     filled = _filled_memory(facts)
     if in_most_steps(facts, filled):
@@ -143,6 +150,7 @@ def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
         edit=combine([remove(checks, works_under(facts, mask), _UNCERTAINTY), formatting]),
         confidence=0.95,
         count=max(1, searched),
+        rewrite=_SWITCH_OFF,
         places=Places.of(places),
         evidence={
             "gradients_searched_per_step": searched,
@@ -152,7 +160,8 @@ def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
 
 
 def _stack_formatting(facts: Facts) -> Edit:
-    """The time in which operators that record a node do nothing that shows, beyond what others take for that."""
+    """The time that operators which record a node take before their first event, beyond what others take there:
+    Python's stack is formatted meanwhile."""
     events, tree = facts.trace.events, facts.tree
     called = np.flatnonzero((events.category == Category.OPERATOR) & facts.measured & ~facts.lines.backward)
     called = called[events.lane[called] == facts.steps.main_lane]
@@ -175,8 +184,8 @@ def _stack_formatting(facts: Facts) -> Edit:
 
 
 def _records_a_node(facts: Facts) -> Bools:
-    """Operators that note the number of the next node, and hold no other that notes the same: what is made of others
-    carries the number of the first of them, and records none itself."""
+    """Operators that record a node: they carry the number of the next one, and hold no operator that carries the same.
+    One that is made of others carries the number of the first of them, and records none itself."""
     events, tree = facts.trace.events, facts.tree
     numbered = (events.category == Category.OPERATOR) & (events.sequence >= 0)
     above = tree.nearest_ancestor(numbered)

@@ -38,14 +38,15 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.evidence.averaging.gradients import FORWARD
 from profkit.evidence.frequency import in_most_steps, per_step
-from profkit.evidence.program import ACCUMULATES, Floats, clearing_ranges, named_operators
+from profkit.evidence.program import ACCUMULATES, clearing_ranges, named_operators
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines
 from profkit.ruling.pricing import computing_ns, scale_operators
 from profkit.savings.edits import Edit
-from profkit.trace.events import Bools, Rows
+from profkit.trace.events import Bools, Float64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count, format_time
 
@@ -60,7 +61,6 @@ _FILLS = ("aten::zero_", "aten::fill_")
 _ADDS = ("aten::add", "aten::add_")
 _NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 """What `clip_grad_norm_` takes, which refuses sparse gradients."""
-_AVERAGED = "DistributedDataParallel.forward"
 _NEED_DENSE = {"SGD": ("add", "mul_", "_fused_sgd_"), "Adagrad": ("add", "_fused_adagrad_"),
                "Adam": ("add", "maximum", "maximum_")}  # fmt: skip
 """Optimizers with a sparse form (torch.optim's documentation), and what in an update says that it will not do: an
@@ -89,7 +89,7 @@ class _Passes(Struct, frozen=True):
     whose update is among it."""
 
     rows: Rows
-    share: Floats
+    share: Float64s
     optimizer: str
 
 
@@ -97,7 +97,7 @@ class _Passes(Struct, frozen=True):
 def dense_embedding_gradient(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each shape of table."""
     tables = [table for table in _find_tables(facts) if in_most_steps(facts, table.nodes)]
-    if tables and facts.trace.named(_AVERAGED).any():
+    if tables and facts.trace.named(FORWARD).any():
         raise CannotLook("the gradients are averaged over processes, and not every backend averages sparse ones")
     for table in tables:
         passes = _find_passes(facts, table)
@@ -137,7 +137,7 @@ def _read_lookup(name: str, dims: str, concrete: str) -> tuple[Shape, int] | Non
 
 
 def _stored(facts: Facts, shape: Shape, nodes: Rows) -> tuple[int, float]:
-    """How many gradients of that shape are stored for the look-ups of ``nodes``, and what share of all that are;
+    """How many gradients of that shape are stored for the look-ups of ``nodes``, and their share of all stored ones;
     0 where one of them is the sum of a look-up's and something else's."""
     of_shape = _share_of(facts, shape) > 0
     storing = facts.trace.named(ACCUMULATES)
@@ -154,7 +154,7 @@ def _backward_ranges(facts: Facts) -> Bools:
     return ranges | facts.lines.backward
 
 
-def _share_of(facts: Facts, shape: Shape) -> Floats:
+def _share_of(facts: Facts, shape: Shape) -> Float64s:
     """For each event what share of its inputs' elements is in tensors of that shape."""
     codes, inverse = np.unique(facts.trace.events.dims_code, return_inverse=True)
     shares = np.zeros(len(codes))
@@ -162,7 +162,7 @@ def _share_of(facts: Facts, shape: Shape) -> Floats:
         shapes = [tuple(one) for one in parse_dims(facts.trace.text_of(code)) if one] if code >= 0 else []
         whole = sum(map(math.prod, shapes))
         shares[i] = shapes.count(shape) * math.prod(shape) / whole if whole else 0.0
-    found: Floats = shares[inverse]
+    found: Float64s = shares[inverse]
     return found
 
 

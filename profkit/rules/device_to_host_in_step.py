@@ -31,27 +31,18 @@ during which the device had work to do gives nothing back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import per_step
+from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers
-from profkit.evidence.transfers.faults import (
-    TransferFault,
-    comes_again,
-    faulty_transfers,
-    waited_before_ns,
-    waited_ns,
-    waits_told_of,
-    why_untold,
-)
 from profkit.evidence.transfers.unawaited import unawaited_reads
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.joint import parts_of
 from profkit.savings.bus import host_link, pin
 from profkit.savings.edits import Edit, combine, unblock
 from profkit.savings.replay import replay
@@ -74,19 +65,34 @@ _READS = (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE)
 @rule(Kind.FAULT, Need.DEVICE)
 def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that reads."""
-    if reason := why_untold(facts, TransferFault.FROM_DEVICE):
+    if reason := faults.why_untold(facts, faults.TransferFault.FROM_DEVICE):
         raise CannotLook(reason)
-    reads = faulty_transfers(facts, TransferFault.FROM_DEVICE)
+    reads = faults.faulty_transfers(facts, faults.TransferFault.FROM_DEVICE)
     lines = [reads.at(reads.site == code) for code in distinct(reads.site)]
-    lines = sorted((line for line in lines if comes_again(facts, line)), key=lambda line: -waited_ns(facts, line))
-    lines = lines[:_MOST_LINES]
+    lines = [line for line in lines if faults.comes_again(facts, line)]
+    lines = sorted(lines, key=lambda line: -faults.waited_ns(facts, line))[:_MOST_LINES]
     if lines:
         link = host_link(facts, to_device=False)
         edits = [*(pin(facts, line, link) for line in lines), *_other_reads(facts)]
         joint = combine(edits)
-        for line, edit, part in zip(lines, edits, parts_of(facts, edits), strict=False):
+        for line, edit, part in zip(lines, edits, _parts_of(facts, edits), strict=False):
             yield from _judge(facts, line, edit, joint, part, len(edits) - 1)
     yield from _unawaited(facts)
+
+
+def _parts_of(facts: Facts, edits: Sequence[Edit]) -> list[float]:
+    """Each edit's part of what all give back: half of it by what the edit gives back alone, and half by what the others
+    lack without it, since the next wait often takes the place of one that is gone. Equal parts where all of that is
+    nothing."""
+    if len(edits) == 1:
+        return [1.0]
+    everything = replay(facts, combine([*edits])).fraction
+    weights = []
+    for number, edit in enumerate(edits):
+        rest = replay(facts, combine([*edits[:number], *edits[number + 1 :]])).fraction
+        weights.append(replay(facts, edit).fraction + max(0.0, everything - rest))
+    total = sum(weights)
+    return [weight / total if total else 1 / len(edits) for weight in weights]
 
 
 def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, others: int) -> Iterator[Suspicion]:
@@ -94,7 +100,7 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
     if saved < LOW_FROM:
         return
     places = distinct(line.place)
-    waited, before = waited_ns(facts, line), waited_before_ns(facts, line)
+    waited, before = faults.waited_ns(facts, line), faults.waited_before_ns(facts, line)
     size = int(line.size_bytes.sum()) // facts.steps.measured_count
     count = format_count(max(1, round(per_step(facts, places))), "time")
     queued = f", {format_time(before)} of it until the device has done what was queued before" if before else ""
@@ -119,7 +125,7 @@ def _other_reads(facts: Facts) -> list[Edit]:
     """Of numbers, and of what is logged: the host would wait there instead."""
     cause = wait_causes(facts)
     rows = facts.waits.rows[among(cause, np.array(_READS))]
-    rows = rows[~waits_told_of(facts)[rows]]
+    rows = rows[~faults.waits_told_of(facts)[rows]]
     return [unblock(rows)] if rows.size else []
 
 
@@ -127,7 +133,7 @@ def _unawaited(facts: Facts) -> Iterator[Suspicion]:
     copies = unawaited_reads(facts)
     for code in distinct(copies.site):
         line = copies.at(copies.site == code)
-        if comes_again(facts, line):
+        if faults.comes_again(facts, line):
             yield Suspicion(
                 message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
                 "device before it copies the next: what the host computes of it may be what was in that memory before.",

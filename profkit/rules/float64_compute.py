@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import has_type, parse_dims, parse_types
 from profkit.evidence.callers import model_call_sites
@@ -44,20 +44,20 @@ from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
 from profkit.evidence.loops.loop_source import assigned_names, names_in
 from profkit.evidence.places import call_site
-from profkit.evidence.program import Floats, named_operators, program_operators
+from profkit.evidence.program import launching, named_operators, program_operators
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.run import CallSite, Rates
-from profkit.savings.devices import OLD_DOUBLES, double_rates, rates_of
+from profkit.savings.devices import ALLOWING_TF32, OLD_DOUBLES, double_rates, has_tf32, rates_of
 from profkit.savings.edits import Edit
 from profkit.savings.replay import replay
 from profkit.savings.roofline import is_convolution, work_of
 from profkit.source.doubles import double_makers
 from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
 from profkit.source.syntax import parse_line
-from profkit.trace.events import NONE, Bools, Category, Rows
+from profkit.trace.events import NONE, Bools, Category, Float64s, Rows
 from profkit.trace.values import distinct, distinct_rows, median
 from profkit.units import format_count
 
@@ -80,8 +80,6 @@ _MIN_FRACTION = 0.01
 """Less than one per cent of the step is a detail (an index, a mask, a metric), not a type that runs through it."""
 _KEPT = 0.5
 """Without rates: both the bytes and, with vector units, the arithmetic halve."""
-_TF32 = ("high", "medium")
-"""What `torch.set_float32_matmul_precision` calls the settings that let products use TF32 or less."""
 _UNCERTAINTY = 0.3
 """Dispatch does not halve, and code that is bound by arithmetic without vector units gains less; caches can add."""
 _REACHED = 0.75
@@ -98,7 +96,7 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     """Find the operators on doubles, and where in the step the type comes from."""
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]
-    rows = called[_matters(facts, called) & facts.once(_holds_doubles)[called] & ~casts]
+    rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
     if not in_most_steps(facts, rows):
         return
     made = called[casts & _makes_doubles(facts, called)]
@@ -125,7 +123,7 @@ def _are_needed(facts: Facts, called: Rows, rows: Rows, made: Rows) -> bool:
     """Whether the step itself casts to doubles, before any operator on them, or the program makes them the type of all
     new tensors, or asks for them by name, and the step then solves or decomposes a matrix: that loses half the digits
     of an ill-conditioned one, so the program asks for more of them."""
-    doubles = called[facts.once(_holds_doubles)[called]]
+    doubles = called[_holds_doubles(facts)[called]]
     if not operators_of(facts.trace, DECOMPOSITION)[doubles].any():
         return False
     is_default = facts.run.flags.get("default_dtype") == _DEFAULT
@@ -140,13 +138,13 @@ def _are_needed(facts: Facts, called: Rows, rows: Rows, made: Rows) -> bool:
     return bool((start_ns[rows] > first_made[step]).all())
 
 
-def _compute_in_floats(facts: Facts, rows: Rows, kept: Floats) -> Edit:
+def _compute_in_floats(facts: Facts, rows: Rows, kept: Float64s) -> Edit:
     """The operators keep these shares of their time, one each, and their backward nodes the same."""
     saved = max(1 - float(np.average(kept, weights=np.maximum(computing_ns(facts, rows), 1))), 1e-3)
     return scale_with_backward(facts, rows, kept, max(_UNCERTAINTY, _EFFICIENCY * (1 - saved) / saved))
 
 
-def _kept_shares(facts: Facts, rows: Rows) -> Floats:
+def _kept_shares(facts: Facts, rows: Rows) -> Float64s:
     """For each operator its roofline in float32 over that in float64; `_KEPT` where its work or the rates are unknown.
 
     What the device's rate for float32 is depends on whether the program lets products, or convolutions, use TF32. A
@@ -156,7 +154,8 @@ def _kept_shares(facts: Facts, rows: Rows) -> Floats:
     shares = np.full(len(rows), _KEPT)
     if rates is None:
         return shares
-    slowly, taken_ns = _with_old_instruction(facts, rows), computing_ns(facts, rows)
+    slowly = launching(facts, rows, facts.trace.where_name(lambda name: OLD_DOUBLES in name))
+    taken_ns = computing_ns(facts, rows)
     columns = events.name_code[rows], events.dims_code[rows], events.concrete_code[rows], slowly.astype(np.int32)
     first, inverse = distinct_rows(*columns)
     for i, row in enumerate(rows[first].tolist()):
@@ -171,20 +170,12 @@ def _kept_shares(facts: Facts, rows: Rows) -> Floats:
     return shares
 
 
-def _with_old_instruction(facts: Facts, rows: Rows) -> Bools:
-    """Operators that launch a kernel which multiplies doubles by the first instruction of its kind."""
-    launches = facts.launches
-    old = facts.trace.where_name(lambda name: OLD_DOUBLES in name)[launches.work] & (launches.owner >= 0)
-    carrier = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), include_self=True, of=launches.owner[old])
-    return facts.trace.mask_of(carrier[carrier >= 0])[rows]
-
-
 def _single_rate(facts: Facts, rates: Rates, name: str) -> str:
     """PyTorch's defaults: convolutions of cuDNN may use TF32, products may not."""
-    if "tf32" not in rates.products or rates.device.startswith("AMD"):
+    if not has_tf32(rates):
         return "float32"
     flags = facts.run.flags
-    allowed = flags.get("cudnn_tf32", True) if is_convolution(name) else flags.get("matmul_precision") in _TF32
+    allowed = flags.get("cudnn_tf32", True) if is_convolution(name) else flags.get("matmul_precision") in ALLOWING_TF32
     return "tf32" if allowed else "float32"
 
 
@@ -200,6 +191,7 @@ def _matters(facts: Facts, rows: Rows) -> Bools:
     return matters
 
 
+@derived_once
 def _holds_doubles(facts: Facts) -> Bools:
     """Operators with a `double` input of at least one dimension; told once per distinct pair of shapes and types."""
     events, trace = facts.trace.events, facts.trace
@@ -214,7 +206,7 @@ def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location
     """A line shortly before the first operator on doubles that makes tensors of data; where the step itself makes none,
     one before the loop that the source shows; the line that calls the model in which that operator runs; the operators'
     own lines."""
-    operators = np.flatnonzero(facts.once(_holds_doubles) & ~facts.lines.backward)
+    operators = np.flatnonzero(_holds_doubles(facts) & ~facts.lines.backward)
     located = in_located_step(facts, operators[np.isin(facts.lines.site[operators], facts.lines.site[rows])])
     making, calling, first = NONE, NONE, NONE
     if located.size:

@@ -38,14 +38,13 @@ from profkit.derive.facts import Facts
 from profkit.derive.memory.allocator import DeviceUse, held_after, reserved_after
 from profkit.evidence.allocator.failures import Failure, failures
 from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
-from profkit.findings import Kind, Location, Severity
+from profkit.evidence.allocator.purposes import LARGE_BYTES
+from profkit.findings import Kind, Severity
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.trace.snapshot.values import Action, Snapshot, State
 from profkit.units import format_bytes, format_count, format_share
 
-_LEAST_BYTES = 256 << 20
-"""As for a high peak: less does not matter even on a GPU of 4 GB. The smallest segments alone leave 20 MiB a stream."""
 _LEAST_SHARE = 0.1
 _SMALL_SEGMENT = 2 << 20
 """For requests of up to 1 MiB, which have segments of their own (``kSmallBuffer``)."""
@@ -82,7 +81,7 @@ def fragmentation(facts: Facts) -> Iterator[Suspicion]:
         growth = None if _is_shared_out(allocator.snapshot, use) else _growth(facts, use)
         if failed:
             yield _suspect_failure(facts, use, failed[-1])
-        elif growth is not None and growth.wasted_bytes >= max(_LEAST_BYTES, _LEAST_SHARE * growth.reserved_bytes):
+        elif growth is not None and growth.wasted_bytes >= max(LARGE_BYTES, _LEAST_SHARE * growth.reserved_bytes):
             yield _suspect_growth(facts, use, growth)
 
 
@@ -165,4 +164,4 @@ def _places(facts: Facts, use: DeviceUse, stack: int) -> Places:
     holding = found.is_held & (found.device == use.device) & np.isin(found.address, mine)
     lines = [line.site for line in holding_lines(facts, holding)[:3]]
     asked = site_of(facts, int(frames_of_stacks(facts)[stack]))
-    return Places.of(Location.of(site) if site else None for site in (asked, *lines))
+    return Places.of_sites((asked, *lines))

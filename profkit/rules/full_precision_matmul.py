@@ -43,23 +43,23 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX
 from profkit.derive.operators.operators import parse_types
 from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import Floats, program_operators
+from profkit.evidence.program import launching, program_operators
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines
 from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.run import Rates
 from profkit.savings.alignment import is_misaligned, misaligned_least_ns
-from profkit.savings.devices import rates_of
+from profkit.savings.devices import ALLOWING_TF32, has_tf32, rates_of
 from profkit.savings.replay import replay
 from profkit.savings.roofline import ITEM_BYTES, Product, Work, is_convolution, product_of, work_of
 from profkit.savings.trial import Trial
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Bools, Category, Float64s, Rows
 from profkit.trace.values import distinct, distinct_rows
 from profkit.units import format_count, pick_form
 
 _MIN_OPERATIONS = 4e6
-"""Fewer take some 50 us on a core without units for tiles (32 operations a cycle), which is what dispatching an
+"""Fewer take some 50 µs on a core without units for tiles (32 operations a cycle), which is what dispatching an
 operator and three casts may take."""
 _MIN_SHARE = 0.1
 """Of the step. Half of less is a twentieth: nobody compares accuracies for that."""
@@ -70,8 +70,6 @@ _WIDE_KERNEL = re.compile(r"sgemm|scudnn|f32f32_f32f32|_simt_s", re.IGNORECASE)
 _TF32_KERNEL = re.compile(r"tf32|s1688gemm|nvjet_\w*_sss", re.IGNORECASE)
 """How those for TF32 are named, if the tensors are float32."""
 _REDUCED = ("c10::Half", "c10::BFloat16")
-_TF32 = ("high", "medium")
-"""What `torch.set_float32_matmul_precision` calls the settings that let products use TF32 or less."""
 _UNCERTAINTY = 0.3
 """Peak rates are reached by large products; operators between two products gain, or need a cast, as it happens."""
 _CPU_FIX = (
@@ -127,11 +125,9 @@ def _on_device(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
     rates = rates_of(facts)
     if rates is None:
         raise CannotLook("no data sheet is known that says what this GPU does with TF32")
-    # PyTorch's setting has no effect on AMD's GPUs but for some.
-    has_tf32 = "tf32" in rates.products and not rates.device.startswith("AMD")
-    full = _in_full_precision(facts, rows) if has_tf32 else np.ones(len(rows), dtype=bool)
+    full = _in_full_precision(facts, rows) if has_tf32(rates) else np.ones(len(rows), dtype=bool)
     gained = 0.0
-    if has_tf32:
+    if has_tf32(rates):
         for found in _in_tf32(facts, rows[full], rates):
             gained = replay(facts, found.edit).fraction if found.edit else 0.0
             yield found
@@ -233,28 +229,19 @@ def _in_full_precision(facts: Facts, rows: Rows) -> Bools:
     recording from elsewhere has no settings, and there another product in TF32 shows that it is allowed, or another
     convolution."""
     flags, convolution = facts.run.flags, facts.trace.where_name(is_convolution)[rows]
-    narrow = _launching(facts, rows, _TF32_KERNEL)
-    wide = _launching(facts, rows, _WIDE_KERNEL) & ~narrow
+    narrow = launching(facts, rows, facts.trace.matching(_TF32_KERNEL))
+    wide = launching(facts, rows, facts.trace.matching(_WIDE_KERNEL)) & ~narrow
     for_convolutions, for_products = flags.get("cudnn_tf32"), flags.get("matmul_precision")
     allowed = np.where(
         convolution,
         (convolution & narrow).any() if for_convolutions is None else for_convolutions is True,
-        (~convolution & narrow).any() if for_products is None else for_products in _TF32,
+        (~convolution & narrow).any() if for_products is None else for_products in ALLOWING_TF32,
     )
     full: Bools = wide & ~allowed
     return full
 
 
-def _launching(facts: Facts, rows: Rows, named: re.Pattern[str]) -> Bools:
-    """Which of the operators launch a kernel whose name has that in it."""
-    trace, owner = facts.trace, facts.launches.owner
-    kernels = trace.where_name(lambda name: named.search(name) is not None)
-    owner = owner[(owner >= 0) & kernels[facts.launches.work]]
-    carrier = facts.tree.nearest_ancestor(trace.mask_of(rows), include_self=True, of=owner)
-    return trace.mask_of(carrier[carrier >= 0])[rows]
-
-
-def _kept(facts: Facts, rows: Rows, rates: Rates, rate: str, to: str) -> Floats:
+def _kept(facts: Facts, rows: Rows, rates: Rates, rate: str, to: str) -> Float64s:
     """Of each product's time, by the roofline."""
     inverse, works = _works_of(facts, rows)
     kept = [_kept_share(work, product, rates, rate, to) for work, product in works]

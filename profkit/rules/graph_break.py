@@ -43,7 +43,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, operators_of
-from profkit.evidence.compiling import COMPILED_REGION, frame_of_regions, has_compiler_events
+from profkit.evidence.compiling import COMPILED_REGION, RESUMED, frame_of_regions, has_compiler_events
 from profkit.evidence.frames import is_library, parse_frame
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.places import enclosing_function
@@ -58,8 +58,6 @@ from profkit.trace.events import Bools, Category, Int64s, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d{1,9})$")
-"""What the compiler calls the rest of a function behind the line at which it stopped (``resume_execution.py``)."""
 _ASKED_FOR = re.compile(r"torch\._dynamo\.graph_break\(\)|_?dynamo\.disable|compiler\.disable", re.IGNORECASE)
 _LOOKUP = "TorchDynamo Cache Lookup"
 _WRAPPERS = ("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue", "CompiledFunction",
@@ -121,11 +119,11 @@ def _by_frames(facts: Facts) -> Iterator[Suspicion]:
 def _resumed(facts: Facts) -> Iterator[Suspicion]:
     """Regions that run the rest of a function, by the line that their frame is named after."""
     names = facts.trace.names
-    frames = facts.measured_rows(facts.trace.where_name(lambda name: _RESUMED.search(name) is not None))
-    around = facts.tree.nearest_ancestor(facts.once(frame_of_regions) >= 0, of=frames)
+    frames = facts.measured_rows(facts.trace.matching(RESUMED))
+    around = facts.tree.nearest_ancestor(frame_of_regions(facts) >= 0, of=frames)
     for code in distinct(facts.trace.events.name_code[frames]):
         regions = distinct(around[(facts.trace.events.name_code[frames] == code) & (around >= 0)].astype(np.int64))
-        frame, resumed = parse_frame(names[code]), _RESUMED.search(names[code])
+        frame, resumed = parse_frame(names[code]), RESUMED.search(names[code])
         if frame is None or resumed is None or is_library(frame[0]) or not in_most_steps(facts, regions):
             continue
         edit = _without_entries(facts, regions)
@@ -143,7 +141,7 @@ def _resumed(facts: Facts) -> Iterator[Suspicion]:
 
 def _asked_and_uncompiled(facts: Facts) -> Iterator[Suspicion]:
     """Calls of functions to be compiled that run no compiled code in any step, though they read numbers."""
-    asked = facts.trace.where_name(lambda name: _ASKED.search(name) is not None)
+    asked = facts.trace.matching(_ASKED)
     asked &= facts.tree.outermost(asked)
     reads = facts.measured_rows(facts.tree.outermost(facts.trace.named(*_READS)) & facts.tree.under(asked))
     if has_compiler_events(facts) or not in_most_steps(facts, reads):
@@ -165,7 +163,7 @@ def _given_up(compilations: Sequence[Compilation]) -> list[Compilation]:
 def _run_uncompiled(facts: Facts, given_up: Compilation) -> Iterator[Suspicion]:
     """What the function runs in the measured steps, if it comes to the line that the compiler stopped at."""
     rows, site = facts.operators.rows, facts.lines.site
-    here = np.array([one.file == given_up.site.file and _same_function(one.function, given_up.site.function)
+    here = np.array([one.file == given_up.site.file and one.function.rpartition(".")[2] == given_up.site.function
                      for one in facts.callsites] if given_up.site else [], dtype=bool)  # fmt: skip
     rows = rows[facts.measured[rows] & (site[rows] >= 0)]
     rows = rows[here[site[rows]]] if here.size else rows[:0]
@@ -179,11 +177,6 @@ def _run_uncompiled(facts: Facts, given_up: Compilation) -> Iterator[Suspicion]:
     if in_most_steps(facts, stopped) and given_up.site is not None:
         reason = _first_line(given_up.failure)
         yield _uncompiled(facts, reason, costliest_lines(facts, stopped), rows, reads, given_up.site.function)
-
-
-def _same_function(qualified: str, name: str) -> bool:
-    """``Net.forward`` is the compiler's ``forward``."""
-    return qualified.rpartition(".")[2] == name
 
 
 def _uncompiled(
@@ -242,16 +235,16 @@ def _entered(facts: Facts, breaks: Sequence[GraphBreak], compilations: Sequence[
     for compilation in compilations:
         site = compilation.site
         if site is not None:
-            match = _RESUMED.match(site.function)
+            match = RESUMED.match(site.function)
             behind = match is not None and (site.file, int(match[2])) in resumed
             if behind or (site.file, site.function) in called:
                 frames.add(compilation.frame)
-    of = facts.once(frame_of_regions)
+    of = frame_of_regions(facts)
     return facts.measured_rows(np.isin(of, sorted(frames)) & (of >= 0))
 
 
 def _suspect(facts: Facts, breaks: list[GraphBreak], regions: Rows) -> Suspicion:
-    reason = _reason(breaks[0])
+    reason = _first_line(breaks[0].reason)
     edit = _without_entries(facts, regions) if regions.size else None
     message, evidence = _describe(facts, regions, edit)
     return Suspicion(
@@ -261,13 +254,9 @@ def _suspect(facts: Facts, breaks: list[GraphBreak], regions: Rows) -> Suspicion
         edit=edit,
         confidence=0.95,
         count=times_per_step(facts, regions) if regions.size else sum(one.count for one in breaks),
-        places=Places.of(map(Location.of, reversed(_user_stack(breaks[0])))),
+        places=Places.of_sites(reversed(_user_stack(breaks[0]))),
         evidence={"reason": reason, **evidence},
     )
-
-
-def _reason(one: GraphBreak) -> str:
-    return _first_line(one.reason)
 
 
 def _first_line(reason: str) -> str:
@@ -307,7 +296,7 @@ def _ways_to(facts: Facts, regions: Rows) -> Edit:
     events, tree = facts.trace.events, facts.tree
     lookups = np.sort(_lookups_of(facts, regions))
     lookups = lookups[events.lane[lookups] == facts.steps.main_lane]
-    around = tree.nearest_ancestor(facts.once(frame_of_regions) >= 0)
+    around = tree.nearest_ancestor(frame_of_regions(facts) >= 0)
     work = np.flatnonzero(
         facts.trace.in_categories(*_RUNS) & (events.lane == facts.steps.main_lane) & (around >= 0)
         & ~facts.trace.named(*_READS, *_WRAPPERS, _LOOKUP)
@@ -328,7 +317,7 @@ def _lookups_of(facts: Facts, regions: Rows) -> Rows:
     found = []
     for lane in np.unique(events.lane[regions]):
         lookups = np.flatnonzero(facts.trace.named(_LOOKUP) & (events.lane == lane))
-        everywhere = np.flatnonzero((facts.once(frame_of_regions) >= 0) & (events.lane == lane))
+        everywhere = np.flatnonzero((frame_of_regions(facts) >= 0) & (events.lane == lane))
         if not lookups.size:
             continue
         here = regions[events.lane[regions] == lane]

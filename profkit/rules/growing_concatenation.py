@@ -51,13 +51,13 @@ from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.places import runs_inside_a_call
-from profkit.evidence.program import Floats, backward_of, program_operators
+from profkit.evidence.program import backward_of, program_operators
 from profkit.evidence.shapes import Shapes, by_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
 from profkit.savings.replay import replay
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Category, Float64s, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows, quantile
 from profkit.units import format_bytes, format_count
 
@@ -114,7 +114,7 @@ def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
         yield from _report(facts, attended, inputs, _write_in_place)
 
 
-_Cure = Callable[[Facts, Suspicion, Floats], Suspicion | None]
+_Cure = Callable[[Facts, Suspicion, Float64s], Suspicion | None]
 """Completes a suspicion, given what each call has of new pieces."""
 
 
@@ -139,11 +139,11 @@ def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, cure: _Cure) ->
         yield cured
 
 
-def _gather_once(facts: Facts, suspicion: Suspicion, new: Floats) -> Suspicion:
+def _gather_once(facts: Facts, suspicion: Suspicion, new: Float64s) -> Suspicion:
     return structs.replace(suspicion, edit=scale_operators(facts, suspicion.rows, new, _UNCERTAINTY))
 
 
-def _write_in_place(facts: Facts, suspicion: Suspicion, new: Floats) -> Suspicion | None:
+def _write_in_place(facts: Facts, suspicion: Suspicion, new: Float64s) -> Suspicion | None:
     """Each piece is written by an operator of its own. In a library that is another cache, with limits of its own."""
     calls = suspicion.rows
     least = _least_ns(facts) / computing_ns(facts, calls).clip(min=1)
@@ -287,8 +287,8 @@ class _Uses:
 
 
 def _which_taken(taken: tuple[int, ...], gathered: Mapping[int, int], picks: bool, attends: bool) -> Iterable[int]:
-    """Which of these sizes of what is gathered an operator takes, by their numbers. Attention takes half of it where
-    keys and values are one tensor, and takes it several times where heads share it."""
+    """Which of the gathered sizes an operator takes, by their numbers. Attention takes half of a tensor that holds
+    both keys and values, and takes it several times where heads share it."""
     sizes = [size for size in set(taken) if not (picks and _picks_a_part(taken, size))]
     if not attends:
         return [gathered[size] for size in sizes if size in gathered]

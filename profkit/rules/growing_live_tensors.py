@@ -5,7 +5,8 @@ A variable, an attribute or an entry of a container that holds more tensors at t
 the end of the one before, over four samples or more, while the allocator's live bytes grow as well. The tensors carry
 no autograd graph (`retained-graph` looks for those) and their bytes are used (`oversized-storage` looks for views that
 keep a large storage). Numbers, containers with a maximum length, names that the program visibly empties, binds anew in
-a loop or joins into one tensor, and a cache that asks whether it holds a key are no fault.
+a loop or joins into one tensor, and a cache that asks whether it holds a key are no fault. Names that hold the same
+tensors are one finding, as either alone keeps them.
 
 In a memory snapshot, where no names are known: lines that by turns allocate four times or more what is never freed, a
 tenth of the peak or more, to the end of the history, while the model works in each round. Data that are put on the
@@ -36,21 +37,15 @@ grow by the allocator's word, which several such names share. By a snapshot: wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from profkit.derive.facts import Facts
 from profkit.evidence.allocator.rounds import kept_rounds
-from profkit.evidence.retention.holding import (
-    GrowingName,
-    first_at_each_line,
-    growing_names,
-    live_growth_per_step,
-    notable_growth_bytes,
-)
+from profkit.evidence.retention import holding
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import growing_lines, kept_lines
-from profkit.units import format_bytes, format_count
+from profkit.units import format_bytes, format_count, pick_form
 
 _BY_SNAPSHOT_CONFIDENCE = 0.7
 """The container may have a bound that a snapshot does not show."""
@@ -77,26 +72,32 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
 
 @rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH, by_snapshot=_by_snapshot)
 def growing_live_tensors(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for each line that makes a name hold more."""
-    notable = notable_growth_bytes(facts)
+    """One finding for each line that makes a name hold more, but one for all that hold the same."""
+    notable = holding.notable_growth_bytes(facts)
     names = [
         name
-        for name in growing_names(facts)
+        for name in holding.growing_names(facts)
         if name.more_bytes >= notable and not name.is_bounded and not name.is_mostly_wasted
     ]
-    seen_share = min(1.0, live_growth_per_step(facts) / max(1, sum(name.more_bytes for name in names)))
-    for name in first_at_each_line(sorted(names, key=lambda name: -name.more_bytes)):
-        yield _suspect(facts, name, int(seen_share * name.more_bytes))
+    first = holding.first_at_each_line(sorted(names, key=lambda name: -name.more_bytes))
+    groups = holding.held_together(facts, first, "bytes", lambda name: name.more_bytes)
+    seen_share = min(1.0, holding.live_growth_per_step(facts) / max(1, sum(group[0].more_bytes for group in groups)))
+    for group in groups:
+        yield _suspect(facts, group, int(seen_share * group[0].more_bytes))
 
 
-def _suspect(facts: Facts, name: GrowingName, size_bytes: int) -> Suspicion:
+def _suspect(facts: Facts, names: Sequence[holding.GrowingName], size_bytes: int) -> Suspicion:
+    name, others = names[0], " and ".join(f"`{other.path}`" for other in names[1:])
+    hold = pick_form(len(names) - 1, "holds", "hold")
+    same = f" {others} {hold} the same: nothing is freed until each lets go." if others else ""
+    instead = " and ".join(f"`{each.path}`" for each in names)
     on_host = ", or `x.cpu()` where all of them are needed" if facts.device.present else ""
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step and nothing empties "
-        f"it; memory grows by {format_bytes(size_bytes)} a step.",
-        fix=f"Keep what is wanted of them and not the tensors: add to a running sum or count instead of `{name.path}`"
-        f"{on_host}; or empty it once in a while.",
-        places=growing_lines(facts, name.site),
+        f"it; memory grows by {format_bytes(size_bytes)} a step.{same}",
+        fix=f"Keep what is wanted of them and not the tensors: add to a running sum or count instead of {instead}"
+        f"{on_host}; or empty {pick_form(len(names), 'it', 'them')} once in a while.",
+        places=growing_lines(facts, *(each.site for each in names)),
         size_bytes=size_bytes,
         grows=True,
         confidence=0.9,

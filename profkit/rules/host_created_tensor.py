@@ -34,6 +34,7 @@ from profkit.evidence.transfers.created import FACTORIES, FILLS, created_tensors
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.savings.edits import remove
+from profkit.source.changes import MadeOnDevice
 from profkit.trace.events import Rows
 from profkit.units import format_bytes, format_count, format_time
 
@@ -65,6 +66,7 @@ def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
         rows=rows,
         edit=remove(chain, work),
         spent_ns=host_ns,
+        rewrite=MadeOnDevice(),
         evidence={"host_ns_per_step": host_ns, "bytes_per_step": size},
     )
 

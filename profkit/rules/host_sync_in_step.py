@@ -48,7 +48,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.calls_between import sites_of_calls
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.loops.reading_loops import reading_loops
@@ -229,7 +229,7 @@ def _without(facts: Facts, lines: list[_Line]) -> Edit:
     that is taken out the frames of the library go too, where they were recorded. Loops that could be one call are."""
     rows, place = (np.concatenate([getattr(line, name) for line in lines]) for name in ("rows", "place"))
     reads = distinct(place[named_operators(facts, *READS)[place]])
-    called = facts.tree.nearest_ancestor(facts.once(_synchronising_frames), of=rows)
+    called = facts.tree.nearest_ancestor(_synchronising_frames(facts), of=rows)
     gone = np.concatenate([reads, distinct(called[called >= 0])])
     without = [unblock(rows), remove(gone, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)]
     return combine([*without, *(_called_once(facts, reads, run) for line in lines for run in line.runs)])
@@ -241,17 +241,16 @@ def _called_once(facts: Facts, reads: Rows, run: Rows) -> Edit:
     return shrink_spans(start_ns, end_ns, one_round_ns(facts, run, int(among(run, reads).sum())), uncertainty=0.3)
 
 
+@derived_once
 def _synchronising_frames(facts: Facts) -> Bools:
     """The outermost frames of PyTorch's functions that do nothing but wait."""
-    frames = (facts.trace.events.category == Category.PYTHON) & facts.trace.where_name(
-        lambda name: _SYNCHRONISES.search(name) is not None
-    )
+    frames = (facts.trace.events.category == Category.PYTHON) & facts.trace.matching(_SYNCHRONISES)
     return facts.tree.outermost(frames)
 
 
 def _parts(facts: Facts, lines: list[_Line], together: Edit) -> list[float]:
-    """What part each of the lines has in what all give back together: half of what it gives back alone, and half of
-    what the others lack without it. Where none of that tells, by how long the host waits there."""
+    """Each line's part of what all give back: half of it by what the line gives back alone, and half by what the others
+    lack without it. Where all of that is nothing, by how long the host waits there."""
     if len(lines) <= 1:
         return [1.0] * len(lines)
     waited = np.array([spent_ns(facts, line.rows).sum() for line in lines], dtype=np.float64)

@@ -35,11 +35,12 @@ CPUs and a batch takes less than the rest of the step, more workers help nothing
 work would. Workers that were there already kept an account of themselves: a batch takes the CPU time that they
 measured, and what they were blocked for (files, networks); what they waited for a CPU does not count. What the main
 process was blocked for needs no CPU either. Without an account, workers that cannot keep up are taken to be busy all
-the time. A batch from a worker is not free either: PyTorch's queues take about as long as two of its tensors, of which
-each is asked for over a connection of its own, and it lies in shared memory, of which the main process is given, and
-frees, each page of 4 KiB. How many tensors and pages, is read off the stacking of the samples or the copies to the
-device; a tensor takes 0.3 ms and a page 1.1 us. Where there are as many workers as CPUs, only cheaper samples help, and
-the saving is that of a batch which is ready.
+the time. As many workers as CPUs are advised at most, and more where a batch waits instead of computing: then as many
+as keep the CPUs busy, while a quarter of memory has room for them. A batch from a worker is not free either: PyTorch's
+queues take about as long as two of its tensors, of which each is asked for over a connection of its own, and it lies in
+shared memory, of which the main process is given, and frees, each page of 4 KiB. How many tensors and pages, is read
+off the stacking of the samples or the copies to the device; a tensor takes 0.3 ms and a page 1.1 µs. Where more workers
+cannot be had, only cheaper samples help, and the saving is that of a batch which is ready.
 """
 
 from __future__ import annotations
@@ -59,13 +60,14 @@ from profkit.evidence.hottest import lines_by_time
 from profkit.evidence.loader_accounts import LoaderAccount, busiest_loader
 from profkit.evidence.loops.located import in_located_step
 from profkit.evidence.program import named_operators
-from profkit.evidence.requests import asked_of_workers, begins_an_iterator, picked_one_by_one
+from profkit.evidence.requests import asked_of_workers, begins_an_iterator, main_requests, picked_one_by_one
 from profkit.findings import MEDIUM_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, loader_places, locations_of
 from profkit.run import Host
 from profkit.savings.edits import Edit, remove, shrink
 from profkit.savings.replay import replay
+from profkit.source.changes import Argument, ChangedCall
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import among, median
 from profkit.units import format_count, format_share, format_time
@@ -84,10 +86,15 @@ _HICCUP = 0.8
 _PAGE_BYTES = 4096
 _TENSOR_NS, _PAGE_NS = 300_000, 1_100
 """What it takes the main process to be given a tensor by a worker, and each of its pages, which are read once and let
-go: 0.23 to 0.34 ms and 1.0 to 1.3 us in a virtual machine of two CPUs, under Linux 6.18 on AMD EPYC. Each tensor's file
+go: 0.23 to 0.34 ms and 1.0 to 1.3 µs in a virtual machine of two CPUs, under Linux 6.18 on AMD EPYC. Each tensor's file
 descriptor comes over a connection of its own, at which both ends prove that they know a key
-(``multiprocessing.resource_sharer``); of a page 0.3 us are the fault (lmbench's ``lat_pagefault``: 0.1 to 0.5 us on x86
+(``multiprocessing.resource_sharer``); of a page 0.3 µs are the fault (lmbench's ``lat_pagefault``: 0.1 to 0.5 µs on x86
 servers) and the rest its freeing."""
+_MOST_WAITING = 100
+"""Workers for each CPU: computing of less than a hundredth of the time is not told from none."""
+_WORKER_BYTES, _MEMORY_SHARE = 300_000_000, 0.25
+"""What a worker may hold of its own, as one that is spawned does with Python and PyTorch alone (some 200 MB), and the
+share of memory that all of them may."""
 _TENSORS = 2
 """Of a batch: what to learn from, and what it is."""
 _QUEUES = 2
@@ -143,7 +150,7 @@ class _Cpus(Struct, frozen=True):
         return (self.computing - 1) / (self.usable - 1) if self.usable > 1 else 0.0
 
     def given_to(self, processes: int) -> float:
-        """What so many that always want one get: the scheduler gives everybody the same."""
+        """How many CPUs so many processes get that always want one: the scheduler gives each the same."""
         return processes * min(1.0, self.usable / (processes + self.others))
 
     @property
@@ -153,7 +160,7 @@ class _Cpus(Struct, frozen=True):
 
 
 class _Plan(Struct, frozen=True):
-    """So many workers, None where nobody knows how many there are, and what a step then still waits for CPUs."""
+    """How many workers to use, None where their number is not known, and how long a step then still waits for CPUs."""
 
     workers: int | None
     lacking_ns: float
@@ -177,12 +184,13 @@ def input_bound(facts: Facts) -> Iterator[Suspicion]:
         return
     places, slowest = loader_places(facts, rows), _slowest_line(facts, rows)
     yield Suspicion(
-        message=_describe(facts, loading, plan, saved),
+        message=_describe(facts, loading, plan, saved, replay(facts, remove(rows)).fraction),
         fix=_advise(facts, loading, plan.workers) + ("" if slowest is None else _name_slowest(*slowest)),
         rows=rows,
         edit=edit,
         confidence=0.9 if facts.device.present else 0.8,
         places=places if slowest is None else Places(places.location, (slowest[0], *places.also)),
+        rewrite=_with_workers(facts, loading, plan.workers),
         evidence={
             "wait_ns_per_step": int(loading.wait_ns),
             "step_with_data_ready_ns": int(loading.rest_ns),
@@ -218,8 +226,7 @@ def _abstain_where_others_decide(facts: Facts, loading: _Loading, plan: _Plan) -
 
 def _requests(facts: Facts) -> Rows:
     """The main thread's requests for a batch, without those that wait for workers to start or to stop."""
-    on_main = facts.loading & (facts.trace.events.lane == facts.steps.main_lane)
-    every = np.flatnonzero(facts.tree.outermost(on_main))
+    every = np.flatnonzero(main_requests(facts))
     rows = every[facts.measured[every]]
     if not rows.size:
         raise CannotLook("the recorded steps ask no DataLoader for batches")
@@ -292,22 +299,32 @@ def _has_no_cpu_left(facts: Facts, loading: _Loading) -> bool:
     if loading.workers == 0 or facts.device.present:
         return False
     if loading.account is not None and loading.workers and host is not None:
-        return min(_needed(loading), host.cpus) <= loading.workers
+        return min(_needed(loading), _most_workers(loading, host)) <= loading.workers
     return host is None or (loading.workers or 1) + host.torch_threads > host.cpus
 
 
 def _plan_workers(facts: Facts, loading: _Loading, others: float) -> _Plan:
-    """As many workers as keep up with the step, as far as there are CPUs beside so many that are busy with others."""
+    """As many workers as keep up with the step, as far as there are CPUs: ``others`` of these are busy with other
+    programs."""
     if loading.workers is None:
         return _Plan(None, 0.0)
     host, needed = facts.run.host, _needed(loading)
     if host is None:
         return _Plan(needed, 0.0)
-    if loading.workers >= host.cpus:  # no more workers, then: cheaper samples, which would have the batch ready
+    room = _most_workers(loading, host)
+    if loading.workers >= room:  # no more workers, then: cheaper samples, which would have the batch ready
         return _Plan(loading.workers, 0.0)
-    workers, cpus = max(loading.workers, min(needed, host.cpus)), _cpus_of(facts, host, loading, others)
-    by_workers = loading.batch_ns / min(workers, host.cpus)
+    workers, cpus = max(loading.workers, min(needed, room)), _cpus_of(facts, host, loading, others)
+    by_workers = loading.batch_ns / workers
     return _Plan(workers, max(by_workers - loading.rest_ns, _lacking_ns(loading, cpus, workers)), cpus)
+
+
+def _most_workers(loading: _Loading, host: Host) -> int:
+    """How many keep all CPUs busy: one for each, and more where a batch waits for files, networks or a clock, but no
+    more than fit into memory."""
+    computing = loading.batch_cpu_ns / max(loading.batch_ns, 1.0)
+    busy = host.cpus / max(computing, 1 / _MOST_WAITING)
+    return max(host.cpus, int(min(busy, _MEMORY_SHARE * host.memory_bytes / _WORKER_BYTES)))
 
 
 def _cpus_of(facts: Facts, host: Host, loading: _Loading, others: float) -> _Cpus:
@@ -330,7 +347,7 @@ def _lacking_ns(loading: _Loading, cpus: _Cpus, workers: int) -> float:
 
 
 def _needed(loading: _Loading) -> int:
-    """So many workers have a batch ready for each step, if each has a CPU."""
+    """How many workers have a batch ready for each step, if each has a CPU."""
     return max(1, math.ceil(loading.batch_ns / max(loading.rest_ns, 1.0)))
 
 
@@ -343,8 +360,8 @@ def _measured_parts(loading: _Loading) -> dict[str, int]:
 
 
 def _handing_over_ns(facts: Facts, rows: Rows) -> float:
-    """What it takes a step to be given its batches: the connections, and the pages of what is sent to the device, else
-    of what the main process stacked."""
+    """How long it takes a step to receive its batches: the connections, and the pages of what is sent to the device,
+    else of what the main process stacked."""
     events, steps = facts.trace.events, facts.steps.measured_count
     sent = facts.trace.where_name(lambda name: "HtoD" in name)
     copies = facts.measured & (events.category == Category.MEMCPY) & sent
@@ -362,18 +379,40 @@ def _busy_cpus(facts: Facts, cpus: _Cpus | None) -> dict[str, float]:
     return computing if cpus.are_enough else {**computing, "cpus_others": round(cpus.others, 2)}
 
 
-def _describe(facts: Facts, loading: _Loading, plan: _Plan, saved: float) -> str:
+def _describe(facts: Facts, loading: _Loading, plan: _Plan, saved: float, ready: float) -> str:
+    """``saved`` is what the advised workers give back, ``ready`` what it would be with each batch ready."""
     who = {0: "the main process prepares it", None: "the workers are not done with it"}.get(
         loading.workers, f"{format_count(loading.workers or 0, 'worker')} cannot keep up"
     )
     meanwhile = "the device idles" if facts.device.present else "the model stands still"
-    shared = plan.lacking_ns > 0 and plan.cpus is not None
-    others = " and other programs" if plan.cpus is not None and not plan.cpus.are_enough else ""
-    how = f"with workers, which share the CPUs with the model{others}," if shared else "with the batch ready"
-    return (
-        f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who} while {meanwhile}; "
-        f"{how} the step would be {format_share(saved)} shorter."
-    )
+    told, most = format_share(saved), format_share(ready)
+    all_of_it = f"with each batch ready the step would be {most} shorter"
+    if plan.workers in (None, loading.workers):
+        gain = all_of_it if told == most else f"{all_of_it}, of which handing batches over leaves {told}"
+    else:
+        count = f"{format_count(plan.workers or 0, 'worker')}{_which_share(plan)}"
+        gain = f"{count} would make the step {told} shorter" + ("" if told == most else f"; {all_of_it}")
+    return f"Each step waits {format_time(loading.wait_ns)} for its batch, because {who} while {meanwhile}; {gain}."
+
+
+def _which_share(plan: _Plan) -> str:
+    """Where the workers have to wait for CPUs."""
+    if plan.lacking_ns <= 0 or plan.cpus is None:
+        return ""
+    others = "" if plan.cpus.are_enough else " and other programs"
+    return f", which share the CPUs with the model{others},"
+
+
+def _with_workers(facts: Facts, loading: _Loading, needed: int | None) -> ChangedCall | None:
+    """The loader's line with as many workers as a step needs, where it has none or fewer."""
+    if loading.workers is None or needed is None or needed <= loading.workers:
+        return None
+    pinned = [Argument("pin_memory", "True", (True, False), absent=True, position=7)] if facts.device.present else []
+    return ChangedCall("DataLoader", (
+        Argument("num_workers", str(needed), (loading.workers,), absent=loading.workers == 0, position=5),
+        Argument("persistent_workers", "True", (True, False), absent=True),
+        *pinned,
+    ))  # fmt: skip
 
 
 def _advise(facts: Facts, loading: _Loading, needed: int | None) -> str:
@@ -382,7 +421,7 @@ def _advise(facts: Facts, loading: _Loading, needed: int | None) -> str:
         return (
             f"Prepare batches in worker processes: DataLoader(..., num_workers={needed}, "
             f"persistent_workers=True{pinned}). A batch takes {format_time(loading.wait_ns)}, "
-            f"the rest of the step {format_time(loading.rest_ns)}."
+            f"the rest of the step {format_time(loading.rest_ns)}.{_more_than_cpus(facts, needed)}"
         )
     cheaper = "Make __getitem__ cheaper: decode once and keep the result, augment whole batches on the device"
     if loading.workers is None:
@@ -392,7 +431,15 @@ def _advise(facts: Facts, loading: _Loading, needed: int | None) -> str:
         times = [f"{format_time(loading.account.per_batch(name))} {part}" for part, name in parts.items()]
         cheaper = f"A batch takes a worker {' and '.join(times)}. {cheaper}"
     if needed is not None and needed > loading.workers:
-        return f"Use num_workers={needed} with persistent_workers=True. {cheaper} where that is not enough."
+        more = _more_than_cpus(facts, needed)
+        return f"Use num_workers={needed} with persistent_workers=True.{more} {cheaper} where that is not enough."
     if loading.account is not None and _needed(loading) <= loading.workers:
         return f"{cheaper}: the workers are many enough, but they do not get the CPUs, or not all batches take alike."
-    return f"{cheaper}: there are as many workers as the program has CPUs."
+    return f"{cheaper}: there are as many workers as keep the program's CPUs busy."
+
+
+def _more_than_cpus(facts: Facts, workers: int | None) -> str:
+    host = facts.run.host
+    if host is None or workers is None or workers <= host.cpus:
+        return ""
+    return " PyTorch warns of more workers than CPUs; these mostly wait, and need none meanwhile."

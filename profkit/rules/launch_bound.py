@@ -9,7 +9,7 @@ stretches in which the host launches nothing for a millisecond or more (it compu
 from before the recording.
 
 Why is this bad?
-Each operator costs the host 5 to 50 us whatever its size. When its kernel takes less, the device finishes early and
+Each operator costs the host 5 to 50 µs whatever its size. When its kernel takes less, the device finishes early and
 waits, and a faster device changes nothing. It does no harm while the queue is deep.
 
 Example
@@ -56,7 +56,7 @@ from profkit.units import format_count, format_share, format_time
 _IDLE_SHARE = 0.2
 """Of the shortest that the step may be. With less the device is hardly waiting for the host."""
 _OTHER_WORK_NS = 1_000_000
-"""An operator takes the host 5 to 50 us, with autograd, hooks and a profiler some 200; a millisecond without a launch
+"""An operator takes the host 5 to 50 µs, with autograd, hooks and a profiler some 200; a millisecond without a launch
 is not spent on launching."""
 _MODEL_UNCERTAINTY = 0.3
 _MOST_LINES = 3
@@ -144,8 +144,8 @@ def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
 
 
 def _idle_while_launching(facts: Facts, launching: Intervals) -> float:
-    """What share of the step the device idles for that, but for the gaps that begin while the host waits for the
-    device: of the idle time of the step at its shortest the part that it is of the recorded idle time."""
+    """For what share of the step the device idles while the host launches; gaps that begin while the host waits for the
+    device do not count. It is the same part of the idle time of the step at its shortest as of the recorded one."""
     time, waits = step_time(facts), facts.waits
     start_ns, end_ns = facts.steps.window_ns
     gaps = facts.device.occupied.gaps(start_ns, end_ns)

@@ -20,7 +20,7 @@ Use instead
 How the saving is estimated
 The operators' own work stays; of what all calls spend on dispatch and in Python between the operators, the share of all
 calls but one vanishes, and likewise in the backward pass. The dispatch of an operator is taken to be the time of the
-cheapest of its name in the recording, and at most 15 us. Where a batched product is also faster, the gain is larger:
+cheapest of its name in the recording, and at most 15 µs. Where a batched product is also faster, the gain is larger:
 with `--measure` the operators of the calls are run one by one and in one batch, and take what that leaves.
 """
 

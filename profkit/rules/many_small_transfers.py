@@ -7,7 +7,7 @@ different times, or that the device works on before the next one comes, are not 
 
 Why is this bad?
 What a small copy costs is the call: PyTorch's operators, the memory for the result, the runtime's call and, from memory
-that is not pinned, a wait for the device. That is 20 to 40 us for each tensor, in which 64 KiB would cross the bus ten
+that is not pinned, a wait for the device. That is 20 to 40 µs for each tensor, in which 64 KiB would cross the bus ten
 times, and the device idles. One tensor that holds them all takes one call.
 
 Example
@@ -32,14 +32,8 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import per_step
 from profkit.evidence.program import spent_ns
+from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers, waits_below
-from profkit.evidence.transfers.faults import (
-    TransferFault,
-    comes_again,
-    faulty_transfers,
-    runs_of_small,
-    why_untold,
-)
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.savings.bus import Link, host_link
@@ -59,10 +53,10 @@ _FIX = (
 @rule(Kind.FAULT, Need.DEVICE)
 def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that a row of them begins at."""
-    if reason := why_untold(facts, TransferFault.MANY_SMALL):
+    if reason := faults.why_untold(facts, faults.TransferFault.MANY_SMALL):
         raise CannotLook(reason)
-    transfers = faulty_transfers(facts, TransferFault.MANY_SMALL)
-    run = runs_of_small(facts, transfers)
+    transfers = faults.faulty_transfers(facts, faults.TransferFault.MANY_SMALL)
+    run = faults.runs_of_small(facts, transfers)
     first = np.unique(run, return_index=True)[1]
     leading = transfers.site[first][np.searchsorted(run[first], run)]
     for code in distinct(leading):
@@ -72,7 +66,7 @@ def many_small_transfers(facts: Facts) -> Iterator[Suspicion]:
 def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Iterator[Suspicion]:
     edit = _packed(facts, transfers, run, host_link(facts, to_device=True))
     count = per_step(facts, transfers.work)
-    if not comes_again(facts, transfers) or replay(facts, edit).fraction < LOW_FROM:
+    if not faults.comes_again(facts, transfers) or replay(facts, edit).fraction < LOW_FROM:
         return
     size = int(transfers.size_bytes.sum()) // facts.steps.measured_count
     places = distinct(transfers.place)

@@ -209,7 +209,7 @@ def _load_little(facts: Facts, kernels: _Kernels) -> Bools:
     for item_bytes in {one.item_bytes for one in kernels.operands}:
         mine = kernels.tell(lambda one: one.item_bytes) == item_bytes
         fewer |= mine & names(partial(_loads_fewer, aligned_elements(item_bytes)))[kernels.work]
-    without = names(lambda name: _WITHOUT_TILES.search(name) is not None)[kernels.work]
+    without = facts.trace.matching(_WITHOUT_TILES)[kernels.work]
     fewer |= without & kernels.tell(lambda one: bool(one.odd_sizes))
     return fewer
 

@@ -27,7 +27,7 @@ Use instead
 How the saving is estimated
 Of each operator of the model that works on all n positions the dispatch stays, and one n-th of the rest, but no less
 than reading its weights from memory takes: at the measured bandwidth, else at that of half a channel of DDR4-2400. The
-dispatch is taken to be the time of the cheapest of its name in the recording, and at most 15 us. What keeping the keys
+dispatch is taken to be the time of the cheapest of its name in the recording, and at most 15 µs. What keeping the keys
 and values costs is left out, and so is that later tokens, which were not recorded, would gain more.
 It is an opportunity: the model has to learn to go on from a cache, and its results differ by rounding.
 """

@@ -26,15 +26,12 @@ from collections.abc import Iterator
 from profkit.derive.facts import Facts
 from profkit.derive.memory.purposes import Purpose
 from profkit.evidence.allocator.lines import allocator_of, holding_lines
-from profkit.evidence.allocator.purposes import held_for
-from profkit.findings import Kind, Location
+from profkit.evidence.allocator.purposes import DOMINATES, LARGE_BYTES, held_for
+from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.units import format_bytes, format_share
 
-_LARGE_BYTES = 256 << 20
-"""A smaller peak fits beside everything else even into a GPU of 4 GB, the smallest that people train on."""
-_DOMINATES = 0.5
 _SAVED = 0.75
 
 
@@ -42,12 +39,12 @@ _SAVED = 0.75
 def optimizer_state_dominated(facts: Facts) -> Iterator[Suspicion]:
     """At most one finding: the fullest device's."""
     allocator = allocator_of(facts)
-    if not allocator.devices or allocator.fullest.peak_bytes < _LARGE_BYTES:
+    if not allocator.devices or allocator.fullest.peak_bytes < LARGE_BYTES:
         return
     use = allocator.fullest
     at_peak = allocator.live_at_peak(use)
     state_bytes = held_for(allocator, at_peak, Purpose.OPTIMIZER_STATE)
-    if state_bytes < _DOMINATES * use.peak_bytes:
+    if state_bytes < DOMINATES * use.peak_bytes:
         return
     lines = holding_lines(facts, at_peak & (allocator.purposes == Purpose.OPTIMIZER_STATE))
     parameters = held_for(allocator, at_peak, Purpose.PARAMETERS)
@@ -58,7 +55,7 @@ def optimizer_state_dominated(facts: Facts) -> Iterator[Suspicion]:
         fix="Where memory is what limits the model: an optimizer with state of 8 bits (bitsandbytes' AdamW8bit), or "
         "one with less of it (Adafactor, SGD, or AdamW on fewer parameters, as with LoRA); on several GPUs share it "
         "out (FSDP, ZeroRedundancyOptimizer), on one keep it on the host (CPU offload), which costs time.",
-        places=Places.of(Location.of(line.site) if line.site else None for line in lines[:1]),
+        places=Places.of_sites(line.site for line in lines[:1]),
         size_bytes=int(_SAVED * state_bytes),
         peak_fraction=_SAVED * state_bytes / use.peak_bytes,
         confidence=0.8,

@@ -40,7 +40,7 @@ from profkit.evidence.allocator.failures import Failure, failures
 from profkit.evidence.allocator.lines import allocator_of, frames_of_stacks, holding_lines, site_of
 from profkit.evidence.allocator.purposes import purposes_of
 from profkit.evidence.allocator.rounds import held_passes, kept_rounds
-from profkit.findings import Kind, Location, Severity
+from profkit.findings import Kind, Severity
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.units import format_bytes, format_count, format_share
@@ -85,7 +85,7 @@ def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
            "rounds and no backward pass seen: each keeps what it saved for one.")
         + f" {_room(failure)}{ending}",
         fix=_advise(changes, failure),
-        places=Places.of(Location.of(site) if site else None for site in (asked, called, *lines)),
+        places=Places.of_sites((asked, called, *lines)),
         size_bytes=changes[0].size_bytes if changes else 0,
         severity=Severity.HIGH if failure.is_last else Severity.INFO,
         confidence=0.95,

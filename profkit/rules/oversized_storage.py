@@ -34,13 +34,7 @@ from collections.abc import Iterator
 
 from profkit.derive.facts import Facts
 from profkit.evidence.program import program_operators
-from profkit.evidence.retention.holding import (
-    GrowingName,
-    first_at_each_line,
-    growing_names,
-    live_growth_per_step,
-    notable_growth_bytes,
-)
+from profkit.evidence.retention import holding
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of, outliving_lines
@@ -55,14 +49,14 @@ _TAKING_PARTS = frozenset(("chunk", "narrow", "select", "slice", "split", "split
 @rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH)
 def oversized_storage(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each line that makes a name keep views."""
-    wasted = {name: min(name.more_bytes, live_growth_per_step(facts)) - name.more_used_bytes
-              for name in growing_names(facts) if name.is_mostly_wasted}  # fmt: skip
-    names = [name for name, size in wasted.items() if size >= notable_growth_bytes(facts)]
-    for name in first_at_each_line(sorted(names, key=lambda name: -name.more_bytes)):
+    wasted = {name: min(name.more_bytes, holding.live_growth_per_step(facts)) - name.more_used_bytes
+              for name in holding.growing_names(facts) if name.is_mostly_wasted}  # fmt: skip
+    names = [name for name, size in wasted.items() if size >= holding.notable_growth_bytes(facts)]
+    for name in holding.first_at_each_line(sorted(names, key=lambda name: -name.more_bytes)):
         yield _suspect(facts, name, wasted[name])
 
 
-def _suspect(facts: Facts, name: GrowingName, wasted: int) -> Suspicion:
+def _suspect(facts: Facts, name: holding.GrowingName, wasted: int) -> Suspicion:
     """What a container with a maximum wastes does not grow for ever: its share of the peak so far is what counts."""
     storages = pick_form(name.more_tensors, "it a storage", "them storages")
     kept = Location.of(name.site) if name.site else None
@@ -92,7 +86,7 @@ def _makes_what_it_keeps(source: str) -> bool:
     return value is not None and not isinstance(value, ast.Name)
 
 
-def _where_viewed(facts: Facts, name: GrowingName) -> Location | None:
+def _where_viewed(facts: Facts, name: holding.GrowingName) -> Location | None:
     """The one line that takes a part of a tensor which makes up most of what the name keeps of each step; None where
     there are several, or none: then the line that keeps it has to do."""
     if not facts.operators.has_shapes:

@@ -39,15 +39,8 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import spent_ns
+from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, program_transfers, waits_below
-from profkit.evidence.transfers.faults import (
-    TransferFault,
-    coming_again,
-    faulty_transfers,
-    waited_before_ns,
-    waited_ns,
-    why_untold,
-)
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines
@@ -71,9 +64,9 @@ _MOSTLY = 0.5
 @rule(Kind.FAULT, Need.DEVICE)
 def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
     """One finding for all lines: what is to be changed is where the batch is made."""
-    if reason := why_untold(facts, TransferFault.PAGEABLE) or _why_unknown(facts):
+    if reason := faults.why_untold(facts, faults.TransferFault.PAGEABLE) or _why_unknown(facts):
         raise CannotLook(reason)
-    transfers = coming_again(facts, faulty_transfers(facts, TransferFault.PAGEABLE))
+    transfers = faults.coming_again(facts, faults.faulty_transfers(facts, faults.TransferFault.PAGEABLE))
     large = transfers.size_bytes > STAGED_BYTES
     link = host_link(facts, to_device=True)
     usual = _without_stops(facts, transfers)
@@ -82,7 +75,7 @@ def pageable_transfer(facts: Facts) -> Iterator[Suspicion]:
     if saved < LOW_FROM:
         return
     scale = facts.steps.measured_count / len(distinct(facts.step_of(usual.place)))
-    waited, before = (int(scale * ns) for ns in (waited_ns(facts, usual), waited_before_ns(facts, usual)))
+    waited, before = (int(scale * ns) for ns in (faults.waited_ns(facts, usual), faults.waited_before_ns(facts, usual)))
     places = costliest_lines(facts, transfers.place[large])
     yield Suspicion(
         message=_message(facts, transfers.at(large), link, waited, before) + _ahead(facts, edit, saved),

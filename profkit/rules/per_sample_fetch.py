@@ -38,7 +38,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.program import named_operators, spent_ns
-from profkit.evidence.requests import LEAST_PICKS, PICKS, picked_one_by_one
+from profkit.evidence.requests import LEAST_PICKS, PICKS, main_requests, picked_one_by_one
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import loader_places
@@ -140,11 +140,11 @@ def _transforms(facts: Facts, requests: Rows) -> _Transforms:
 def _fetches(facts: Facts) -> _Fetches:
     """The requests of the main thread in the measured steps, with what happens in each."""
     events, tree = facts.trace.events, facts.tree
-    outermost = tree.outermost(facts.loading & (events.lane == facts.steps.main_lane))
-    rows = facts.measured_rows(outermost)
+    requests = main_requests(facts)
+    rows = facts.measured_rows(requests)
     if not rows.size:
         raise CannotLook("the recorded steps ask no DataLoader for batches")
-    request = tree.nearest_ancestor(outermost)
+    request = tree.nearest_ancestor(requests)
     # What an operator calls itself is no pick of the program's.
     called = tree.outermost(events.category == Category.OPERATOR) & (request >= 0)
     operators = np.flatnonzero(called & named_operators(facts, *PICKS, "aten::stack"))

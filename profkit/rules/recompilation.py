@@ -39,7 +39,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
-from profkit.evidence.compiling import compilations, function_run_next
+from profkit.evidence.compiling import RESUMED, compilations, function_run_next
 from profkit.evidence.frames import is_library
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.findings import HIGH_FROM, LOW_FROM, Kind, Location, Severity
@@ -57,9 +57,6 @@ _NUMBER = re.compile(r"\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b")
 _OF_COMPILATION = re.compile(r"^\d+/\d+: ")
 _UNCERTAINTY = 0.1
 _LIMIT = re.compile(r"(recompile|cache_size)[ _]limit", re.IGNORECASE)
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
-"""The rest of a function after a graph break, which the compiler takes for a function of its own
-(``torch/_dynamo/resume_execution.py``)."""
 _MOST_TEXT = 160
 _READ = re.compile(r'^  File "(.+)", line (\d{1,9}), in (.+)\n    (.*)', re.MULTILINE)
 """The compiler shows the lines that led to what the guard looks at."""
@@ -101,7 +98,7 @@ def recompilation(facts: Facts) -> Iterator[Suspicion]:
 
 def _of_events(facts: Facts) -> Iterator[Suspicion]:
     """What the compiler does in the steps of a recording that has no records of it."""
-    rows, frame = facts.once(compilations)
+    rows, frame = compilations(facts)
     frame = np.where(frame >= 0, frame, function_run_next(facts, rows))
     known = rows[facts.measured[rows]], frame[facts.measured[rows]]
     again = [mine for mine in (known[0][known[1] == one] for one in distinct(known[1][known[1] >= 0]))
@@ -141,8 +138,8 @@ def _join_resumed(found: list[_Repeated]) -> list[_Repeated]:
     """What varies in a function varies in its parts after graph breaks: one cause, one finding, at the function if it
     is there, else at its first part."""
     joined: dict[tuple[str, str, str], _Repeated] = {}
-    for one in sorted(found, key=lambda one: _RESUMED.match(one.site.function) is not None):
-        part = _RESUMED.match(one.site.function)
+    for one in sorted(found, key=lambda one: RESUMED.match(one.site.function) is not None):
+        part = RESUMED.match(one.site.function)
         name = part[1] if part else one.site.function
         whole = next((key for key in joined if part and key[:2] == (one.site.file, name)), None)
         if whole is None:
@@ -163,7 +160,7 @@ def _guard(reason: str, number: str | None = None) -> str:
 def _in_steps(facts: Facts, one: _Repeated, functions: int) -> Rows:
     """The compiler's work on this function in the measured steps. Where it left no number of the function, all of it is
     this one's if no other function is compiled repeatedly."""
-    rows, frame = facts.once(compilations)
+    rows, frame = compilations(facts)
     mine = np.isin(frame, one.frames) | ((frame < 0) & (functions == 1))
     of_measured: Rows = rows[mine & facts.measured[rows]]
     return of_measured

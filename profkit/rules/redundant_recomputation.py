@@ -70,12 +70,12 @@ _UNCERTAINTY = 0.2
 
 
 class _Calls(Struct, frozen=True):
-    """The marks of the located step's calls that make what was there. Those that are ``again`` made repeat another of
-    the step, whose mark is ``first``, elsewhere `NONE`; those of ``each`` step are made again in the next one.
+    """Calls of the located step whose result existed already, by their marks. A call that repeats another of the step
+    has the other's mark in ``first``, else `NONE`; ``is_each`` says that the next step makes it again.
 
     ``line`` and ``first_line`` are the marks of the lines to name: where a function does nothing else, the line that
-    calls it. The same line may be reached in two ways: ``parting`` and ``first_parting`` are the innermost marks in
-    which these differ."""
+    calls it. Where one line makes both calls, ``parting`` and ``first_parting`` are the innermost marks by which the
+    ways to it differ."""
 
     rows: Rows
     first: Rows
@@ -127,7 +127,8 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
     ways = [_place(facts, part[call]) for part in (calls.first_parting, calls.parting)]
     count = times_per_step(facts, rows)
     return Suspicion(
-        message=_message_each(count) if is_each else _message(count, where, first, ways),
+        message=f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')} "
+        + (_SAME_EACH if is_each else _same_again(where, first, ways)),
         fix=_ONCE if is_each else _KEEP,
         rows=rows,
         places=Places.of([where] if is_each else [where, first, *ways]),
@@ -142,6 +143,7 @@ _KEEP = (
     "Compute it once and hand the result on: as an argument, or as an attribute that is set where the inputs are. "
     "What is needed with gradients at both places may be shared as well."
 )
+_SAME_EACH = "what the step before has computed of the same inputs."
 _ONCE = (
     "Compute it once, before the loop or where the module is made (`register_buffer` for a table or a mask, "
     "`cached=True` for PyG's `GCNConv` on one graph), and again only where its inputs change."
@@ -154,25 +156,17 @@ def _place(facts: Facts, marks: Rows) -> Location | None:
     return None if site is None else Location.of(site)
 
 
-def _message(count: int, where: Location, first: Location | None, ways: list[Location | None]) -> str:
+def _same_again(where: Location, first: Location | None, ways: list[Location | None]) -> str:
     if first is not None and first != where:
         told = f"first at {_name(first, where)}"
     else:
         names = [_name(way, where) for way in ways if way is not None and way != where]
         told = "first at this line too" + (f", called from {' and '.join(dict.fromkeys(names))}" if names else "")
-    return f"{_operators(count)} again what the same step has computed of the same inputs, {told}."
-
-
-def _operators(count: int) -> str:
-    return f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')}"
+    return f"again what the same step has computed of the same inputs, {told}."
 
 
 def _name(place: Location, where: Location) -> str:
     return f"line {place.line}" if place.file == where.file else f"{place.file}:{place.line}"
-
-
-def _message_each(count: int) -> str:
-    return f"{_operators(count)} what the step before has computed of the same inputs."
 
 
 def _find_calls(facts: Facts) -> _Calls:
@@ -197,7 +191,7 @@ def _find_calls(facts: Facts) -> _Calls:
 
 
 def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
-    """Lines of functions that do hardly anything but what is needless, in that call of theirs."""
+    """The marked lines of calls of functions that do hardly anything but what is needless."""
     events, tree = facts.trace.events, facts.tree
     took = np.where(tree.outermost(events.category == Category.OPERATOR), tree.end_ns - events.start_ns, 0)
     total, wasted = tree.total_under(took), tree.total_under(np.where(needless, took, 0))
@@ -212,8 +206,8 @@ def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
 
 
 def _lines_of(facts: Facts, rows: Rows, first: Rows, whole: Bools) -> tuple[Rows, Rows]:
-    """For each call the mark of the line that makes it, or that calls the function which does nothing else, and so on;
-    and of as many lines outward that of the call that it repeats."""
+    """For each call the mark of the line to name: the one that makes it or, as long as the function around it does
+    nothing else, the one that calls that function. Of the call that it repeats, the mark as many lines outward."""
     above = marks_around(facts)
     line, first_line = above[rows], np.where(first >= 0, above[first], NONE)
     while True:
@@ -225,7 +219,7 @@ def _lines_of(facts: Facts, rows: Rows, first: Rows, whole: Bools) -> tuple[Rows
 
 
 def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
-    """As many lines outward from both as it takes to come to one below the same mark, or below none."""
+    """Both marks, moved outward by as many lines until the same mark lies around both, or none does."""
     above = marks_around(facts)
     while True:
         outer, first_outer = above[line], np.where(first_line >= 0, above[first_line], NONE)
@@ -235,15 +229,11 @@ def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
         line, first_line = np.where(rises, outer, line), np.where(rises, first_outer, first_line)
 
 
-def _sends_again(facts: Facts) -> Bools:
-    """What sends a tensor to the device again: `repeated-transfer` tells of it."""
-    return facts.trace.mask_of(faulty_transfers(facts, TransferFault.REPEATED).place)
-
-
 def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:
-    """What of the measured steps' operators repeats those of these calls, and the index of the call."""
+    """What of the measured steps' operators repeats those of these calls, and the index of the call. What sends a
+    tensor to the device again `repeated-transfer` tells of."""
     rows, mark = repeating_below(facts, facts.trace.mask_of(calls.rows))
-    told = _sends_again(facts)[rows]
+    told = facts.trace.mask_of(faulty_transfers(facts, TransferFault.REPEATED).place)[rows]
     rows, mark = rows[~told], mark[~told]
     order = np.argsort(calls.rows, kind="stable")
     return rows, order[np.searchsorted(calls.rows[order], mark)]

@@ -37,7 +37,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
-from profkit.evidence.loops.located import in_located_step
+from profkit.evidence.loops.located import located_marks
 from profkit.evidence.retention.holding import notable_growth_bytes
 from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
 from profkit.findings import Kind, Location
@@ -77,7 +77,8 @@ def reference_cycle(facts: Facts) -> Iterator[Suspicion]:
     if len(left_bytes) < _MIN_STEPS or median(left_bytes) < notable_growth_bytes(facts):
         return
     with_cycles, without = _peaks(facts, garbage)
-    places = tuple(dict.fromkeys((*_closing(facts), *locations_of(facts, _sites_by_size(facts, garbage)))))
+    made_at = order_sites(facts.lines.site[memory.rows[garbage.index]], size)
+    places = tuple(dict.fromkeys((*_closing(facts), *locations_of(facts, made_at))))
     per_step = int(median(left_bytes))
     yield Suspicion(
         message=f"Each step leaves {format_bytes(per_step)} in tensors that only the garbage collector frees, because "
@@ -115,7 +116,7 @@ def _around(place: CallSite | Location) -> str:
 
 def _located_sites(facts: Facts) -> list[int]:
     """The lines that were marked in the located step."""
-    sites = facts.trace.events.site[in_located_step(facts, facts.trace.rows(Category.LINE_MARK))]
+    sites = facts.trace.events.site[located_marks(facts)]
     return [site for site in distinct(sites).tolist() if 0 <= site < len(facts.callsites)]
 
 
@@ -149,7 +150,3 @@ def _peaks(facts: Facts, garbage: _Garbage) -> tuple[int, int]:
     made_ns, size = made_ns[seen], facts.memory.size_bytes[seen]
     with_cycles, without = (live_bytes(made_ns, ends[seen], size)[1].max(initial=0) for ends in (freed_ns, sooner))
     return int(with_cycles), int(without)
-
-
-def _sites_by_size(facts: Facts, garbage: _Garbage) -> list[int]:
-    return order_sites(facts.lines.site[facts.memory.rows[garbage.index]], facts.memory.size_bytes[garbage.index])

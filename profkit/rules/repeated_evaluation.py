@@ -37,7 +37,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.loops.located import in_located_step
+from profkit.evidence.loops.located import located_marks
 from profkit.evidence.program import repeating_below
 from profkit.findings import LOW_FROM, Kind, Location
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -46,7 +46,7 @@ from profkit.ruling.pricing import leave_out
 from profkit.run import Remark
 from profkit.savings.replay import replay
 from profkit.source.remark_kinds import RARELY_USED
-from profkit.trace.events import Bools, Category
+from profkit.trace.events import Bools
 
 _USUAL = 10
 """Steps between two uses, where the text does not say: progress is seldom told more often, and more adds little."""
@@ -94,5 +94,5 @@ def _marks_of(facts: Facts, remark: Remark, first: int, last: int) -> Bools:
     around = remark.site.file, remark.site.function
     codes = [code for code, site in enumerate(facts.callsites)
              if (site.file, site.function) == around and first <= site.line <= last]  # fmt: skip
-    rows = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    rows = located_marks(facts)
     return facts.trace.mask_of(rows[np.isin(facts.trace.events.site[rows], codes)])

@@ -4,7 +4,8 @@ What it detects
 A variable, an attribute or an entry of a container from which more backward nodes can be reached at the end of each
 recorded step than at the end of the one before, by a steady amount, over four samples or more. A list of losses, a
 running sum of losses and a hidden state that is carried over without `detach` are the usual ones. Graphs that stay as
-large as they are, whatever their size, and numbers that go up and down are no fault.
+large as they are, whatever their size, and numbers that go up and down are no fault. Names that keep the same graphs
+are one finding, as either alone keeps them alive; what several graphs add to memory is shared out by their nodes.
 
 In a memory snapshot, where no names are known: lines that by turns allocate four times or more what is never freed, to
 the end of the history, of which more than half is what calls of the model keep for a backward pass. Where a backward
@@ -39,7 +40,7 @@ of the rounds leaves behind, the median.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from profkit.derive.facts import Facts
 from profkit.evidence.allocator.rounds import KeptRounds, kept_rounds
@@ -47,6 +48,7 @@ from profkit.evidence.retention.growing_graphs import (
     GrowingGraph,
     adds_to_itself,
     carried_graph,
+    graphs_held_together,
     growing_graphs,
     growth_bytes,
     uses_itself,
@@ -98,9 +100,11 @@ def _suspect_rounds(facts: Facts, rounds: KeptRounds) -> Suspicion:
 
 @rule(Kind.FAULT, Need.LIVE, Need.GROWTH, by_snapshot=_by_snapshot)
 def retained_graph(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for each line that makes a graph grow."""
-    for graph in first_at_each_line(_root_causes(growing_graphs(facts))):
-        yield _suspect(facts, graph)
+    """One finding for each line that makes a graph grow, but one for all that keep the same graph."""
+    groups = graphs_held_together(facts, first_at_each_line(_root_causes(growing_graphs(facts))))
+    more_nodes = sum(group[0].more_nodes for group in groups)
+    for group in groups:
+        yield _suspect(facts, group, group[0].more_nodes / more_nodes)
 
 
 def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
@@ -118,18 +122,22 @@ def _root_causes(graphs: tuple[GrowingGraph, ...]) -> Iterator[GrowingGraph]:
         yield carries
 
 
-def _suspect(facts: Facts, graph: GrowingGraph) -> Suspicion:
-    more_bytes = growth_bytes(facts, graph)
+def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspicion:
+    """``share`` is the part of memory's growth that is laid to these names."""
+    graph = names[0]
+    more_bytes = growth_bytes(facts, graph, share)
     size = f"; memory grows by {format_bytes(more_bytes)} a step" if more_bytes else ""
     what = (
         f"{format_count(graph.more_tensors, 'tensor')} with an autograd graph more" if graph.more_tensors else
         "a longer autograd graph"
     )  # fmt: skip
+    others = " and ".join(f"`{other.path}`" for other in names[1:])
+    same = f" The same graphs hang on {others}: nothing is freed until each lets go." if others else ""
     return Suspicion(
         message=f"`{graph.path}` keeps {what} each step ({format_count(graph.more_nodes, 'backward node')} a step, "
-        f"{graph.nodes:,} by now){size}.",
-        fix=_advise(graph) if carried_graph(facts) is None else _UNTRAINED,
-        places=growing_lines(facts, graph.site),
+        f"{graph.nodes:,} by now){size}.{same}",
+        fix="\n".join(map(_advise, names)) if carried_graph(facts) is None else _UNTRAINED,
+        places=growing_lines(facts, *(name.site for name in names)),
         size_bytes=more_bytes,
         grows=True,
         # Where nothing is trained the graph is needless: `unused_autograd_graph` names the cause and comes first.

@@ -44,7 +44,7 @@ from profkit.evidence.attribution import busiest_site, by_line
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.own_optimizers import in_own_loop, loop_head, resembles_adam, rounds_of_lines
 from profkit.evidence.loops.traffic import measure_traffic
-from profkit.evidence.program import Floats, length_ns, spent_ns, works_under
+from profkit.evidence.program import length_ns, spent_ns, works_under
 from profkit.evidence.releases import FOREACH, Release, has_release, note_since
 from profkit.experiment import Case, Experiment
 from profkit.findings import Kind, Location
@@ -55,7 +55,7 @@ from profkit.run import CallSite
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, shrink, shrink_work
 from profkit.savings.trial import Trial
-from profkit.trace.events import Category, Rows
+from profkit.trace.events import Category, Float64s, Rows
 from profkit.trace.values import among, distinct, quantile
 from profkit.units import format_count, format_time
 
@@ -329,7 +329,7 @@ def _moved_at_once(facts: Facts, updates: _Updates, work: Rows, kept_passes: flo
     return shrink_work(work, kept, _UNCERTAINTY)
 
 
-def _gathering_ns(facts: Facts, updates: _Updates) -> Floats:
+def _gathering_ns(facts: Facts, updates: _Updates) -> Float64s:
     """What each step keeps where the device updates all parameters in as many launches as one takes."""
     events, tree = facts.trace.events, facts.tree
     inside = tree.under(facts.trace.mask_of(updates.steps)) & (events.category == Category.OPERATOR)

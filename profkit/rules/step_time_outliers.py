@@ -37,7 +37,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
@@ -46,11 +45,9 @@ from profkit.marks import GC_MARK, SAVE_MARK
 from profkit.rules.base import CannotLook, Suspicion, rule
 from profkit.run import unprofiled_steps
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Bools, Category, Rows
+from profkit.trace.events import Bools, Category, Float64s, Rows
 from profkit.trace.values import median
 from profkit.units import format_count, format_share
-
-Floats = NDArray[np.float64]
 
 _BESIDE_RECORDING = 5
 """Steps without the profiler that do not count: two before the recording, the first of the program among them, one in
@@ -74,7 +71,7 @@ class _Slow(Struct, frozen=True):
 
     unprofiled: Rows
     recorded: Rows
-    ratios: Floats
+    ratios: Float64s
     share: float
 
 
@@ -126,7 +123,7 @@ def _find_slow(facts: Facts) -> _Slow | None:
     return _Slow(at[at < len(without)], chosen[at[at >= len(without)] - len(without)], ratios[slow], share)
 
 
-def _in_medians(durations: Floats) -> Floats:
+def _in_medians(durations: Float64s) -> Float64s:
     return durations / max(median(durations), 1.0) if len(durations) else durations
 
 
@@ -173,7 +170,7 @@ def _candidates(facts: Facts) -> Sequence[tuple[str, Bools]]:
     )
 
 
-def _per_step(facts: Facts, wanted: Bools) -> tuple[Floats, Rows]:
+def _per_step(facts: Facts, wanted: Bools) -> tuple[Float64s, Rows]:
     """The time of the outermost of these events on the main thread, by step; and their rows."""
     events, steps = facts.trace.events, facts.steps
     rows = np.flatnonzero(facts.tree.outermost(wanted) & (events.lane == steps.main_lane))

@@ -38,7 +38,7 @@ from profkit.evidence.attribution import group_by_place, sites_by_time
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.accesses import ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.evidence.loops.independent_rounds import rounds_recur
-from profkit.evidence.loops.located import in_located_step, marks_around, sites_between
+from profkit.evidence.loops.located import located_marks, marks_around, sites_between
 from profkit.evidence.places import call_site
 from profkit.evidence.program import length_ns, program_elementwise, program_operators
 from profkit.evidence.shapes import by_shapes
@@ -47,7 +47,7 @@ from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
 from profkit.ruling.pricing import scale_beside_spans
 from profkit.savings.edits import Edit, combine, shrink_spans
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct, median
 from profkit.units import format_count, format_time
 
@@ -122,7 +122,7 @@ def _recurs(facts: Facts, rows: Rows) -> bool:
     if not elementwise.size or median(facts.operators.elements[elementwise]) <= 1:
         return False
     sites = distinct(facts.lines.site[rows])
-    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    marks = located_marks(facts)
     marks = marks[np.isin(facts.trace.events.site[marks], sites)]
     around = marks_around(facts)[marks]
     computing = [site for code in sites if (site := call_site(facts, int(code)))]

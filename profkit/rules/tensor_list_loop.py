@@ -23,7 +23,7 @@ Use instead
 
 How the saving is estimated
 Of the operators of n rounds one n-th stays: one operator over all the numbers costs about as much as one over a few. So
-do the backward nodes. Of Python's time between two of them at most 10 us vanish, what is longer stays.
+do the backward nodes. Of Python's time between two of them at most 10 µs vanish, what is longer stays.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ Use instead
         train_step(x, y)
 
 How the saving is estimated
-Threads as many as CPUs hardly sleep within an operator. What the sleeps cost is their number times 10 us: a context
-switch each way and the waking (5 us by lmbench's `lat_ctx`, for processes with data), and the hundred pauses that GNU
+Threads as many as CPUs hardly sleep within an operator. What the sleeps cost is their number times 10 µs: a context
+switch each way and the waking (5 µs by lmbench's `lat_ctx`, for processes with data), and the hundred pauses that GNU
 OpenMP spins before a thread sleeps. Their share of the CPU time that the program used meanwhile is their share of the
 step, which is taken out of the operators that are long enough to be shared out, evenly. What else threads take from
 each other comes on top and is not priced. With `--measure` the costliest operators are run on both numbers of threads
@@ -59,7 +59,7 @@ from profkit.trace.values import median
 from profkit.units import format_count, format_share
 
 _SLEEP_NS = 10_000
-"""Half of it a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 us), half the
+"""Half of it a context switch each way and the waking (lmbench's ``lat_ctx`` for processes with data: 5 µs), half the
 hundred pauses that GNU OpenMP spins before a thread sleeps where there are more threads than CPUs (its manual under
 ``GOMP_SPINCOUNT``), of 140 cycles each on Intel's processors since Skylake."""
 _WORTH = MEDIUM_FROM

@@ -4,9 +4,10 @@ What it detects
 Stretches in which the main thread does nothing that this recording explains. With a GPU the device idles meanwhile, for
 a millisecond or more, and the host neither launches work nor waits, nor does anything else that a rule looks at; it may
 compute on its own. Without a GPU no operator, no request for a batch, no optimizer's step and no garbage collection
-runs for a fifth of a millisecond or more. With a GPU such stretches make up a tenth of the steps' time, without one a
-fifth. The line is the one under which most of such time passes in the step whose lines profkit marked. A recording made
-elsewhere names the function that it passes in, or the range, if it has Python stacks or ranges of the program's own.
+runs for a fifth of a millisecond or more, and no other rank is waited for. With a GPU such stretches make up a tenth of
+the steps' time, without one a fifth. The line is the one under which most of such time passes in the step whose lines
+profkit marked. A recording made elsewhere names the function that it passes in, or the range, if it has Python stacks
+or ranges of the program's own.
 
 Why is this bad?
 It need not be: a simulator, a tokenizer or an evaluation in NumPy may be what the program is for. But PyTorch waits for
@@ -35,12 +36,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.evidence.frames import parse_frame
 from profkit.evidence.hottest import lines_by_time
 from profkit.evidence.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.evidence.program import length_ns, named_operators
+from profkit.evidence.ranks.standing import standing_still
 from profkit.findings import HIGH_FROM, Kind, Location, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, locations_of
@@ -117,7 +119,7 @@ def _function(around: Around) -> Location | None:
 def _unexplained(facts: Facts, wanted: Bools) -> Intervals:
     """The long stretches of these steps that nothing explains."""
     steps = facts.steps
-    known = facts.once(_explained_idling if facts.device.present else _explained)
+    known = _explained_idling(facts) if facts.device.present else _explained(facts)
     in_steps = union(steps.start_ns[wanted], steps.end_ns[wanted])
     free = in_steps.minus(known)
     least_ns = _LEAST_STRETCH_NS[facts.device.present]
@@ -140,17 +142,19 @@ def _of_main_thread(facts: Facts, free: Intervals) -> Intervals:
     return Intervals(free.start_ns[main], free.end_ns[main])
 
 
+@derived_once
 def _explained_idling(facts: Facts) -> Intervals:
     """When the device worked, or the host did something besides arithmetic of its own that keeps it from working."""
     events, tree = facts.trace.events, facts.tree
     own = np.flatnonzero(facts.trace.in_categories(Category.HOST_MARK, Category.PAUSE))
-    long = facts.once(_host_arithmetic)
+    long = _host_arithmetic(facts)
     arithmetic = union(events.start_ns[long], tree.end_ns[long])
     parts = [when.minus(arithmetic) if reason == HOST_OPERATORS else when for reason, when in idle_parts(facts)]
     parts += [facts.device.any_busy, union(events.start_ns[own], tree.end_ns[own])]
     return union(*(np.concatenate([getattr(part, edge) for part in parts]) for edge in ("start_ns", "end_ns")))
 
 
+@derived_once
 def _host_arithmetic(facts: Facts) -> Rows:
     """The operators that take long themselves, whatever they call."""
     rows = facts.operators.rows
@@ -160,7 +164,7 @@ def _host_arithmetic(facts: Facts) -> Rows:
 
 def _operator_meanwhile(facts: Facts, spent: Intervals) -> str:
     """The operator that runs for half of that time or more; empty if there is none."""
-    events, rows = facts.trace.events, facts.once(_host_arithmetic)
+    events, rows = facts.trace.events, _host_arithmetic(facts)
     if not rows.size:
         return ""
     covered = spent.covered_within(events.start_ns[rows], facts.tree.end_ns[rows])
@@ -169,15 +173,17 @@ def _operator_meanwhile(facts: Facts, spent: Intervals) -> str:
     return facts.trace.names[most] if of_name[most] >= spent.total_ns / 2 else ""
 
 
+@derived_once
 def _explained(facts: Facts) -> Intervals:
-    """When the host's threads that take turns did something that was recorded."""
+    """When the host's threads that take turns did something that was recorded, or waited for other ranks."""
     events, tree = facts.trace.events, facts.tree
     kinds = (Category.OPERATOR, Category.COMPILED_CODE, Category.RUNTIME, Category.HOST_MARK, Category.PAUSE)
     rows = np.flatnonzero(facts.serial_lanes[events.lane] & (facts.trace.in_categories(*kinds) | facts.loading))
     updates = facts.updates.on(facts.serial_lanes[events.lane])
+    waits_ns = standing_still(facts)
     return union(
-        np.concatenate([events.start_ns[rows], updates.start_ns]),
-        np.concatenate([tree.end_ns[rows], updates.end_ns]),
+        np.concatenate([events.start_ns[rows], updates.start_ns, waits_ns[0]]),
+        np.concatenate([tree.end_ns[rows], updates.end_ns, waits_ns[1]]),
     )
 
 

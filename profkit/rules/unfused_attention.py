@@ -42,7 +42,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import per_step, times_per_step
-from profkit.evidence.program import Floats, backward_of, program_operators, program_traffic
+from profkit.evidence.program import backward_of, program_operators, program_traffic
 from profkit.evidence.releases import INDUCTOR, note_since
 from profkit.evidence.shapes import shapes_of
 from profkit.experiment import Case, Experiment
@@ -55,7 +55,7 @@ from profkit.savings.devices import rates_of
 from profkit.savings.edits import Edit, combine
 from profkit.savings.roofline import work_of
 from profkit.savings.trial import Trial
-from profkit.trace.events import Rows
+from profkit.trace.events import Float64s, Rows
 from profkit.units import format_count
 
 _REACH = 64
@@ -237,14 +237,14 @@ def _fuse(facts: Facts, attentions: list[_Attention]) -> Edit:
     return combine(parts)
 
 
-def _kept_of_products(facts: Facts, products: Rows, same_width: bool) -> Floats:
+def _kept_of_products(facts: Facts, products: Rows, same_width: bool) -> Float64s:
     """The share that each of the two keeps, so that both take as long. On the host it is told from what was recorded:
     of so short operators the recording itself may have taken most of either time, and not the same of both."""
     whole = computing_ns(facts, products) if facts.device.present else facts.trace.events.duration_ns[products]
     kept_ns = whole.min() if same_width else whole.max()
     if facts.device.present and (fused_ns := _fused_ns(facts, products)):
         kept_ns = min(kept_ns, fused_ns)
-    share: Floats = np.minimum(1.0, kept_ns / whole.clip(min=1))
+    share: Float64s = np.minimum(1.0, kept_ns / whole.clip(min=1))
     return share
 
 

@@ -120,7 +120,7 @@ def unfused_pointwise(facts: Facts) -> Iterator[Suspicion]:
         moved = sum(chain.moved_bytes for chain in chains) // steps
         kept = sum(chain.moved_bytes * chain.kept for chain in chains) / steps
         longest = max(len(chain.rows) for chain in chains)
-        edit = _fuse(facts, chains)
+        edit = _fuse_on_device(facts, chains) if facts.device.present else _fuse_on_host(facts, chains)
         if not facts.device.present and replay(facts, edit).fraction <= 0:
             continue
         yield Suspicion(
@@ -203,18 +203,10 @@ def _arithmetic_ns(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:
     waited_ns = ((worst_ns - best_ns) / moves[first])[~slow].max(initial=0.0) * moves[first]
     best_ns = np.where(slow & (best_ns - waited_ns >= per_byte * moves[first]), best_ns - waited_ns, best_ns)
     own = np.where(slow & (per_byte > 0), best_ns - per_byte * moves[first], 0.0).clip(min=0)
-    vector = [_SLEEF.get(name, 0.0) if _is_vml(facts.trace.text_of(code)) else 0.0
+    vector = [_SLEEF.get(name, 0.0) if next(iter(parse_types(facts.trace.text_of(code))), "") in _VML_TYPES else 0.0
               for name, code in zip(plain, types[first], strict=True)]  # fmt: skip
     fused = np.maximum(own, np.array(vector) * best_ns)
     return np.minimum(own[kind], spent).astype(np.int64), fused[kind].astype(np.int64)
-
-
-def _is_vml(types: str) -> bool:
-    return next(iter(parse_types(types)), "") in _VML_TYPES
-
-
-def _fuse(facts: Facts, chains: list[_Chain]) -> Edit:
-    return _fuse_on_device(facts, chains) if facts.device.present else _fuse_on_host(facts, chains)
 
 
 def _spans(facts: Facts, chains: list[_Chain]) -> tuple[Int64s, Int64s]:

@@ -45,13 +45,13 @@ from profkit.derive.operators.operators import parse_dims
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
-from profkit.evidence.program import ACCUMULATES, Floats, named_operators, spent_ns
+from profkit.evidence.program import ACCUMULATES, named_operators, spent_ns
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places, name_lines
 from profkit.ruling.pricing import drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
-from profkit.trace.events import Bools, Int64s, Rows
+from profkit.trace.events import Bools, Float64s, Int64s, Rows
 from profkit.trace.values import among, distinct_rows
 from profkit.units import format_count, pick_form
 
@@ -192,7 +192,7 @@ def _rest(facts: Facts, stores: _Stores, mine: Bools, nodes: Rows) -> Rows:
     return rest
 
 
-def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[Rows, Floats]:
+def _makers(facts: Facts, stores: _Stores, single: Bools, nodes: Rows) -> tuple[Rows, Float64s]:
     """The operator that makes each gradient, in the last node before its store that computes anything, and which share
     of its time is left; nothing of gradients whose making is not told by their shape. Of several it is the shortest."""
     trace, events = facts.trace, facts.trace.events

@@ -51,6 +51,7 @@ from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine
+from profkit.source.changes import Argument, ChangedCall
 from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among, distinct_rows
 from profkit.units import format_bytes, format_count
@@ -66,6 +67,8 @@ _CACHED_BYTES = 2 << 20
 """The largest second-level caches of CPUs today; a larger gradient is written to memory whatever becomes of it."""
 _UNCERTAINTY = 0.3
 """A gradient that is handed over lies elsewhere in memory each time; now and then it has to be copied instead."""
+
+_LEAVE_DEFAULT = ChangedCall("zero_grad", (Argument("set_to_none", None, (False,)),))
 
 
 class _Clearing(Struct, frozen=True):
@@ -93,6 +96,7 @@ def zero_filled_gradients(facts: Facts) -> Iterator[Suspicion]:
             "reads `.grad` in between must expect `None`.",
             rows=clearing.fills,
             edit=_hand_over(facts, clearing),
+            rewrite=_LEAVE_DEFAULT if has_release(facts, INDUCTOR) else None,
             count=max(1, round(tensors)),
             size_bytes=filled,
             evidence={"gradients_per_step": round(tensors, 1), "additions_per_step": round(added, 1)},

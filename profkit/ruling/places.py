@@ -39,6 +39,11 @@ class Places(Struct, frozen=True):
         known = [*dict.fromkeys(line for line in lines if line is not None)]
         return cls(known[0], tuple(known[1:])) if known else cls()
 
+    @classmethod
+    def of_sites(cls, sites: Iterable[CallSite | None]) -> Places:
+        """The known ones among these call sites, as `of`."""
+        return cls.of(Location.of(site) if site else None for site in sites)
+
     def all(self) -> tuple[Location, ...]:
         """Those that are known."""
         return self.also if self.location is None else (self.location, *self.also)
@@ -71,16 +76,16 @@ def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     return tuple(Location.of(site) for site in found if site is not None)
 
 
-def growing_lines(facts: Facts, site: CallSite | None) -> Places:
-    """The line that makes a name hold more, and those that allocate what outlives its step, the largest first."""
-    location, others = Location.of(site) if site else None, outliving_lines(facts)
-    return Places(location, tuple(place for place in others if place != location))
+def growing_lines(facts: Facts, *sites: CallSite | None) -> Places:
+    """The lines that make names hold more, and those that allocate what outlives its step, the largest first. Where the
+    first line is not known, none leads."""
+    told = Places.of([*(Location.of(site) for site in sites if site), *outliving_lines(facts)])
+    return told if sites[0] else Places(None, told.all())
 
 
 def kept_lines(facts: Facts, rounds: KeptRounds) -> Places:
     """The line that allocates last in rounds that leave memory behind, and the one that leaves most."""
-    sites = (site_of(facts, rounds.last), site_of(facts, rounds.largest))
-    return Places.of(Location.of(site) if site else None for site in sites)
+    return Places.of_sites((site_of(facts, rounds.last), site_of(facts, rounds.largest)))
 
 
 def outliving_lines(facts: Facts) -> tuple[Location, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
-from profkit.evidence.program import Floats, backward_of, length_ns, spent_ns
+from profkit.evidence.program import backward_of, length_ns, spent_ns
 from profkit.experiment import Experiment
 from profkit.savings.cases import cases_of
 from profkit.savings.devices import rates_of
@@ -15,7 +15,7 @@ from profkit.savings.edits import Edit, combine, shrink, shrink_spans, shrink_wo
 from profkit.savings.replay import replay
 from profkit.savings.streams import GAP_NS
 from profkit.savings.trial import Trial
-from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.events import Category, Float64s, Int64s, Rows
 from profkit.trace.values import quantile
 
 _CHEAPEST = 0.05
@@ -26,13 +26,13 @@ PRODUCTS = frozenset(("addmm", "mm"))
 CALL_NS = 5_000
 """What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
 _MAX_DISPATCH_NS = 15_000
-"""A product of tiny matrices, the dearest operator to start, takes 5 us on a CPU and up to 15 us while recorded with
+"""A product of tiny matrices, the dearest operator to start, takes 5 µs on a CPU and up to 15 µs while recorded with
 its shapes and the operators inside it; what it takes beyond that is arithmetic, also where all are of one size."""
 BANDWIDTH = 9.6e9
 """Bytes copied in a second where the machine's rate was not measured: half of a channel of DDR4-2400, which reads them
 and writes them (JEDEC JESD79-4)."""
 _GAP_IN_GRAPH_NS = 300
-"""Between two kernels of one graph: 0.2 us on an H100 (a graph of 144 kernels of 577 us took 607)."""
+"""Between two kernels of one graph: 0.2 µs on an H100 (a graph of 144 kernels of 577 µs took 607)."""
 
 
 PYTHON_NS = 10_000
@@ -76,7 +76,7 @@ def arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
 
 
 def share_with_backward(facts: Facts, rows: Rows) -> float:
-    """What of the step these operators and their backward nodes are."""
+    """What share of the step these operators and their backward nodes take."""
     return replay(facts, scale_with_backward(facts, rows, 0.0, 0.0)).fraction if rows.size else 0.0
 
 
@@ -95,7 +95,7 @@ def run_in_both(
 
 
 def scale_with_backward(
-    facts: Facts, rows: Rows, kept: Floats | float, uncertainty: float, launch_kept: float = 1.0
+    facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float, launch_kept: float = 1.0
 ) -> Edit:
     """The operators ``rows`` take the share ``kept`` of their time, one value each or one for all, their backward nodes
     the same."""
@@ -114,7 +114,7 @@ def drop_operators(facts: Facts, rows: Rows, uncertainty: float) -> Edit:
 
 
 def scale_operators(
-    facts: Facts, rows: Rows, kept: Floats | float, uncertainty: float, launch_kept: Floats | float = 1.0
+    facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float, launch_kept: Float64s | float = 1.0
 ) -> Edit:
     """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each or the same.
 
@@ -153,8 +153,8 @@ def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: f
 
 
 def one_round_ns(facts: Facts, run: Rows, rounds: int) -> int:
-    """What is left of a loop on the host if its rounds are one call: the operators of one round, and what Python works
-    between those of all, which are ``run``."""
+    """How long a loop takes the host if its rounds are one call: the operators of one round, and what Python works
+    between those of all rounds, ``run``."""
     between = length_ns(facts, facts.tree.end_ns[run[:-1]], facts.trace.events.start_ns[run[1:]])
     return int((between - PYTHON_NS).clip(min=0).sum() + spent_ns(facts, run).sum() // rounds)
 

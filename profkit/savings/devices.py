@@ -26,6 +26,8 @@ OLD_DOUBLES = "d884"
 """In the names of CUTLASS's kernels: `mma.m8n8k4` on doubles, from compute capability 8.0 on. `m16n8k4` and larger ones
 came with 9.0 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction"), and with them twice the rate of
 a multiprocessor; with the old one large products reach 0.48 of an H100's rate."""
+ALLOWING_TF32 = ("high", "medium")
+"""What `torch.set_float32_matmul_precision` calls the settings that let products use TF32 or less."""
 _HOPPER = frozenset(("h100", "h200", "gh200"))
 _TYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 
@@ -122,6 +124,11 @@ def find_rates(name: str) -> Rates | None:
     sizes = frozenset(word for word in words if _SIZE.fullmatch(word))
     known = [sheet for sheet in _SHEETS if sheet.words <= words and words - sheet.words <= _NEUTRAL | sizes]
     return max(known, key=lambda sheet: len(sheet.words)).rates(name) if known else None
+
+
+def has_tf32(rates: Rates) -> bool:
+    """Whether PyTorch's settings of TF32 have an effect: on AMD's GPUs they have none but on some."""
+    return "tf32" in rates.products and not rates.device.startswith("AMD")
 
 
 def double_rates(rates: Rates, with_old_instruction: bool) -> Rates:

@@ -19,7 +19,7 @@ _COUNT_TOLERANCE = 16
 """Counts of outstanding launches are off by as much, as ends and returns are recorded microseconds apart."""
 _LONG_NS = 20_000
 _TIMES = 4
-"""A launch takes 5 to 10 us; a blocked one takes as long as the kernel that it waits for."""
+"""A launch takes 5 to 10 µs; a blocked one takes as long as the kernel that it waits for."""
 
 
 def find_full_queue(events: Events, queue: Queue, call: Rows) -> Rows:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.derive.timeline.thinned import UNTOUCHED, Removed, Thinned
 from profkit.savings.edits import Edit
@@ -52,8 +52,8 @@ class _Replaying(Struct, frozen=True):
     edit: Edit
 
     def __call__(self, facts: Facts) -> Replay:
-        removed = _removed_host_time(facts, self.edit)
-        unedited, edited = facts.once(_unedited), _run(facts, self.edit, removed)
+        removed = removed_host_time(facts, self.edit)
+        unedited, edited = _unedited(facts), _run(facts, self.edit, removed)
         least_ns = min(edited.working_ns, unedited.together_ns)
         edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, self.edit, removed)
         return Replay(max(0, unedited.together_ns), edited_ns)
@@ -62,13 +62,13 @@ class _Replaying(Struct, frozen=True):
 def host_at_work_ns(facts: Facts) -> int:
     """How long the host worked in the measured steps, without what the recording added and without its waits for the
     device."""
-    return max(0, facts.once(_unedited).working_ns)
+    return max(0, _unedited(facts).working_ns)
 
 
 def device_alone_ns(facts: Facts, edit: Edit | None = None) -> int:
     """What the device needs for the measured steps, with an edit applied or none, if everything is launched at once:
     its work one after another, as its streams wait for each other."""
-    window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
+    window, (start_ns, end_ns) = _window(facts), facts.steps.window_ns
     queue = window.queue
     whole = union(np.array([start_ns]), np.array([end_ns]))
     applied = _applied(facts, edit or Edit(), window, Removed(whole, UNTOUCHED))
@@ -87,6 +87,7 @@ class _Lengths(Struct, frozen=True):
     working_ns: int
 
 
+@derived_once
 def _unedited(facts: Facts) -> _Lengths:
     return _run(facts, Edit(), NOTHING)
 
@@ -103,20 +104,21 @@ class _Window(Struct, frozen=True):
 def _run(facts: Facts, edit: Edit, removed: Intervals) -> _Lengths:
     """The measured steps with the edit applied, which takes ``removed`` out of the host's timeline, and without what
     the recording added. Anything between them keeps its time."""
-    window, (start_ns, end_ns) = facts.once(_window), facts.steps.window_ns
-    between, pauses = facts.once(_outside_measured), facts.once(_pauses)
+    window, (start_ns, end_ns) = _window(facts), facts.steps.window_ns
+    between, pauses = _outside_measured(facts), _pauses(facts)
     edited = removed.minus(between).minus(pauses).clipped_to(start_ns, end_ns)
-    taken = Removed.of(edited, facts.once(_added))
+    taken = Removed.of(edited, _added(facts))
     outcome = replay_streams(window.queue, window.waits, _applied(facts, edit, window, taken), end_ns, window.free_ns)
     host_ns, device_ns = outcome.host_end_ns - _begun_ns(facts), outcome.device_end_ns - _device_begun_ns(facts)
     working_ns = outcome.host_end_ns - start_ns - outcome.waited_ns - between.total_ns - pauses.total_ns
     return _Lengths(max(host_ns - _between_ns(facts), device_ns - _between_ns(facts), working_ns), working_ns)
 
 
+@derived_once
 def _added(facts: Facts) -> Thinned:
     """What the recording added within the measured steps."""
     added = facts.overhead
-    inside = added.where.minus(facts.once(_outside_measured)).minus(facts.once(_pauses))
+    inside = added.where.minus(_outside_measured(facts)).minus(_pauses(facts))
     return Thinned(inside.clipped_to(*facts.steps.window_ns), added.share)
 
 
@@ -127,7 +129,7 @@ def _begun_ns(facts: Facts) -> int:
 
 def _device_begun_ns(facts: Facts) -> int:
     """When the device was done with what was launched before the measured steps, recorded or not."""
-    window = facts.once(_window)
+    window = _window(facts)
     before = window.queue.end_ns[window.queue.launched_ns < facts.steps.window_ns[0]]
     return max(_begun_ns(facts), int(before.max(initial=window.free_ns)))
 
@@ -152,7 +154,7 @@ def _applied(facts: Facts, edit: Edit, window: _Window, taken: Removed) -> Edite
     return Edited(taken, duration_ns.clip(min=0), gone, ignored)
 
 
-def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
+def removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     """What the edit takes out of the host's timeline: the tail of each shortened event and span."""
     events, tree = facts.trace.events, facts.tree
     serial = facts.serial_lanes[events.lane[edit.rows]]
@@ -165,12 +167,14 @@ def _removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     return union(np.minimum(np.where(kept > 0, until, start), end), end)
 
 
+@derived_once
 def _outside_measured(facts: Facts) -> Intervals:
     """The host's time in the window outside any measured step."""
     steps = facts.steps
     return union(steps.start_ns[steps.measured], steps.end_ns[steps.measured]).gaps(*steps.window_ns)
 
 
+@derived_once
 def _pauses(facts: Facts) -> Intervals:
     """Profkit's pauses in the measured steps."""
     steps, events = facts.steps, facts.trace.events
@@ -178,6 +182,7 @@ def _pauses(facts: Facts) -> Intervals:
     return union(events.start_ns[rows], events.ends_of(rows))
 
 
+@derived_once
 def _window(facts: Facts) -> _Window:
     events, launches = facts.trace.events, facts.launches
     start_ns, end_ns = facts.steps.window_ns

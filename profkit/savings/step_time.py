@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.distortion import FRAMES_FACTOR
 from profkit.derive.steps.steps import WHOLE_RECORDING
 from profkit.run import unprofiled_steps
@@ -56,12 +56,9 @@ class StepTime(Struct, frozen=True):
         return known and self.least_ns < (1 - _SEEN) * self.unrecorded_ns  # type: ignore[operator]
 
 
+@derived_once
 def step_time(facts: Facts) -> StepTime:
     """The step time of a recording; derived once."""
-    return facts.once(_tell)
-
-
-def _tell(facts: Facts) -> StepTime:
     steps, run = facts.steps, facts.run
     recorded_ns = steps.median_ns
     is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else nothing says how much of a step it is

@@ -26,10 +26,10 @@ from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
 from profkit.trace.values import distinct, median
 
 _LATENCY_NS = 10_000
-"""The time from a launch to the start on an idle device if no launch of the trace shows it: 6.5 us on an H100, 11.6 on
+"""The time from a launch to the start on an idle device if no launch of the trace shows it: 6.5 µs on an H100, 11.6 on
 an A100, 16 on a 2080 Ti, 18 on an MI300X."""
 GAP_NS = 1_500
-"""The gap between two queued kernels if the trace shows none: 1 to 2 us on all of these."""
+"""The gap between two queued kernels if the trace shows none: 1 to 2 µs on all of these."""
 _QUEUED_NS = 50_000
 """Work launched this long before its stream was free was queued; far more than any latency."""
 _TOLERATED_NS = 5_000

@@ -13,7 +13,7 @@ PROFKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder of profkit's own code."""
 _MOST_FILE_BYTES = 1 << 20
 _LINES_AROUND = 3
-_MOST_SOURCE = 200
+MOST_SOURCE = 200
 """Characters of a line that are kept."""
 
 
@@ -42,7 +42,7 @@ def function_name(code: CodeType) -> str:
 
 def source_line(file: str, line: int) -> str:
     """The text of the line without what is around it, cut where it is very long; empty where there is none."""
-    return linecache.getline(file, line).strip()[:_MOST_SOURCE]
+    return linecache.getline(file, line).strip()[:MOST_SOURCE]
 
 
 def recorded_line(file: str, line: int) -> str:
@@ -62,5 +62,5 @@ def lines_around(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]
     for file, line in places:
         lines = linecache.getlines(file)
         numbers = range(max(line - _LINES_AROUND, 1), min(line + _LINES_AROUND, len(lines)) + 1)
-        found.setdefault(file, {}).update((number, lines[number - 1].rstrip()[:_MOST_SOURCE]) for number in numbers)
+        found.setdefault(file, {}).update((number, lines[number - 1].rstrip()[:MOST_SOURCE]) for number in numbers)
     return {file: lines for file, lines in found.items() if lines}

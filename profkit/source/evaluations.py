@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profkit.source.side_effects import SideEffects
-from profkit.source.syntax import last_name, only_names
+from profkit.source.syntax import FUNCTIONS, LEAVES, last_name, only_names
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _GUARDS = frozenset(("no_grad", "inference_mode"))
-_LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ def _evaluated(statement: ast.stmt, scope: ast.AST, effects: SideEffects) -> set
     if isinstance(statement, ast.With) and _guards(statement):
         inside = [node for inner in statement.body for node in ast.walk(inner)]
         is_evaluation = any(isinstance(node, ast.Call) for node in inside) and _evaluates(scope)
-        if not is_evaluation or any(isinstance(node, _LEAVES) for node in inside):
+        if not is_evaluation or any(isinstance(node, LEAVES) for node in inside):
             return set()
         stored = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         return stored if effects.leaves_nothing(statement.body) else set()
@@ -119,8 +117,8 @@ def _is_one_step(node: ast.expr) -> bool:
 def _blocks(scope: ast.AST, node: ast.AST | None = None) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
     """The bodies of loops and functions, each with the function that it is in, or the module."""
     for child in ast.iter_child_nodes(node or scope):
-        is_function = isinstance(child, _FUNCTIONS)
-        if isinstance(child, (ast.For, ast.While, *_FUNCTIONS)):
+        is_function = isinstance(child, FUNCTIONS)
+        if isinstance(child, (ast.For, ast.While, *FUNCTIONS)):
             yield child if is_function else scope, child.body
         yield from _blocks(child) if is_function else _blocks(scope, child)
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from profkit.source.index import SourceFile
+from profkit.source.syntax import LOOPS
 
 _GUARDS = frozenset(("inference_mode", "no_grad", "set_grad_enabled"))
 _DIFFERENTIATES = frozenset(("backward", "grad", "jacrev", "vjp"))
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _walk(node: ast.AST, guarded: bool, in_loop: bool) -> Iterator[_Call]:
         guarded = guarded or any(_guards(item.context_expr) for item in node.items)
     if isinstance(node, ast.Call):
         yield _describe(node, guarded, in_loop)
-    in_loop = in_loop or isinstance(node, _LOOPS)
+    in_loop = in_loop or isinstance(node, LOOPS)
     for child in ast.iter_child_nodes(node):
         yield from _walk(child, guarded, in_loop)
 

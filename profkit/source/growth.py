@@ -19,7 +19,7 @@ from types import CodeType
 from profkit.run import CallSite
 from profkit.source.code import source_line
 from profkit.source.index import SourceFile, parsed_file
-from profkit.source.syntax import ANY_ITEM, Parts, flat_targets, name_called, parts_of
+from profkit.source.syntax import ANY_ITEM, LEAVES, LOOPS, Parts, flat_targets, name_called, parts_of
 
 _GROWERS = frozenset(
     ("add", "append", "appendleft", "extend", "extendleft", "insert", "put", "setdefault", "update")
@@ -31,8 +31,6 @@ _POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
 """Functions of `heapq` and `bisect`, that are given the list."""
 _TAKERS = _JOINERS | _POPPERS
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +177,7 @@ def _walk(node: ast.AST, file: SourceFile, scope: tuple[ast.AST, ...], in_loop: 
         yield _Change(parts, node.lineno, False, in_loop, scope, limits=True)  # type: ignore[attr-defined]  # as above
     if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
         scope, in_loop = (*scope, node), False
-    in_loop = in_loop or isinstance(node, _LOOPS)
+    in_loop = in_loop or isinstance(node, LOOPS)
     for child in ast.iter_child_nodes(node):
         yield from _walk(child, file, scope, in_loop)
 
@@ -223,7 +221,7 @@ def _limited_by_condition(node: ast.AST, function: ast.AST, file: SourceFile) ->
     for parts, is_below in _measured_by(node.test):
         branches = [_nodes(node.body), _nodes(node.orelse)]
         below, above = branches if is_below else reversed(branches)
-        leaves = bool(above) and isinstance(above[-1], _LEAVES) and _extends((function,), parts)
+        leaves = bool(above) and isinstance(above[-1], LEAVES) and _extends((function,), parts)
         if _extends(below, parts) or leaves or any(_may_shorten(one, parts, file) for one in above):
             yield parts
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from profkit.source.syntax import FUNCTIONS
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_CHARACTERS = 1 << 20
 _MOST_FILES = 128
 
@@ -38,7 +39,7 @@ class SourceFile:
     @property
     def functions(self) -> list[Function]:
         """All functions and methods."""
-        return [scope.node for scope in self.scopes if isinstance(scope.node, _FUNCTIONS)]
+        return [scope.node for scope in self.scopes if isinstance(scope.node, FUNCTIONS)]
 
     def function_named(self, name: str) -> Function | None:
         """The only function or method of that name."""
@@ -47,7 +48,7 @@ class SourceFile:
 
     def function_at(self, line: int) -> str:
         """The name of the innermost function that a line runs in; that of a ``def`` runs in the one around."""
-        around = [(scope.node.lineno, scope.name) for scope in self.scopes if isinstance(scope.node, _FUNCTIONS)
+        around = [(scope.node.lineno, scope.name) for scope in self.scopes if isinstance(scope.node, FUNCTIONS)
                   and scope.node.body[0].lineno <= line <= (scope.node.end_lineno or line)]  # fmt: skip
         return max(around, default=(0, "<module>"))[1]
 
@@ -83,7 +84,7 @@ def _scopes(tree: ast.Module) -> Iterator[Scope]:
 def _definitions(node: ast.AST) -> Iterator[Function | ast.ClassDef]:
     """The functions and classes of a scope itself."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
+        if isinstance(child, (*FUNCTIONS, ast.ClassDef)):
             yield child
         else:
             yield from _definitions(child)

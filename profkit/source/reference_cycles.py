@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from profkit.source.index import Function, SourceFile
-from profkit.source.syntax import identifiers, last_name, name_called
+from profkit.source.syntax import FUNCTIONS, identifiers, last_name, name_called
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ADDS = frozenset(("append", "appendleft", "add", "insert", "extend", "setdefault", "update"))
 _FROM_FIELDS = frozenset(("dataclass", "NamedTuple"))
 """What gives a class a constructor that keeps all fields."""
@@ -49,7 +48,7 @@ def _closers_in(file: SourceFile, constructors: Mapping[str, _Constructor]) -> I
             own = methods.setdefault(scope.around, {})
             own[scope.node.name] = _returns_what_holds_its_object(scope.node)  # type: ignore[union-attr]  # no module
     for scope in file.scopes:
-        if isinstance(scope.node, _FUNCTIONS):
+        if isinstance(scope.node, FUNCTIONS):
             around = methods.get(scope.around, {}) if scope.around else {}
             owner = _first_argument(scope.node) if around else ""
             yield from sorted(_follow(scope.node, owner, around, constructors).closed)
@@ -63,7 +62,7 @@ def _constructors(file: SourceFile) -> Iterator[tuple[str, _Constructor]]:
 
 
 def _constructor_of(kind: ast.ClassDef) -> _Constructor | None:
-    made = next((node for node in kind.body if isinstance(node, _FUNCTIONS) and node.name == "__init__"), None)
+    made = next((node for node in kind.body if isinstance(node, FUNCTIONS) and node.name == "__init__"), None)
     if made is not None:
         references, owner = _follow(made, _first_argument(made), {}, {}), _first_argument(made)
         arguments = tuple(one.arg for one in (*made.args.args[1:], *made.args.kwonlyargs))
@@ -87,7 +86,7 @@ def _follow(
 
 def _returns_what_holds_its_object(method: ast.AST) -> bool:
     """Whether a method returns a function or a container that refers to the object whose method it is."""
-    if not isinstance(method, _FUNCTIONS) or not (owner := _first_argument(method)):
+    if not isinstance(method, FUNCTIONS) or not (owner := _first_argument(method)):
         return False
     references = _follow(method, owner, {}, {})
     returned = (one.value for one in _statements(method.body) if isinstance(one, ast.Return) and one.value is not None)
@@ -102,7 +101,7 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """All statements of a function in the order of the source; those of inner functions belong to these."""
     for node in body:
         yield node
-        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             yield from _statements(part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr))
 
 
@@ -122,7 +121,7 @@ class _References:
     def follow(self, statement: ast.AST) -> None:
         if isinstance(statement, ast.ExceptHandler) and statement.name:
             self._errors.add(statement.name)
-        elif isinstance(statement, _FUNCTIONS):
+        elif isinstance(statement, FUNCTIONS):
             self._hold(statement.name, _names_in(statement), statement.lineno)
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]

@@ -12,24 +12,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from profkit.run import CallSite, Remark
+from profkit.source import remark_kinds as kinds
 from profkit.source.code import source_line
 from profkit.source.doubles import double_makers
 from profkit.source.evaluations import rarely_used
 from profkit.source.evaluations_with_grad import evaluations_with_grad
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.reference_cycles import cycle_closers
-from profkit.source.remark_kinds import (
-    ANOMALY_MODE_SET,
-    CYCLE_CLOSED,
-    DETERMINISM_SET,
-    DOUBLES_ASKED_FOR,
-    DOUBLES_BY_DEFAULT,
-    DOUBLES_MADE,
-    EVALUATION_WITH_GRAD,
-    LOADER_MADE,
-    RARELY_USED,
-    THREADS_SET,
-)
 from profkit.source.settings import anomaly_mode_setters
 from profkit.source.syntax import name_called
 
@@ -47,10 +36,10 @@ def user_sources(is_user: Callable[[str], bool]) -> list[str]:
 def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
     """Remarks on the given files; what cannot be read or is no Python is passed over."""
     files = [file for path in paths if (file := parsed_file(path)) is not None]
-    with_grad = [Remark(EVALUATION_WITH_GRAD, _site(file, line)) for file, line in evaluations_with_grad(files)]
-    rare = [Remark(RARELY_USED, _site(file, use.line), use.until, use.used_at, use.every)
+    with_grad = [Remark(kinds.EVALUATION_WITH_GRAD, _site(file, line)) for file, line in evaluations_with_grad(files)]
+    rare = [Remark(kinds.RARELY_USED, _site(file, use.line), use.until, use.used_at, use.every)
             for file in files for use in rarely_used(file.tree)]  # fmt: skip
-    closing = [Remark(CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
+    closing = [Remark(kinds.CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
@@ -64,13 +53,13 @@ def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:
 
 
 _FINDERS: Mapping[str, Callable[[SourceFile], Iterable[int]]] = {
-    THREADS_SET: _calls_of("set_num_threads"),
-    LOADER_MADE: _calls_of("DataLoader"),
-    DETERMINISM_SET: _calls_of("use_deterministic_algorithms"),
-    ANOMALY_MODE_SET: lambda file: anomaly_mode_setters(file.tree),
-    DOUBLES_BY_DEFAULT: lambda file: double_makers(file.tree).by_default,
-    DOUBLES_ASKED_FOR: lambda file: double_makers(file.tree).asked_for,
-    DOUBLES_MADE: lambda file: double_makers(file.tree).taken,
+    kinds.THREADS_SET: _calls_of("set_num_threads"),
+    kinds.LOADER_MADE: _calls_of("DataLoader"),
+    kinds.DETERMINISM_SET: _calls_of("use_deterministic_algorithms"),
+    kinds.ANOMALY_MODE_SET: lambda file: anomaly_mode_setters(file.tree),
+    kinds.DOUBLES_BY_DEFAULT: lambda file: double_makers(file.tree).by_default,
+    kinds.DOUBLES_ASKED_FOR: lambda file: double_makers(file.tree).asked_for,
+    kinds.DOUBLES_MADE: lambda file: double_makers(file.tree).taken,
 }
 
 

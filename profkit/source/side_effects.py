@@ -11,10 +11,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from profkit.source.syntax import last_name, name_called
+from profkit.source.syntax import FUNCTIONS, last_name, name_called
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_INNER = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_INNER = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 _SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Delete)
 _DEEPEST = 4
 _COLLECTS = frozenset(("append", "extend", "add", "update", "insert"))
@@ -56,7 +55,7 @@ class SideEffects:
 
     def __init__(self, tree: ast.Module) -> None:
         nodes = list(ast.walk(tree))
-        definitions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+        definitions = [node for node in nodes if isinstance(node, FUNCTIONS)]
         names = [node.name for node in definitions]
         self._functions = {node.name: node for node in definitions if names.count(node.name) == 1}
         self._several = set(names) - set(self._functions)

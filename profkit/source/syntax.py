@@ -9,6 +9,10 @@ Parts = tuple[str, ...]
 """A name, its attributes and its items: ``("self", ".history")``, ``("stats", "['loss']")``."""
 ANY_ITEM = "[*]"
 """An item of a container whose keys have no names."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
+"""What leaves a loop or a function before its end."""
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 

@@ -3,8 +3,9 @@
 The folder is the system's for this user (``~/.cache/profkit/columns`` on Linux) and bounded in size: the files that
 were used longest ago go first. A file is an ``.npz`` as NumPy writes it: one array per column, and one of bytes that
 holds the tables as JSON. It is only used if it was made from this very trace (size, time of change, a hash of both
-ends) by this version of the reader with this memory limit. Its content is checked like that of any other file: nothing
-is unpickled, and every code must lie within its table.
+ends) by this version of the reader with this memory limit. A copy of a trace that lies elsewhere counts as that one,
+as long as the version that its file system gives it is the same. Its content is checked like that of any other file:
+nothing is unpickled, and every code must lie within its table.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CACHE = "PROFKIT_CACHE"
 """The environment variable that names another folder, or with 0 keeps such files from being read and written."""
 MOST_BYTES = 4 << 30
 """Of all files together: some twenty traces of a gigabyte of text."""
-FORMAT = 5
+FORMAT = 7
 """Raised with every change to what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
 """A smaller trace is some 10 MB of text, which take a tenth of a second to decode."""
@@ -45,7 +46,8 @@ _MOST_SITES = 10**7
 _TYPES = {
     "category": (np.uint8,), "device_type": (np.int8,), "device": (np.int8,),
     "name_code": (np.int32,), "lane": (np.int32,),
-    "dims_code": (np.int32,), "types_code": (np.int32,), "concrete_code": (np.int32,), "site": (np.int32,),
+    "dims_code": (np.int32,), "types_code": (np.int32,), "concrete_code": (np.int32,),
+    "collective_code": (np.int32,), "site": (np.int32,),
     "correlation": (np.int32, np.int64), "external": (np.int32, np.int64), "sequence": (np.int32, np.int64),
 }  # fmt: skip
 """What a column may hold; all others are 64 bits wide."""
@@ -63,24 +65,33 @@ class _Tables(msgspec.Struct):
     health: tuple[str, ...]
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Where a file is a copy from, and what tells that it has changed there: empty where nothing does."""
+
+    name: str
+    version: str
+
+
 class _Unusable(Exception):
     """The file holds no columns that could be trusted."""
 
 
-def read_through_cache(path: Path, read: Callable[[Path], Trace], limit_bytes: int) -> Trace:
+def read_through_cache(
+    path: Path, read: Callable[[Path], Trace], limit_bytes: int, origin: Origin | None = None
+) -> Trace:
     """The trace in a file, from the columns that were kept of it if they are up to date; else read, and kept if it is
     large.
 
     The columns are up to date where the file was read within the same memory limit. A cache that cannot be read or
-    written never fails the reading.
+    written never fails the reading. Of a copy, nothing is kept that could not be told to be up to date.
     """
     chosen = os.environ.get(CACHE, "")
-    if chosen == "0":
+    if chosen == "0" or (origin is not None and not origin.version):
         return read(path)
     try:
         if path.stat().st_size < SMALLEST_BYTES:
             return read(path)
-        made_from, kept = _fingerprint(path, limit_bytes), _kept_file(path, chosen)
+        made_from, kept = _fingerprint(path, limit_bytes, origin), _kept_file(path, chosen, origin)
     except (OSError, RuntimeError):  # the reader says what is wrong with the file; a user may have no home
         return read(path)
     with suppress(OSError, _Unusable):
@@ -97,14 +108,15 @@ def read_through_cache(path: Path, read: Callable[[Path], Trace], limit_bytes: i
     return trace
 
 
-def _kept_file(path: Path, chosen: str) -> Path:
+def _kept_file(path: Path, chosen: str, origin: Origin | None) -> Path:
     """Where the columns of this file are kept, in the ``chosen`` folder if there is one."""
     import hashlib
 
     from platformdirs import user_cache_path
 
     folder = Path(chosen) if chosen else user_cache_path("profkit", appauthor=False) / "columns"
-    return folder / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}{_SUFFIX}"
+    name = os.fsencode(path.resolve() if origin is None else origin.name)
+    return folder / f"{hashlib.sha256(name).hexdigest()[:32]}{_SUFFIX}"
 
 
 def _remove_oldest(folder: Path) -> None:
@@ -119,7 +131,7 @@ def _remove_oldest(folder: Path) -> None:
         left_bytes -= status.st_size
 
 
-def _fingerprint(path: Path, limit_bytes: int) -> tuple[int, int, int, int, str]:
+def _fingerprint(path: Path, limit_bytes: int, origin: Origin | None) -> tuple[int, int, int, int, str]:
     """What tells whether a file is still the one that the columns were made from, and who made them how."""
     import hashlib
 
@@ -128,7 +140,9 @@ def _fingerprint(path: Path, limit_bytes: int) -> tuple[int, int, int, int, str]
         ends = file.read(_ENDS_BYTES)
         file.seek(max(status.st_size - _ENDS_BYTES, 0))
         ends += file.read(_ENDS_BYTES)
-    return FORMAT, limit_bytes, status.st_size, status.st_mtime_ns, hashlib.sha256(ends).hexdigest()
+    if origin is None:
+        return FORMAT, limit_bytes, status.st_size, status.st_mtime_ns, hashlib.sha256(ends).hexdigest()
+    return FORMAT, limit_bytes, status.st_size, 0, hashlib.sha256(ends + origin.version.encode()).hexdigest()
 
 
 def _save(trace: Trace, target: Path, made_from: tuple[int, int, int, int, str]) -> None:
@@ -200,7 +214,8 @@ def _is_sound(events: Events, tables: _Tables) -> bool:
     ranges: dict[str, tuple[int, int]] = {
         "name_code": (0, len(tables.names) - 1), "lane": (0, len(tables.lanes) - 1), "category": (0, max(Category)),
         "start_ns": (0, 2 * DAY_NS), "duration_ns": (0, DAY_NS), "dims_code": texts, "types_code": texts,
-        "concrete_code": texts, "device_type": (NONE, 127), "device": (NONE, 127), "site": (NONE, _MOST_SITES),
+        "concrete_code": texts, "collective_code": texts,
+        "device_type": (NONE, 127), "device": (NONE, 127), "site": (NONE, _MOST_SITES),
     }  # fmt: skip
     for name, (least, most) in ranges.items():
         column = getattr(events, name)

@@ -6,10 +6,11 @@ time. Times are integer nanoseconds relative to `Trace.base_ns`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from types import CodeType, FunctionType
+from re import Pattern
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,14 @@ DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 
 
 class Lane(Struct, frozen=True):
-    """One row of the timeline: a thread of a host process, or a stream (``thread``) of a device (``process``)."""
+    """One row of the timeline: a thread of a host process, or a stream (``thread``) of a device (``process``).
+    ``in_file`` is how the file names the two: by numbers or text, as it likes; None where it has no such names."""
 
     process: str
     thread: str
     on_device: bool
     label: str = ""
+    in_file: tuple[int | float | str | None, int | float | str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class Events:
     ``address``, ``device_type``, the number of the ``device`` and ``held_bytes``, all that is allocated of that device
     afterwards, belong to memory events; ``external`` is the profiler's id of the operator that an
     event belongs to; ``correlation`` joins a runtime call with what it put on the device; ``sequence`` joins a
-    forward operator with its backward; ``site`` is the call site of a line mark.
+    forward operator with its backward; ``site`` is the call site of a line mark; ``collective_code`` is the text of
+    what is said of a collective (`profkit.trace.collectives`).
     """
 
     name_code: Int32s
@@ -90,6 +94,7 @@ class Events:
     dims_code: Int32s
     types_code: Int32s
     concrete_code: Int32s
+    collective_code: Int32s
     size_bytes: Int64s
     address: Int64s
     held_bytes: Int64s
@@ -130,19 +135,25 @@ class Recording(Struct, frozen=True):
     has_memory: bool | None = None
     rank: int | None = None
     ranks: int | None = None
+    host: str = ""
     reserved_bytes: tuple[tuple[int, int], ...] = ()
     is_cut_off: bool = False
     """The file ends too early. What is lost may be from any time: threads and streams stand one after another."""
     foreign: tuple[tuple[str, int], ...] = ()
     least_release: tuple[int, int] | None = None
+    clock_base_ns: int = 0
+    """What the file's own times count from: `Trace.base_ns` is this and the first of them."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """The ranks of each process group that this rank is in, each once; none where that is not said."""
 
 
-def _code_alone(accept: Callable[[str], bool]) -> CodeType | None:
-    """The code of a function that depends on nothing else: of a lambda there is a new one at each call, with the same
-    code. None for what holds values of its own."""
+def _alone(accept: Callable[[str], bool]) -> Hashable | None:
+    """What tells a function that depends on nothing but its module: of a lambda there is a new one at each call, with
+    the same code. Code alone does not tell: that of two modules is equal if their lines, names and constants are. None
+    for what holds values of its own."""
     if not isinstance(accept, FunctionType) or accept.__closure__ or accept.__defaults__ or accept.__kwdefaults__:
         return None
-    return accept.__code__
+    return accept.__module__, accept.__code__
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +169,8 @@ class Trace:
     health: tuple[str, ...] = ()
     _index: list[tuple[Int32s, list[int]]] = field(default_factory=list, init=False, repr=False, compare=False)
     """What `_rows_by_name` found, once it was asked for."""
-    _accepted: dict[CodeType, Int32s] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What `codes_where` found, by the code of the question."""
+    _accepted: dict[Hashable, Int32s] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The codes of the names that a question is true of, by the question."""
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name_code[row])]
@@ -181,11 +192,15 @@ class Trace:
 
     def codes_where(self, accept: Callable[[str], bool]) -> Int32s:
         """Codes of the names for which ``accept(name)`` is true: a test per distinct name, not per event."""
-        asked = _code_alone(accept)
-        if asked is None or asked not in self._accepted:
-            found = np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
-            if asked is None:
-                return found
+        asked = _alone(accept)
+        return self._codes(accept) if asked is None else self._codes_once(asked, accept)
+
+    def _codes(self, accept: Callable[[str], object]) -> Int32s:
+        return np.array([code for code, name in enumerate(self.names) if accept(name)], dtype=np.int32)
+
+    def _codes_once(self, asked: Hashable, accept: Callable[[str], object]) -> Int32s:
+        if asked not in self._accepted:
+            found = self._codes(accept)
             found.setflags(write=False)
             self._accepted[asked] = found
         return self._accepted[asked]
@@ -199,6 +214,10 @@ class Trace:
     def where_name(self, accept: Callable[[str], bool]) -> Bools:
         """A mask of the events for whose name ``accept(name)`` is true."""
         return self.with_codes(self.codes_where(accept))
+
+    def matching(self, pattern: Pattern[str]) -> Bools:
+        """A mask of the events in whose name the pattern is found."""
+        return self.with_codes(self._codes_once(pattern, pattern.search))
 
     def with_codes(self, codes: Int32s) -> Bools:
         """A mask of the events whose name has one of these codes."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profkit.errors import UnreadableInput
-from profkit.trace.cache import read_through_cache
+from profkit.trace.cache import Origin, read_through_cache
 from profkit.trace.containers import Content
 from profkit.trace.events import Trace
 from profkit.trace.limits import DEFAULT_LIMIT_BYTES
@@ -22,10 +22,14 @@ _PICKLES = (".pickle", ".pkl")
 
 
 def read_trace(
-    path: Path, on_progress: OnProgress | None = None, limit_bytes: int = DEFAULT_LIMIT_BYTES
+    path: Path,
+    on_progress: OnProgress | None = None,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    origin: Origin | None = None,
 ) -> Trace:
     """Read a Kineto trace or an Nsight Systems export. ``on_progress`` is told how far a Kineto trace is read; of one
-    whose diagnosis would take more memory than the limit, what comes first and fits is kept.
+    whose diagnosis would take more memory than the limit, what comes first and fits is kept. ``origin`` is what
+    the file is a copy of.
 
     Raises `UnreadableInput`, naming the file and the cause, for anything that holds no event.
     """
@@ -41,7 +45,7 @@ def read_trace(
     from profkit.trace.kineto.reader import read_kineto
 
     read = partial(read_kineto, limit_bytes=limit_bytes, on_progress=on_progress)
-    return read_through_cache(path, read, limit_bytes)
+    return read_through_cache(path, read, limit_bytes, origin)
 
 
 def holds_snapshot(path: Path) -> bool:

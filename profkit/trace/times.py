@@ -1,6 +1,6 @@
 """Times of a trace: from microseconds, in whatever notation the file has, to whole nanoseconds.
 
-A float64 resolves a nanosecond up to 8.8e12 us, but only 250 ns at 1.7e15 us: recordings of 2023 and 2024 give the time
+A float64 resolves a nanosecond up to 8.8e12 µs, but only 250 ns at 1.7e15 µs: recordings of 2023 and 2024 give the time
 since 1970 with three decimals. With such a resolution, slices that follow each other seem to overlap. So fractions stay
 text until here, and such times are computed from the text.
 """

@@ -67,6 +67,20 @@ def among(values: NDArray[Any], wanted: NDArray[Any]) -> Bools:
     return found
 
 
+def occurrences(values: NDArray[Any]) -> Rows:
+    """How often its value stands before each.
+
+    >>> occurrences(np.array([7, 5, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    counted = np.arange(len(values)) - np.searchsorted(ordered, ordered)
+    found = np.empty_like(counted)
+    found[order] = counted
+    return found
+
+
 def median(values: ArrayLike) -> float:
     """The value in the middle, or the mean of both if there are two; there must be values.
 

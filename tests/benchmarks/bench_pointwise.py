@@ -104,13 +104,13 @@ def show(chain: Form, fused: Form, elements: int, rounds: int) -> None:
 def show_functions() -> None:
     given = torch.rand(1 << 16) * 0.8 + 0.1
     around = best_s(torch.compile(lambda x: x * 2.0), given) - best_s(lambda x: x * 2.0, given)
-    print(f"{'function':10}{'operator':>12}{'fused':>12}   (a compiled call's own {around * 1e6:.1f} us taken off)")
+    print(f"{'function':10}{'operator':>12}{'fused':>12}   (a compiled call's own {around * 1e6:.1f} µs taken off)")
     for name in FUNCTIONS:
         alone = getattr(torch, name)
         torch._dynamo.reset()
         fused = torch.compile(lambda x, alone=alone: alone(x) * 2.0)
         print(
-            f"{name:10}{best_s(alone, given) * 1e6:9.1f} us{(best_s(fused, given) - around) * 1e6:9.1f} us", flush=True
+            f"{name:10}{best_s(alone, given) * 1e6:9.1f} µs{(best_s(fused, given) - around) * 1e6:9.1f} µs", flush=True
         )
 
 

@@ -1,4 +1,5 @@
-"""How long profkit takes to begin: ``profkit --help``, and ``profkit diagnose`` of a small trace, as whole processes.
+"""How long profkit takes to begin: ``profkit --help``, what a shell asks at the press of its completion key, and
+``profkit diagnose`` of a small trace, as whole processes.
 
     python tests/benchmarks/bench_start.py TRACE [RUNS]
 
@@ -19,10 +20,15 @@ from bench_diagnose import diagnosing, measure
 
 
 def main(trace: Path, runs: int = 20) -> None:
-    walls: dict[str, list[float]] = {"profkit --help": [], f"profkit diagnose {trace.name}": []}
+    names = ("profkit --help", "completion of `profkit diagnose `", f"profkit diagnose {trace.name}")
+    walls: dict[str, list[float]] = {name: [] for name in names}
+    profkit = [sys.executable, "-m", "profkit"]
+    asked = ["/usr/bin/env", "_PROFKIT_COMPLETE=bash_complete", "COMP_WORDS=profkit diagnose ", "COMP_CWORD=2"]
     with tempfile.TemporaryDirectory() as directory:
         for turn in range(runs + 1):
-            commands = ([sys.executable, "-m", "profkit", "--help"], diagnosing(trace, Path(directory) / f"run-{turn}"))
+            commands = (
+                [*profkit, "--help"], [*asked, *profkit], diagnosing(trace, Path(directory) / f"run-{turn}")
+            )  # fmt: skip
             for of_command, command in zip(walls.values(), commands, strict=True):
                 of_command.append(measure(command)[0])
     for name, found in walls.items():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,9 @@ import pytest
 TRACE = b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mul", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}'
 
 
-def profkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def profkit(*arguments: str, cwd: Path, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "profkit", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+        [*before, sys.executable, "-m", "profkit", *arguments], cwd=cwd, capture_output=True, text=True, check=False
     )
 
 
@@ -89,6 +91,53 @@ def test_a_named_pipe_is_called_one_and_not_waited_for(tmp_path: Path, command: 
     os.mkfifo(tmp_path / command[1])
     line = refused(profkit(*command, cwd=tmp_path))
     assert line.startswith(f"profkit: {command[1]}: is a named pipe (FIFO)")
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    """A directory that nobody may look into."""
+    folder = tmp_path / "locked"
+    (folder / "run").mkdir(parents=True)
+    folder.chmod(0)
+    yield folder
+    folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["diagnose", "locked"], ["diagnose", "locked/run"],
+        ["diagnose", "locked/it.json"], ["diagnose", "locked/it.py"],
+        ["compare", "locked", "locked/run"], ["record", "locked/it.py"],
+        ["diagnose", "it.json", "--output", "locked/out"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_nobody_may_look_into_is_named_and_no_flaw_of_profkit_s(
+    tmp_path: Path, locked: Path, arguments: list[str]
+) -> None:
+    (tmp_path / "it.json").write_bytes(TRACE)
+    line = refused(profkit(*arguments, cwd=tmp_path, before=_without_privileges()))
+    assert line.startswith("profkit: locked")
+    assert line.endswith("ermission denied")
+
+
+def _without_privileges() -> list[str]:
+    """Nothing is forbidden to root, unless it gives up that privilege."""
+    if os.geteuid() != 0:
+        return []
+    give_up = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    if shutil.which(give_up[0]) is None or subprocess.run([*give_up, "true"], check=False).returncode:
+        pytest.skip("nothing is forbidden to root")
+    return give_up
+
+
+def test_a_side_file_that_nobody_may_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "a.pt.trace.json").write_bytes(TRACE)
+    (tmp_path / "run" / "run.json").touch(mode=0)
+    line = refused(profkit("diagnose", "run", cwd=tmp_path, before=_without_privileges()))
+    assert line == "profkit: run/run.json: cannot be read: Permission denied"
 
 
 def test_a_directory_without_a_trace_is_refused(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_piped_report_is_plain_and_fits_80_columns(tmp_path: Path, sides: tupl
 
 @pytest.mark.parametrize(
     ("before", "after", "threshold", "status"),
-    [("a", "b", "5%", 1), ("a", "b", "9.9", 1), ("a", "b", "11%", 0), ("b", "a", "5%", 0), ("a", "a", "0%", 0)],
+    [("a", "b", "5%", 1), ("a", "b", "9.9", 1), ("a", "b", "11%", 0), ("b", "a", "5%", 0)],
 )
 def test_the_status_says_whether_the_step_became_longer(
     tmp_path: Path, sides: tuple[Path, Path], before: str, after: str, threshold: str, status: int
@@ -85,3 +85,23 @@ def test_a_percentage_may_stand_without_its_sign(text: str, share: float) -> Non
 def test_what_is_no_percentage_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="percentage"):
         parse_percent(text)
+
+
+def test_different_programs_and_one_recording_twice_are_one_line_and_status_2(tmp_path: Path) -> None:
+    kinds = ("conv2d", "batch_norm", "relu", "linear"), ("embedding", "layer_norm", "gelu", "softmax")
+    for name, called in zip("ab", kinds, strict=True):
+        write_run(tmp_path / name, [(f"aten::{kind}", 200.0, "[[4]]") for kind in called])
+    for sides, cause in (("ab", "different programs"), ("aa", "the same recording")):
+        result = compare(*sides, cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (2, "")
+        (line,) = result.stderr.strip().splitlines()
+        assert cause in line
+    assert compare("a", "b", "--force", cwd=tmp_path).returncode == 0
+
+
+def test_a_shared_comparison_names_no_folder_above_the_project(tmp_path: Path, sides: tuple[Path, Path]) -> None:
+    arguments = [*sides, "--format", "html"]
+    plain, shared = (compare(*arguments, *more, cwd=tmp_path).stdout for more in ((), ("--share", "--no-source")))
+    assert str(tmp_path) in plain
+    assert str(tmp_path) not in shared
+    assert "11.0 ms" in shared

@@ -12,6 +12,7 @@ import pytest
 from profkit.cli.memory_plan import parse_input, parse_size
 from profkit.errors import UsageError
 from profkit.memory_plan import InputSpec
+from tests.forks import Forks
 
 MODELS = """
 import sys
@@ -113,8 +114,10 @@ def test_a_model_that_does_not_fit_with_one_sample_is_told(plan):
      ("models.py:linear", ("--input", "3by3"), "--input 3by3: give the shape of one sample"),
      ("models.py:reads", (), "models.py:12 in forward needs the values of a tensor (aten._local_scalar_dense")],
 )  # fmt: skip
-def test_what_cannot_be_planned_is_one_line(plan, target, options, words):
-    result = plan(target, "--batch", "2", "--peak-only", *options)
+def test_what_cannot_be_planned_is_one_line(tmp_path: Path, forks: Forks, target, options, words):
+    (tmp_path / "models.py").write_text(MODELS, encoding="utf-8")
+    asked = ["memory-plan", target, "--batch", "2", "--peak-only", *options]
+    result = forks.run("tests.cli.planning:main", asked, tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("profkit: ")
     assert words in result.stderr

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,8 @@ from profkit.cli._memory_reuse import reuse_memory_for_rules
 
 
 def _in_a_process(code: str, **variables: str) -> str:
-    kept = {name: value for name, value in os.environ.items() if name not in {"OPENBLAS_NUM_THREADS", *variables}}
+    own = (name for name in os.environ if not name.endswith("_NUM_THREADS"))
+    kept = {name: os.environ[name] for name in own if name not in variables}
     program = f"from profkit.cli._memory_reuse import *; import os, sys, gc\n{code}"
     done = subprocess.run(
         [sys.executable, "-c", program], env={**kept, **variables}, capture_output=True, text=True, check=True
@@ -51,3 +54,15 @@ def test_where_the_c_library_cannot_be_told_nothing_happens(library: object, mon
 
     monkeypatch.setattr(ctypes, "CDLL", load)
     reuse_memory_for_rules()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists a process's threads")
+def test_a_trace_is_diagnosed_by_a_process_without_threads_so_that_it_can_be_forked(tmp_path: Path) -> None:
+    trace = tmp_path / "a.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    trace.write_text(json.dumps({"traceEvents": [event]}))
+    code = f"""
+from profkit.cli.diagnose import command
+command.main([{str(trace)!r}, "--output", {str(tmp_path / "run")!r}], standalone_mode=False)
+print(len(os.listdir("/proc/self/task")))"""
+    assert _in_a_process(code).splitlines()[-1] == "1"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from profkit.cli._output import print_report
 from profkit.cli._targets import latest_run
-from profkit.cli.diagnose import reaches
 from profkit.findings import Diagnosis, Finding, Kind, RunSummary, Severity, Timing
 from profkit.run import RUN_FILE, Run, save
 from profkit.settings import Settings
@@ -60,5 +60,14 @@ def test_a_finding_fails_the_command_from_its_kind_s_limit_on(
     kind: Kind, fault: str | None, opportunity: str | None, fails: bool
 ) -> None:
     finding = Finding("a", kind, Severity.MEDIUM, "", 1, 1.0, "")
+    assert Settings(fail_on=fault, fail_on_opportunity=opportunity).fails(finding) is fails
+
+
+def test_what_fails_the_command_fails_in_its_report(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = Finding("a-rule", FAULT, Severity.MEDIUM, "", 1, 1.0, "")
     diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(1, 1, ""), (finding,), {}, ())
-    assert reaches(diagnosis, Settings(fail_on=fault, fail_on_opportunity=opportunity)) is fails
+    for level, failures in (("high", 0), ("medium", 1)):
+        print_report(diagnosis, "junit", Settings(fail_on=level))
+        shown = capsys.readouterr().out
+        assert f'failures="{failures}"' in shown
+        assert '<testcase name="launch-bound"' in shown

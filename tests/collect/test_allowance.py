@@ -26,7 +26,7 @@ def test_at_first_what_may_be_recorded_takes_what_is_left_of_five_seconds() -> N
 
 def test_each_recording_leaves_less_for_the_next() -> None:
     watch = Watch()
-    watch.record(50_000, took_s=0.85)  # 17 us an event, and 9 for the rest
+    watch.record(50_000, took_s=0.85)  # 17 µs an event, and 9 for the rest
     assert watch.allowance.events_left == pytest.approx(3.5 / 26e-6 - 50_000, abs=1)
 
 

@@ -31,12 +31,15 @@ ALL = {
 }
 
 
+@pytest.fixture(autouse=True)
+def nobody_says_that_the_machine_is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests run beside these."""
+    monkeypatch.setattr(experiments, "count_crowded_ns", lambda: None)
+
+
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("kind", ALL)
-def test_every_kind_gives_a_factor_between_its_bounds(
-    kind: str, backward: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(experiments, "count_crowded_ns", lambda: None)  # other tests run beside this one
+def test_every_kind_gives_a_factor_between_its_bounds(kind: str, backward: bool) -> None:
     found = run(replace(ALL[kind], backward=backward), "cpu", budget_s=0.02)
     assert 0 < found.low <= found.factor <= found.high
     assert found.factor == pytest.approx(found.second_ns / found.first_ns, rel=0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
-from profkit.collect.boundaries import forwards
+from profkit.collect.boundaries import accumulation, forwards
 from profkit.collect.boundaries.forwards import ForwardCalls
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder import prologue
@@ -23,9 +24,11 @@ Install = Callable[[], tuple[ForwardCalls, list[str]]]
 
 
 @pytest.fixture(autouse=True)
-def nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By other tests of this process."""
+def nothing_was_compiled_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By other tests of this process: an optimizer of theirs that holds gradients would keep calls from being steps."""
     gc.collect()
+    trained, look = accumulation.living_optimizers(), accumulation.living_optimizers
+    monkeypatch.setattr(accumulation, "living_optimizers", lambda: [one for one in look() if one not in trained])
     others, find = len(list(forwards._given_to_compiler())), forwards._given_to_compiler
     monkeypatch.setattr(forwards, "_was_compiled", lambda: False)
     monkeypatch.setattr(forwards, "_given_to_compiler", lambda: list(find())[others:])
@@ -193,8 +196,28 @@ def test_an_inference_loop_has_steps_once_the_prologue_is_over(tmp_path: Path, m
             model(torch.ones(1, 8))
             if recording.is_over:
                 break
+        assert recording.is_over
     assert load_run(tmp_path).step_signal == "forward"
     assert sorted(steps_of(read_events(tmp_path))) == [0, 2, 3]
+
+
+@pytest.mark.usefixtures("watched_closely")
+def test_an_inference_loop_has_steps_in_a_rank_that_records_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prologue, "_LEAST_WAIT_S", 0)
+    monkeypatch.setattr(os, "environ", {**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    with profile(tmp_path / "run", wait=1, warmup=1, active=2, ranks=1) as recording, torch.inference_mode():
+        for _ in range(5_000_000):
+            model(torch.ones(1, 8))
+            if recording.is_over:
+                break
+        assert recording.is_over
+    folder = tmp_path / "run" / "rank1"
+    assert (load_run(folder).step_signal, load_run(folder).is_light) == ("forward", True)
+    assert sorted(steps_of(read_events(folder))) == [0, 2, 3]
+    assert not any(event["name"].startswith("aten::") for event in read_events(folder))
 
 
 @pytest.mark.usefixtures("watched_closely")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -152,12 +151,3 @@ def test_each_process_of_torchrun_leaves_a_run_directory_of_its_own(tmp_path: Pa
         assert directory == str(tmp_path / "run" / f"rank{rank}")
         assert steps >= 3  # the measured ones, but for one that something disturbed
         assert find_trace(tmp_path / "run" / f"rank{rank}") is not None
-
-
-def test_a_launched_program_alone_has_its_directory_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    from profkit.run import directory_of_rank
-
-    monkeypatch.setattr(os, "environ", {"RANK": "0", "WORLD_SIZE": "1"})
-    assert directory_of_rank(Path("run")) == Path("run")
-    monkeypatch.setattr(os, "environ", {"RANK": "3", "WORLD_SIZE": "4"})
-    assert directory_of_rank(Path("run")) == Path("run/rank3")

@@ -316,3 +316,31 @@ def test_what_is_in_a_list_that_is_emptied_is_bounded_with_it() -> None:
     if len(window) > 9:
         window.pop(0)
     assert count()["window[*].readings"].is_bounded
+
+
+def test_two_names_of_the_same_losses_share_their_graphs() -> None:
+    history, total = [], torch.zeros(())
+    for _ in range(3):
+        history.append(make_loss())
+        total = total + history[-1]
+    found = count()
+    assert [(one.path, one.graph_nodes) for one in found["total"].shared] == [("history", 9)]
+    assert [(one.path, one.graph_nodes) for one in found["history"].shared] == [("total", 9)]
+
+
+def test_graphs_of_their_own_are_not_shared_and_leaves_of_a_model_are() -> None:
+    layer = nn.Linear(4, 1)
+    ones, others = [layer(torch.ones(2, 4)).sum()], [layer(torch.ones(2, 4)).mean()]
+    alone = [make_loss()]
+    found = count()
+    assert [(one.path, one.graph_nodes) for one in found["ones"].shared] == [("others", 2)]  # weight and bias
+    assert found["alone"].shared == ()
+    del others, alone, ones
+
+
+def test_a_tensor_that_two_names_hold_is_told_with_its_bytes() -> None:
+    kept = [torch.ones(1000), torch.ones(10)]
+    last = kept[0]
+    (shared,) = count()["last"].shared
+    assert (shared.path, shared.graph_nodes, shared.bytes) == ("kept", 0, 4000)
+    assert last is kept[0]

@@ -59,10 +59,12 @@ def test_what_a_program_without_steps_comes_to_do_takes_the_place_of_its_beginni
 ) -> None:
     monkeypatch.setattr(prologue, "GROWTH_BYTES", 0)
     monkeypatch.setattr(recordings, "_ABOUT_AS_MUCH", 0.0)  # on a busy machine the first is noticed late, and large
+    monkeypatch.setattr(prologue, "_AGAIN", (2.0,))  # another may be due by then, and would end as soon as it begins
     monkeypatch.setattr(prologue, "_LEAST_WAIT_S", 0.3)  # the program has come to the products by then
     with profile(tmp_path) as recording:
         spend_lines_of(recording, 1000)
         compute_until(is_off)
+        monkeypatch.setattr(prologue, "GROWTH_BYTES", 1 << 20)  # the later part holds some of what is done in it
         product = torch.ones(8)
         for _ in range(5_000_000):
             product = product * 2

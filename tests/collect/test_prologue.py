@@ -95,6 +95,19 @@ def test_a_program_that_ends_no_step_is_recorded_again_when_it_has_run_for_longe
     assert (prologue.was_full, prologue.was_renewed) == (True, True)
 
 
+def test_a_prologue_of_which_nothing_is_recorded_is_soon_over(clock: dict[str, float]) -> None:
+    """Then calls of the model may end steps. What is broken off meanwhile, for a fork, goes on as it was."""
+    parts = Parts(clock, 0, 0)
+    prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())  # type: ignore[arg-type]  # as above
+    prologue.begin_unrecorded()
+    prologue.go_on()
+    run_for(1, prologue, clock)
+    assert not prologue.was_full
+    run_for(60, prologue, clock)
+    assert prologue.was_full
+    assert parts.began == []
+
+
 def test_once_a_step_ended_the_prologue_does_not_begin_again(clock: dict[str, float]) -> None:
     parts = Parts(clock, 9)
     prologue = Prologue(parts, parts, 3.0, NOTHING, Allowance())  # type: ignore[arg-type]  # as above

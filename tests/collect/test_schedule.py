@@ -54,7 +54,18 @@ def test_page_faults_of_unprofiled_and_of_measured_steps_are_counted() -> None:
         "measured_step_device_ns": (),
         "reference_step_faults": (2, 5),
         "measured_step_faults": (3, 4),
+        "measured_step_crowded_ns": (),
     }
+
+
+def test_how_long_each_measured_step_waits_for_a_cpu_is_counted_where_the_system_says_it() -> None:
+    schedule = Schedule(Plan(wait=1, warmup=1, active=2, after=1, prologue=False))
+    for begun_ns, ended_ns in ((None, None), (None, None), (100, 130), (130, 130), (None, None)):
+        schedule.begin(0, crowded_ns=begun_ns)
+        schedule.advance(10, crowded_ns=ended_ns)
+    assert schedule.counted["measured_step_crowded_ns"] == (30, 0)
+    schedule.measure_anew()
+    assert schedule.counted["measured_step_crowded_ns"] == ()
 
 
 @pytest.mark.parametrize(

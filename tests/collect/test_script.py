@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -309,6 +310,27 @@ def test_lines_are_those_of_the_program_wherever_it_has_gone(tmp_path: Path, pla
     assert (status, stderr) == (0, "")
     sites = load_callsites(tmp_path / "run")
     assert (str(tmp_path / "moving.py"), 7, "print(torch.ones(3) * 2)") in {(s.file, s.line, s.source) for s in sites}
+
+
+WAITS = """\
+print("begun", flush=True)
+print(input("") + " on", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells a process that its parent has ended")
+@pytest.mark.parametrize(("rank", "said"), [({"RANK": "0", "WORLD_SIZE": "2"}, ""), ({}, "goes on\n")])
+def test_a_launcher_that_kills_a_rank_ends_its_program(tmp_path: Path, rank: dict[str, str], said: str) -> None:
+    """Without a launcher the program goes on, as if profkit had never been there."""
+    (tmp_path / "waits.py").write_text(WAITS)
+    command = [sys.executable, "-m", "profkit", "record", "--output", "run", "waits.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **rank}, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as profkit:  # fmt: skip
+        assert profkit.stdout is not None
+        assert profkit.stdout.readline() == "begun\n"
+        profkit.kill()
+        profkit.wait()
+        assert profkit.communicate("goes\n", timeout=60)[0] == said
 
 
 @pytest.mark.parametrize(("counts", "killed"), [((3, 4), True), ((3, 3), False)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profkit.collect.launch import trial
+from profkit.collect.launch import scenario, trial
 from profkit.collect.launch.trial import Trial
 
 LAUNCH_NS, WORK_NS = 100_000, 5_000_000
@@ -55,7 +55,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
     monkeypatch.setattr(time, "perf_counter_ns", made.perf_counter_ns)
-    monkeypatch.setattr(trial, "seed", lambda: None)
+    monkeypatch.setattr(scenario, "seed", lambda: None)
     return made
 
 

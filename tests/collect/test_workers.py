@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, _utils, get_worker_info
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils.fetch import _BaseDatasetFetcher
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
@@ -136,6 +136,13 @@ def test_the_loader_keeps_what_the_program_gave_it(tmp_path: Path) -> None:
         assert loader.worker_init_fn is None
 
 
+@pytest.fixture
+def workers_are_soon_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch waits five seconds for a batch, and for a worker's end, before it asks whether the worker is alive."""
+    monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.2,))
+
+
 def failure_of(action: Callable[[], object]) -> tuple[type[BaseException], str]:
     with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever it is
         action()
@@ -145,6 +152,7 @@ def failure_of(action: Callable[[], object]) -> tuple[type[BaseException], str]:
     return found
 
 
+@pytest.mark.usefixtures("workers_are_soon_asked_after")
 @pytest.mark.parametrize(("dataset", "options"), [(Failing(), {}), (Slow(), {"worker_init_fn": refuse})])
 def test_exceptions_read_as_they_do_without(tmp_path: Path, dataset: Dataset[Any], options: dict[str, Any]) -> None:
     """The message holds the worker's whole traceback."""
@@ -170,6 +178,7 @@ def deaths_found_by_asking() -> Iterator[None]:
         signal.signal(signal.SIGCHLD, before)
 
 
+@pytest.mark.usefixtures("workers_are_soon_asked_after")
 def test_a_killed_worker_loses_its_last_batches_and_no_more(tmp_path: Path) -> None:
     def iterate() -> None:
         list(DataLoader(Dying(), batch_size=4, num_workers=1, multiprocessing_context="fork"))

@@ -1,4 +1,4 @@
-"""Run directories written by hand: steps of 1,000 us that each hold the given operators."""
+"""Run directories written by hand: steps of 1,000 µs that each hold the given operators."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,16 @@ MORE_CALLS = (*OPERATORS, ("aten::relu", 100.0, "[[64,64]]"))
 SLOWER_ADD = (OPERATORS[0], ("aten::add", 300.0, "[[64,64],[64,64]]"))
 
 
-def test_a_run_compared_with_itself_differs_in_nothing(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a")
-    found = profkit.compare(run, run)
+def test_two_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
+    found = profkit.compare(write_run(tmp_path / "a"), write_run(tmp_path / "b"))
     assert found.verdict is Verdict.NO_DIFFERENCE
     assert (found.differences, found.operators, found.lines) == ((), (), ())
     assert (found.before.steps, found.before.calls, found.step_time.steps) == (12, 2, "unprofiled steps")
 
 
 def test_steps_that_were_timed_later_count_too(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a", later_step_ns=around(1.0) * 3)
-    assert profkit.compare(run, run).before.steps == 48
+    a, b = (write_run(tmp_path / name, later_step_ns=around(1.0) * 3) for name in "ab")
+    assert profkit.compare(a, b).before.steps == 48
 
 
 def test_more_work_is_worse_and_named_with_its_calls(tmp_path: Path) -> None:
@@ -208,7 +208,8 @@ def test_findings_that_went_came_and_stayed(tmp_path: Path) -> None:
     assert fates == {Fate.GONE}
     (new,) = (move for move in profkit.compare(plain, faulty).findings if move.rule == "float64-compute")
     assert (new.fate, new.before_severity) == (Fate.NEW, None)
-    (same,) = (move for move in profkit.compare(faulty, faulty).findings if move.rule == "float64-compute")
+    again = shutil.copytree(faulty, tmp_path / "c")
+    (same,) = (move for move in profkit.compare(faulty, again).findings if move.rule == "float64-compute")
     assert same.fate is Fate.SAME
 
 
@@ -225,6 +226,6 @@ def test_traces_without_a_run_are_compared_by_their_recorded_steps(tmp_path: Pat
     run = write_run(tmp_path / "a")
     save(run, RUN_FILE, replace(RUN, trace="another.pt.trace.json"))
     trace = run / "a.pt.trace.json"
-    found = profkit.compare(trace, trace)
+    found = profkit.compare(trace, shutil.copy(trace, tmp_path / "b.json"))
     assert found.step_time.steps == "recorded steps"
     assert found.verdict is Verdict.NO_DIFFERENCE

@@ -34,7 +34,7 @@ def of_the_steps(directory: Path, *steps: Operators) -> None:
 
 
 def test_a_call_more_in_each_step_is_worse_however_the_times_stray(tmp_path: Path) -> None:
-    """The step takes 1 ms in the median, the call 100 us, of which three in ten are in doubt."""
+    """The step takes 1 ms in the median, the call 100 µs, of which three in ten are in doubt."""
     found = compared(tmp_path, OPERATORS, (*OPERATORS, RELU)).step_time
     assert (found.verdict, found.is_counted) == (Verdict.WORSE, True)
     assert found.change == pytest.approx(100 / 1000, abs=1e-6)

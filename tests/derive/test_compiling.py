@@ -11,7 +11,7 @@ COMPILES = "_compile.compile_inner (dynamo_timed)"
 
 
 def steps_of(*compiled: bool, located: int = 0):
-    """Steps of 1000 us, those told with 300 us of the compiler; the first ones located."""
+    """Steps of 1000 µs, those told with 300 µs of the compiler; the first ones located."""
     events = []
     for i, does in enumerate(compiled):
         events += [step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 100)]
@@ -24,7 +24,7 @@ def test_a_step_that_compiles_is_left_out_where_most_do_not():
     facts = steps_of(False, True, False)
     assert facts.steps.measured.tolist() == [True, False, True]
     assert describe_left_out(facts) == (
-        "PyTorch compiled for 300 us in 1 recorded step: left out of the measured ones, as most compile nothing"
+        "PyTorch compiled for 300 µs in 1 recorded step: left out of the measured ones, as most compile nothing"
     )
 
 

@@ -19,7 +19,7 @@ def launched(at: float, start: float, length: float, number: int, stream: int = 
 
 
 def ahead(steps: int = 4, kernel_us: float = 1_000) -> list[Json]:
-    """The host takes 100 us a step and runs ahead of a device that takes longer for its one kernel."""
+    """The host takes 100 µs a step and runs ahead of a device that takes longer for its one kernel."""
     events = [op("aten::mm", 1, 1)]
     for n in range(steps):
         events += [step(n, 100 * n, 100), *launched(100 * n + 10, 20 + kernel_us * n, kernel_us, n + 1)]
@@ -92,7 +92,7 @@ def test_without_a_device_a_step_is_the_hosts():
 def test_what_all_steps_spend_is_the_same_share_of_the_median_one():
     steps = facts_of([op("aten::mm", 1, 1), step(0, 0, 100), step(1, 100, 100), step(2, 200, 400)]).steps
     assert steps.measured_ns == 600_000
-    assert steps.per_step_ns(300_000) == 50_000  # half of 100 us, not a third of 300
+    assert steps.per_step_ns(300_000) == 50_000  # half of 100 µs, not a third of 300
 
 
 def _main_thread(facts: Facts) -> str:

@@ -212,7 +212,7 @@ def on_second(event):
 
 
 def test_two_devices_that_take_turns_are_not_one_that_never_rests():
-    """The first works for 60 of 100 us, the second for the other 40."""
+    """The first works for 60 of 100 µs, the second for the other 40."""
     facts = facts_of([op("aten::mul", 0, 5), step(0, 0, 100), kernel("a", 0, 30), kernel("a", 70, 30),
                       on_second(kernel("b", 30, 40))])  # fmt: skip
     assert len(facts.device.work) == 3

@@ -28,7 +28,7 @@ def test_an_edge_takes_no_more_than_the_stretch_beside_it():
 
 
 def test_an_edge_takes_no_more_than_such_work_can_take():
-    """The machine was busy: 80 us longer for four edges."""
+    """The machine was busy: 80 µs longer for four edges."""
     events = [step(0, 0, 100), op("aten::a", 20, 10)]
     assert _overhead(events, 20) == [(15_000, 20_000), (95_000, 100_000)]
 
@@ -61,7 +61,7 @@ GROWING = [step(0, 0, 100), op("aten::a", 20, 30), memory(25, 3000, 64), op("ate
 
 
 def test_pages_that_only_the_recording_needed_are_taken_from_what_allocates():
-    """Ten pages at 800 ns by the bytes, and nothing for the edges: the difference is 8 us."""
+    """Ten pages at 800 ns by the bytes, and nothing for the edges: the difference is 8 µs."""
     counted = {"reference_step_faults": (2,), "measured_step_faults": (12,), "page_fault_ns": 800}
     assert _with_faults(GROWING, 92, **counted) == [(44_000, 50_000), (88_000, 90_000)]
 
@@ -104,7 +104,7 @@ def _many(each_us: float, kernel_us: float, events: int = 1_000, stacks: bool = 
 
 
 def test_without_steps_to_compare_with_the_cost_of_the_events_is_estimated():
-    """A thousand operators at 2 us each, of 10 ms."""
+    """A thousand operators at 2 µs each, of 10 ms."""
     facts = _many(10, 100)
     assert facts.overhead.total_ns == pytest.approx(2_000 * 1_000, rel=0.01)
 
@@ -133,7 +133,7 @@ def test_waits_for_the_device_are_no_cost_of_the_recording():
 
 @pytest.mark.parametrize(("kernel_us", "left_us"), [(3_000, 8_000), (4_200, 4_200)])
 def test_a_host_that_may_be_as_fast_as_the_device_is_taken_to_be(kernel_us, left_us):
-    """A thousand frames at 2 us each leave 8 of 10 ms, and the host may be twice as fast as that."""
+    """A thousand frames at 2 µs each leave 8 of 10 ms, and the host may be twice as fast as that."""
     facts = _many(10, kernel_us, stacks=True)
     assert 10_000_000 - facts.overhead.total_ns == pytest.approx(1_000 * left_us, rel=0.02)
 
@@ -147,7 +147,7 @@ def _waiting(kernel_us: float, step_us: float, reference_us: float):
 
 
 def test_a_wait_for_a_busy_device_hides_what_recording_cost_the_host():
-    """The steps take as long with the profiler as without, since the device does: a thousand operators at 2 us."""
+    """The steps take as long with the profiler as without, since the device does: a thousand operators at 2 µs."""
     assert _waiting(19_900, 20_000, 20_000).overhead.total_ns == pytest.approx(2_000_000, rel=0.01)
 
 

@@ -37,7 +37,7 @@ def test_an_operator_whose_first_call_takes_far_longer_sets_something_up():
     ("lengths", "found"),
     [
         ((1005, 50, 50), 1),
-        ((1004, 50, 50), 0),  # less than a millisecond of its own: the launch inside takes 5 us
+        ((1004, 50, 50), 0),  # less than a millisecond of its own: the launch inside takes 5 µs
         ((3000, 304, 50), 1),
         ((3000, 305, 50), 0),  # a later call that takes a tenth as long: they differ for another reason
         ((50, 3000, 50), 0),  # not the first

@@ -57,7 +57,7 @@ def test_a_diagnosis_without_a_finding_of_weight_names_them():
 
 
 def updating(length: float) -> list[dict[str, Any]]:
-    """A traced step and a measured one, each with an update of so many us."""
+    """A traced step and a measured one, each with an update of so many µs."""
     traced = [step(0, 0, 100), mark(0, 0, 90), annotation("Optimizer.step#Adadelta.step", 50, length)]
     return [
         *traced,

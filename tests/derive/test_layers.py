@@ -83,7 +83,7 @@ def test_a_fifth_of_the_repeats_may_be_unlike(unlike, source):
 
 @pytest.mark.parametrize(("apart", "source"), [(2_400, WHOLE), (2_401, PATTERN)])
 def test_the_ends_are_within_two_repeats_of_the_layers(apart, source):
-    """From the end of one product, which takes 400 us, to the start of the next."""
+    """From the end of one product, which takes 400 µs, to the start of the next."""
     last = 500 + PERIOD * (REPEATS - 1)
     behind = op("aten::norm", last + 950, 10), product(last + apart, 1000)
     assert steps_of(embedding(0), *repeats(500), *behind)[1] == source

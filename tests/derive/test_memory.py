@@ -63,7 +63,7 @@ def test_where_there_is_a_device_its_memory_counts():
 
 
 def on_device(*events: tuple[int, int], device: int = 0, device_type: int = 1) -> list[Json]:
-    """Allocations, at moments 1 us apart, and what the device holds after each."""
+    """Allocations, at moments 1 µs apart, and what the device holds after each."""
     return [memory(at, size, 64 * (at + 1), device_type=device_type, device=device, held=held)
             for at, (size, held) in enumerate(events)]  # fmt: skip
 

@@ -75,7 +75,7 @@ def test_only_measured_steps_are_shared_out():
 
 
 def _uneven_steps() -> list[dict[str, object]]:
-    """Steps of 100, 100 and 400 us, which compute for half of the time: the median is 100, the mean 200."""
+    """Steps of 100, 100 and 400 µs, which compute for half of the time: the median is 100, the mean 200."""
     lengths = (100, 100, 400)
     starts = (0, 100, 200)
     return [

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from profkit.run import load_run
-from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import diagnose_forked, judge, record_program
 from tests.forks import Forks
 from tests.recordings import Recordings
@@ -85,29 +84,3 @@ def test_a_program_that_leaves_the_work_to_its_children_is_said_to(
     assert outcome.status == 0, outcome.stderr
     said = outcome.diagnosis["verdict"]["text"]
     assert said.startswith("Cannot judge: only the program that starts the work was recorded") == is_launcher, said
-
-
-RANKS = """\
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-parameter = torch.nn.Parameter(torch.ones(4))
-optimizer = torch.optim.SGD([parameter], lr=0.1)
-for _ in range(12):
-    optimizer.zero_grad()
-    loss = (parameter * 2).sum()
-    loss.backward()
-    dist.all_reduce(parameter.grad)
-    optimizer.step()
-dist.destroy_process_group()
-"""
-
-
-def test_a_launcher_that_starts_profkit_has_every_rank_recorded(recordings: Recordings) -> None:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    command = [*launcher, "-m", "profkit", "record", "--output", "run", "ranks.py"]
-    kept = recordings.start(command, writes={"ranks.py": RANKS})
-    assert kept.ended.returncode == 0, kept.ended.stderr
-    for rank in range(2):
-        assert sorted(steps_of(read_events(kept.directory / "run" / f"rank{rank}"))) == [2, 4, 5, 6, 7]

@@ -1,4 +1,5 @@
-"""Trainings by Lightning: ``lightning_program PACKAGE``; what each left is described in ``told.json``."""
+"""Trainings by Lightning: ``lightning_program PACKAGE``, recorded by callback and by profiler, in a folder each, whose
+``told.json`` describes what they left."""
 
 from __future__ import annotations
 
@@ -42,22 +43,32 @@ def make_model(framework: Any, fails_at: int | None = None) -> Any:
 
 def main() -> None:
     warnings.simplefilter("ignore")  # of the number of workers and of loggers, which these trainings do without
-    from profkit.integrations.lightning import ProfkitCallback
+    from profkit.integrations import lightning
 
     framework = importlib.import_module(sys.argv[1])
+    for form, kind in {"callback": lightning.ProfkitCallback, "profiler": lightning.Profiler}.items():
+        Path(form).mkdir()
+        _train(framework, form, kind)
+
+
+def _train(framework: Any, form: str, kind: Any) -> None:
     batches = torch.rand(BATCHES, 64, 16)
     loader, few = (DataLoader(TensorDataset(data), batch_size=None) for data in (batches, batches[:2]))
 
     def fit(name: str, fails_at: int | None = None, **settings: Any) -> Any:
-        callback = ProfkitCallback(name, wait=1, active=2)
+        recorder = kind(f"{form}/{name}", wait=1, active=2)
+        given = {"callbacks": [recorder]} if form == "callback" else {"profiler": recorder}
         quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-        trainer = framework.Trainer(max_epochs=1, accelerator="cpu", callbacks=[callback], **quiet, **settings)
+        trainer = framework.Trainer(max_epochs=1, accelerator="cpu", **given, **quiet, **settings)
         trainer.fit(make_model(framework, fails_at), loader, few)
-        return callback
+        return recorder
 
     fitted = fit("fit", val_check_interval=8)
     told: dict[str, Any] = {"findings": list(map(_describe, fitted.diagnosis.findings))}
-    fit("accumulated", accumulate_grad_batches=4)
+    try:
+        raise KeyError("another")
+    except KeyError:  # a training may be what a program does about an error
+        fit("accumulated", accumulate_grad_batches=4)
     try:
         fit("failed", fails_at=10)
     except ValueError as error:
@@ -65,9 +76,10 @@ def main() -> None:
     from profkit.collect.recorder.profiler import profile
 
     told["left_on"] = profile._current is not None
-    copy = pickle.loads(pickle.dumps(ProfkitCallback("copy")))
-    told["copied"] = isinstance(copy, framework.Callback) and isinstance(copy, ProfkitCallback)
-    Path("told.json").write_text(json.dumps(told))
+    copy = pickle.loads(pickle.dumps(kind("copy")))
+    own = framework.Callback if form == "callback" else framework.profilers.Profiler
+    told["copied"] = isinstance(copy, own) and isinstance(copy, kind)
+    Path(form, "told.json").write_text(json.dumps(told))
 
 
 def _describe(finding: Any) -> tuple[Any, ...]:

@@ -43,29 +43,71 @@ def steps_with(directory: Path, operator: str) -> int:
     return sum(is_inside(event, step) for event in found for step in steps_of(events).values())
 
 
+@pytest.mark.parametrize("form", ["callback", "profiler"])
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_lightnings_trainer_is_recorded_by_its_callback(package: str, recordings: Recordings) -> None:
+def test_lightnings_trainer_is_recorded_by_its_callback_or_profiler(
+    package: str, form: str, recordings: Recordings
+) -> None:
     needs(package.partition(".")[0])
     kept = run(recordings, "lightning_program:main", package)
-    content, batches = told(kept.directory), lightning_program.BATCHES
+    directory, batches = kept.directory / form, lightning_program.BATCHES
+    content = told(directory)
 
-    assert load_run(kept.directory / "fit").step_signal == "step()"
-    assert load_run(kept.directory / "fit").notes == ()
-    assert count_steps(kept.directory / "fit") == batches - 1
-    assert steps_with(kept.directory / "fit", "aten::exp") == 0, "validation is no part of a step"
-    assert count_steps(kept.directory / "accumulated") == batches // 4 - 1
+    assert load_run(directory / "fit").step_signal == "step()"
+    assert load_run(directory / "fit").notes == ()
+    assert count_steps(directory / "fit") == batches - 1
+    assert steps_with(directory / "fit", "aten::exp") == 0, "validation is no part of a step"
+    assert count_steps(directory / "accumulated") == batches // 4 - 1
+    assert load_run(directory / "accumulated").notes == ()
 
     source = Path(lightning_program.__file__).read_text().splitlines()
     (faulty,) = [n for n, line in enumerate(source, 1) if line.endswith("# expect: tensor-element-loop")]
     assert ["tensor-element-loop", lightning_program.__file__, faulty] in content["findings"]
-    assert f"profkit: the report: {kept.directory / 'fit' / 'report.html'}" in kept.ended.stderr
-    assert (kept.directory / "fit" / "report.html").is_file()
+    assert f"profkit: the report: {directory / 'fit' / 'report.html'}" in kept.ended.stderr
+    assert (directory / "fit" / "report.html").is_file()
 
     assert (content["error"], content["left_on"]) == ("bad batch", False)
-    notes = load_run(kept.directory / "failed").notes
+    notes = load_run(directory / "failed").notes
     assert any(note.startswith("the program failed: ValueError: bad batch") for note in notes)
-    assert len(steps_of(read_events(kept.directory / "failed"))) == 3
+    assert len(steps_of(read_events(directory / "failed"))) == 3
     assert content["copied"]
+
+
+RANKS = """\
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+from profkit.integrations.lightning import ProfkitCallback
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 1)
+
+    def training_step(self, batch, number):
+        return self.layer(batch[0]).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+if __name__ == "__main__":
+    loader = DataLoader(TensorDataset(torch.rand(48, 4, 16)), batch_size=None)
+    Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, callbacks=[ProfkitCallback("run")],
+            logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(Model(), loader)
+"""
+
+
+def test_lightnings_own_processes_each_record_and_the_first_reports(recordings: Recordings) -> None:
+    needs("lightning")
+    kept = recordings.start(["train.py"], writes={"train.py": RANKS}, reads=all_code())
+    assert kept.ended.returncode == 0, kept.ended.stderr
+    for rank in (0, 1):
+        identity = load_run(kept.directory / "run" / f"rank{rank}").identity
+        assert identity is not None
+        assert (identity.rank, identity.world_size, identity.local_rank) == (rank, 2, rank)
+        assert len(steps_of(read_events(kept.directory / "run" / f"rank{rank}"))) == 5
+    assert kept.ended.stderr.count("profkit: the report: ") == 1
+    assert (kept.directory / "run" / "rank0" / "report.html").is_file()
 
 
 def test_a_loop_by_lightning_fabric_has_its_steps_found(recordings: Recordings) -> None:

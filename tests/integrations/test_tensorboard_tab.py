@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,14 +15,33 @@ from types import SimpleNamespace
 import pytest
 from werkzeug.test import Client, TestResponse
 
+from profkit.diagnosing import diagnose_path
 from profkit.findings import Diagnosis, Finding, Kind, RunSummary, Saving, Severity, Timing
+from profkit.integrations.tensorboard import runs as runs_module
 from profkit.integrations.tensorboard.plugin import Plugin
-from profkit.integrations.tensorboard.runs import find_runs, row_of
+from profkit.integrations.tensorboard.runs import Runs, report_address, row_of
 from profkit.integrations.tensorboard.tab import ProfkitTab
+from profkit.report.files import write_reports
 from profkit.report.json import render_json
 
 FINDING = Finding("cat-in-loop", Kind.FAULT, Severity.HIGH, "It grows.", 1, 0.9, "Do not.",
                   saving=Saving(4_000_000, 0.4, 0.3, 0.5))  # fmt: skip
+TENSORBOARD = """
+import json, sys
+from tensorboard.backend import application
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.core.core_plugin import CorePluginLoader
+from types import SimpleNamespace
+from profkit.integrations.tensorboard.tab import ProfkitTab
+
+flags = SimpleNamespace(logdir=sys.argv[1], logdir_spec="", path_prefix="", inspect=False, generic_data="auto",
+                        reload_task="auto", purge_orphaned_data=True, window_title="", max_reload_threads=1)
+context = base_plugin.TBContext(logdir=sys.argv[1], flags=flags, window_title="")
+loaders = [CorePluginLoader(), ProfkitTab()]
+plugins = [loader.load(context) for loader in loaders]
+app = application.TensorBoardWSGI([plugin for plugin in plugins if plugin is not None])
+print(json.dumps([plugin.plugin_name for plugin in app._plugins]))
+"""
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -52,10 +73,10 @@ def ask(logdir: Path) -> Iterator[object]:
 def test_runs_are_found_by_their_diagnoses_and_named_below_the_log_directory(logdir: Path) -> None:
     (logdir / ".hidden").mkdir()
     shutil.copy(logdir / "train" / "1" / "diagnosis.json", logdir / ".hidden")
-    assert set(find_runs(str(logdir))) == {"train/1", "train/2"}
-    assert set(find_runs(str(logdir / "train" / "1"))) == {"1"}
-    assert set(find_runs(f"a:{logdir}/train/1,bc:{logdir}/train")) == {"1", "2"}
-    assert find_runs(str(logdir / "absent")) == {}
+    assert set(Runs(str(logdir)).find()) == {"train/1", "train/2"}
+    assert set(Runs(str(logdir / "train" / "1")).find()) == {"1"}
+    assert set(Runs(f"a:{logdir}/train/1,bc:{logdir}/train").find()) == {"1", "2"}
+    assert Runs(str(logdir / "absent")).find() == {}
 
 
 def test_a_run_is_told_in_a_row(logdir: Path) -> None:
@@ -110,6 +131,82 @@ def test_what_tensorboard_loads_imports_next_to_nothing() -> None:
     assert not {"torch", "numpy", "rich", "click", "jinja2", "msgspec"} & set(loaded)
 
 
+@pytest.mark.parametrize("name", ["a\x1b[2Jb\n", os.fsdecode(b"latin-\xe9"), "50% & more #1?", "<b>"])
+def test_a_run_of_any_name_is_shown_as_text_and_can_be_opened(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path / name, FINDING)
+    apps = Plugin(str(tmp_path)).get_plugin_apps()
+    (row,) = Client(apps["/runs"]).get("/").get_json()
+    assert row["name"].isprintable()
+    assert row["id"].isascii()
+    assert Client(apps["/report"]).get("/", query_string={"run": row["id"]}).status_code == 200
+    address = report_address(str(tmp_path), name)
+    assert address is not None
+    assert Client(apps["/report"]).get("/", query_string=address.partition("?")[2].partition("#")[0]).status_code == 200
+    assert report_address(str(tmp_path), "another") is None
+
+
+def test_directories_are_read_again_only_where_they_changed(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (logdir, logdir / "train", logdir / "train" / "1", logdir / "train" / "2"):
+        os.utime(folder, (1, 1))
+    read: list[str] = []
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: (read.append(Path(folder).name), scan(folder))[1])
+    runs = Runs(str(logdir))
+    assert set(runs.find()) == {"train/1", "train/2"}
+    assert len(read) == 4
+    assert set(runs.find()) == {"train/1", "train/2"}
+    assert len(read) == 4
+    write_run(logdir / "train" / "3")
+    assert set(runs.find()) == {"train/1", "train/2", "train/3"}
+    assert read[4:] == ["train", "3"]
+    monkeypatch.undo()  # `shutil` reads directories too
+    shutil.rmtree(logdir / "train" / "1")
+    assert set(runs.find()) == {"train/2", "train/3"}
+
+
+def test_a_directory_that_has_just_changed_is_read_each_time(logdir: Path) -> None:
+    runs = Runs(str(logdir))
+    runs.find()
+    times = os.stat(logdir / "train")
+    write_run(logdir / "train" / "3")
+    os.utime(logdir / "train", ns=(times.st_atime_ns, times.st_mtime_ns))  # as on a clock too coarse to tell
+    assert "train/3" in runs.find()
+
+
+def test_no_more_directories_are_read_than_the_bound(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_module, "_MOST_FOLDERS", 3)
+    assert set(Runs(str(logdir)).find()) == {"train/1"}
+
+
+def test_a_page_that_fails_inside_profkit_is_one_line(
+    ask, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PROFKIT_STRICT", raising=False)
+    monkeypatch.setattr("profkit.report.html.page.render_html", lambda diagnosis: 1 / 0)
+    answer = ask("/report", run="train/1")
+    assert answer.status_code == 500
+    assert answer.text.startswith("This page failed inside profkit (ZeroDivisionError at ")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_tab_that_cannot_be_imported_is_one_line_and_no_tab(
+    logdir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "profkit.integrations.tensorboard.plugin", None)
+    assert ProfkitTab().load(SimpleNamespace(logdir=str(logdir), flags=SimpleNamespace())) is None
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == ["profkit shows no tab"]
+
+
+@pytest.mark.slow
+def test_tensorboard_itself_outlives_a_tab_that_cannot_be_imported(logdir: Path) -> None:
+    code = "import sys; sys.modules['msgspec'] = None\n" + TENSORBOARD
+    command = [sys.executable, "-W", "ignore", "-c", code, logdir]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(listed.stdout) == ["core"]
+    assert listed.stderr.count("\n") == 1
+    assert "profkit shows no tab: ModuleNotFoundError" in listed.stderr
+
+
 @pytest.mark.slow
 def test_tensorboard_shows_runs_and_reports_in_a_browser_without_the_internet(logdir: Path, tmp_path: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -133,4 +230,35 @@ def test_tensorboard_shows_runs_and_reports_in_a_browser_without_the_internet(lo
         assert tab.locator("tbody tr").count() == 3
         assert tab.locator("tbody script").count() == 0
         assert [url for url in asked if not url.startswith((address, "data:", "blob:", "about:"))] == []
+        browser.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [375, 1400])
+def test_two_runs_are_compared_in_the_tab_on_any_screen(tmp_path: Path, width: int) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    screenshots = pytest.importorskip("tests.screenshots")
+    executable = screenshots.find_browser()
+    if executable is None:
+        pytest.skip("no Chromium on this machine")
+    for variant in ("pitfall", "fix"):
+        shutil.copytree(screenshots.RECORDED / "dataloader-in-main-process" / variant, tmp_path / variant)
+        write_reports(diagnose_path(tmp_path / variant), tmp_path / variant)
+    write_run(tmp_path / ("a-name-without-a-place-to-break-it_" * 6), FINDING)
+    with screenshots.tensorboard_of(tmp_path) as address, playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark")
+        page.goto(f"{address}#profkit")
+        tab = page.frame_locator("iframe")
+        compare = tab.get_by_role("button", name="Compare the two chosen runs")
+        compare.wait_for(timeout=60_000)
+        assert compare.is_disabled()
+        for variant in ("pitfall", "fix"):
+            tab.get_by_label(f"choose {variant}").check()
+        root = tab.locator("html")
+        assert root.evaluate("root => root.scrollWidth <= root.clientWidth")
+        assert tab.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") == "rgb(23, 24, 27)"
+        compare.click()
+        compared = tab.frame_locator("iframe").locator("h1")
+        assert compared.inner_text(timeout=60_000).startswith("Better: a step takes 4.11 ms instead of 57.1 ms")
         browser.close()

@@ -14,6 +14,13 @@ from profkit.run import load_run
 from tests.collect.reading import read_events, steps_of
 
 
+@pytest.fixture(autouse=True)
+def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the files that are loaded only the test's own is read: reading hundreds takes longer than recording."""
+    own = str(request.path)
+    monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
+
+
 def train(recording: TrainingRecording, steps: int) -> None:
     recording.begin()
     for _ in range(steps):
@@ -35,6 +42,19 @@ def test_the_end_of_the_recording_and_the_report_are_announced(
     assert said[2] == f"profkit: the report: {tmp_path}/run/report.html"
     assert recording.diagnosis is not None
     assert recording.diagnosis.timing.steps == 1
+
+
+def test_a_rank_that_does_not_report_records_and_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recording = TrainingRecording(tmp_path / "run", wait=0, warmup=1, active=1)
+    recording.begin(reports=False)
+    train(recording, 50)
+    recording.finish()
+    recording.report()
+    assert capfd.readouterr().err == ""
+    assert len(steps_of(read_events(tmp_path / "run"))) == 2
+    assert not (tmp_path / "run" / "report.html").exists()
 
 
 def test_another_training_is_not_recorded(tmp_path: Path) -> None:

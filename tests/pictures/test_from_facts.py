@@ -5,9 +5,9 @@ import pytest
 
 from profkit.derive.facts import Facts
 from profkit.pictures.from_facts import COLUMNS, draw
-from profkit.pictures.values import Branch, Mark, levels_of
+from profkit.pictures.values import Branch, Mark, MemoryHolder, levels_of
 from profkit.run import CallSite
-from tests.traces import facts_of, kernel, mark, memory, op, runtime, step
+from tests.traces import facts_of, kernel, mark, memory, op, python, runtime, step
 
 NONE = np.zeros(0, dtype=np.int64)
 
@@ -19,7 +19,7 @@ def _row(*runs: tuple[int, int]) -> list[int]:
 
 @pytest.fixture
 def on_host() -> Facts:
-    """Two steps of 1 ms: a forward operator, its backward, and a pause of 250 us."""
+    """Two steps of 1 ms: a forward operator, its backward, and a pause of 250 µs."""
     events = []
     for number, at in ((1, 0), (2, 1000)):
         events += [
@@ -35,7 +35,7 @@ def on_host() -> Facts:
 
 @pytest.fixture
 def on_device() -> Facts:
-    """Two steps of 1 ms, each with a launch and a kernel of 400 us."""
+    """Two steps of 1 ms, each with a launch and a kernel of 400 µs."""
     events = []
     for number, at in ((5, 0), (6, 1000)):
         events += [
@@ -103,6 +103,33 @@ def test_where_the_device_tells_its_totals_the_curve_holds_what_was_there_before
     assert (curve.least_bytes, curve.peak_bytes) == (69_500, 71_000)
 
 
+def test_what_is_live_at_the_peak_is_told_by_line_and_what_is_gone_by_then_is_not() -> None:
+    sites = (CallSite("/w/a.py", 7, "f", "y = x @ w"), CallSite("/w/a.py", 8, "f", "z = y + 1"))
+    events = [
+        step(1, 0, 1000),
+        *(mark(0, 0, 400), op("aten::mm", 0, 390), memory(100, 3000, 64), memory(110, 500, 99), memory(120, -500, 99)),
+        *(mark(1, 400, 400), op("aten::add", 400, 390), memory(500, 1000, 128), memory(700, -3000, 64)),
+        memory(710, -1000, 128),
+    ]
+    curve = draw(facts_of(events, callsites=sites)).memory
+    assert curve is not None
+    assert curve.holders == (
+        MemoryHolder("a.py:7", 3000, "y = x @ w"),
+        MemoryHolder("a.py:8", 1000, "z = y + 1"),
+    )
+    assert (curve.peak_bytes, curve.growth_bytes) == (4000, 0)
+
+
+def test_what_each_step_leaves_behind_is_its_growth() -> None:
+    """By turns 1000 and 3000 bytes: the median of three."""
+    events = [step(at, 1000 * at, 1000) for at in range(4)] + [op("aten::mm", 1000 * at, 500) for at in range(4)]
+    events += [memory(1000 * at + 100, size, 64 * (at + 1)) for at, size in enumerate((1000, 3000, 1000, 1000))]
+    curve = draw(facts_of(events)).memory
+    assert curve is not None
+    assert curve.growth_bytes == 1000
+    assert curve.holders == ()
+
+
 def test_without_memory_events_there_is_no_curve(on_device: Facts) -> None:
     assert draw(on_device).memory is None
 
@@ -131,10 +158,51 @@ def test_lines_hold_their_operators_and_these_what_they_call() -> None:
         op("aten::mm", 1100, 300),
     ]
     assert draw(facts_of(events, callsites=sites)).branches == (
-        Branch(0, "train.py:7 y = x @ w", 0.0, 1.0, 400_000),
+        Branch(0, "train.py:7", 0.0, 1.0, 400_000, "y = x @ w"),
         Branch(1, "aten::matmul", 0.0, 1.0, 400_000),
         Branch(2, "aten::mm", 0.0, 0.75, 300_000),
     )
+
+
+def test_modules_hold_the_lines_that_work_for_them() -> None:
+    """The line of the helper works for the block whose ``forward`` calls it."""
+    sites = (
+        CallSite("/home/user/train.py", 7, "train", "loss = model(x)"),
+        CallSite("/home/user/train.py", 2, "Block.forward", "return mix(x)"),
+        CallSite("/home/user/train.py", 4, "mix", "return x @ x"),
+    )
+    events = [
+        step(1, 0, 1000),
+        *(mark(0, 0, 900), mark(1, 0, 500), mark(2, 0, 500)),
+        *(op("aten::mm", 0, 300), op("aten::mean", 600, 100)),
+        step(2, 1000, 1000),
+        *(op("aten::mm", 1000, 300), op("aten::mean", 1600, 100)),
+    ]
+    pictures = draw(facts_of(events, callsites=sites))
+    assert pictures.levels == ("module", "line", "operator", "kernel")
+    assert [(one.depth, one.label, one.fraction) for one in pictures.branches] == [
+        *((0, "Block", 0.75), (0, "outside of modules", 0.25)),
+        *((1, "train.py:4", 0.75), (1, "train.py:7", 0.25)),
+        *((2, "aten::mm", 0.75), (2, "aten::mean", 0.25)),
+    ]
+
+
+def test_recorded_calls_of_modules_name_them_and_lines_that_nothing_tells_are_left_out() -> None:
+    events = [
+        step(1, 0, 1000),
+        *(python("nn.Module: Net_0", 0, 800), python("nn.Module: Linear_3", 0, 300), op("aten::linear", 10, 100)),
+        *(python("nn.Module: Linear_4", 400, 300), op("aten::linear", 410, 200), op("aten::relu", 720, 50)),
+    ]
+    pictures = draw(facts_of(events))
+    assert pictures.levels == ("module", "operator", "kernel")
+    assert [(one.depth, one.label, one.time_ns) for one in pictures.branches] == [
+        *((0, "Linear", 300_000), (0, "Net", 50_000)),
+        *((1, "aten::linear", 300_000), (1, "aten::relu", 50_000)),
+    ]
+
+
+def test_a_recording_that_tells_no_modules_has_no_level_for_them(on_host: Facts) -> None:
+    assert draw(on_host).levels == ("line", "operator", "kernel")
 
 
 def test_a_device_s_time_goes_to_operators_and_their_kernels(on_device: Facts) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 STEPS = 2
 OVERVIEW_US = {
-    # Of each step of 1000 us: what the device does comes first, then what the host does beside it.
+    # Of each step of 1000 µs: what the device does comes first, then what the host does beside it.
     "Average Step Time": 1000,
     "Kernel": 450,  # gemm 300 to 700, fused 800 to 850
     "Memcpy": 0,

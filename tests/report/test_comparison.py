@@ -48,11 +48,11 @@ What differs besides the program's work
 Operators that moved, per recorded step
                                                before    after    change   calls
 aten::mm                                      1.23 ms  2.34 ms  +1.11 ms  2 -> 4
-aten::_scaled_dot_product_flash_attention...   900 us   700 us   -200 us       1
+aten::_scaled_dot_product_flash_attention...   900 µs   700 µs   -200 µs       1
 
 Lines that moved, per recorded step
                                           before   after   change      calls
-train.py:31 loss = loss + penalty(model)    0 ns  900 us  +900 us  0 -> 12.5
+train.py:31 loss = loss + penalty(model)    0 ns  900 µs  +900 µs  0 -> 12.5
 
 Findings
 - new: tensor-element-loop at train.py:31 (medium, 7.0 % of the step)

@@ -17,7 +17,7 @@ def test_each_format_renders_with_every_setting(full_diagnosis: Diagnosis) -> No
 
 
 def test_the_formats_are_those_that_the_command_line_names() -> None:
-    assert list(FORMATS) == ["text", "json", "markdown", "html", "sarif", "github", "memory-timeline"]
+    assert list(FORMATS) == ["text", "json", "markdown", "html", "sarif", "github", "junit", "memory-timeline"]
 
 
 def test_settings_reach_the_format_that_knows_them(full_diagnosis: Diagnosis) -> None:
@@ -29,6 +29,6 @@ def test_settings_reach_the_format_that_knows_them(full_diagnosis: Diagnosis) ->
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(full_diagnosis: Diagnosis) -> None:
-    known = "text, json, markdown, html, sarif, github, memory-timeline"
+    known = "text, json, markdown, html, sarif, github, junit, memory-timeline"
     with pytest.raises(UsageError, match=rf"^pdf: not a report format; choose from {known}$"):
         render(full_diagnosis, "pdf")

@@ -4,14 +4,15 @@ import base64
 import hashlib
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from profkit.findings import Diagnosis, Finding, TimeShare, Timing, WorkerTimes
+from profkit.findings import Change, Diagnosis, Finding, Location, TimeShare, Timing, WorkerTimes
 from profkit.pictures.values import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
 from profkit.report.html.page import render_html
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "input"}
 """Those of HTML; elements of pictures close themselves."""
 
 
@@ -102,7 +103,7 @@ def test_no_text_of_a_finding_becomes_an_element(hostile_page: Page) -> None:
         *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "article"),
         *("h1", "h2", "h3", "p", "span", "dl", "dt", "dd", "pre", "code", "ul", "li", "br"),
         *("details", "summary", "table", "thead", "tbody", "tr", "th", "td", "div", "button", "a", "b", "h4"),
-        *("script", "svg", "rect", "path", "line", "text", "g"),
+        *("script", "svg", "rect", "path", "line", "text", "g", "label", "input"),
     }
     assert len(hostile_page.shown("script")) == 1
     assert "<script>alert(1)</script>" in hostile_page.text["code"]
@@ -131,8 +132,16 @@ def test_the_policy_allows_the_one_style_sheet_and_the_one_script(hostile_page: 
 
 def test_a_rule_s_page_is_folded_beside_its_finding(full_diagnosis: Diagnosis) -> None:
     page = Page(render_html(full_diagnosis, {"retained-graph": "What it detects\n\n    graphs <kept>\n", "other": "x"}))
-    assert page.text["summary"] == "EvidenceAbout this rule"
+    assert page.text["summary"] == "EvidenceAbout this rule1 rule"
     assert "What it detects\n\n    graphs <kept>" in page.text["code"]
+
+
+def test_evidence_is_told_in_units_for_people(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    figures = {"waited_ns_per_step": 69_443_301, "memory_bytes": 709_123, "idle_fraction": 0.5, "calls": 12_345}
+    page = Page(render_html(replace(full_diagnosis, findings=(replace(leak, evidence=figures),))))
+    assert "waited per stepmemory bytesidle fractioncalls" in page.text["dt"]
+    assert "69.4 ms709 kB50 %12,345" in page.text["dd"]
+    assert "69,443,301" not in "".join(page.text.values())
 
 
 def test_nothing_known_and_nothing_found_is_still_a_page(empty_diagnosis: Diagnosis) -> None:
@@ -146,6 +155,8 @@ def test_each_worker_has_a_line(clean_diagnosis: Diagnosis) -> None:
     page = render_html(replace(clean_diagnosis, workers=(worker,)))
     assert "<h2>What the DataLoader's workers did</h2>" in page
     assert "<li>worker 1: fetching 38 %, collating 1.0 %" in page
+    bar = [(piece["class"], piece["x"], piece["width"]) for piece in Page(page).shown("rect") if "x" in piece]
+    assert bar == [("compute", "0.0%", "38.0%"), ("copy", "38.0%", "1.0%"), ("idle", "39.0%", "60.0%")]
 
 
 @pytest.mark.parametrize("shares", [(), (TimeShare("device: computing", 7_900_000, 0.371),)])
@@ -182,7 +193,8 @@ def test_lines_operators_and_kernels_lie_below_each_other(drawn_diagnosis: Diagn
     page = Page(render_html(drawn_diagnosis))
     leaves = [(leaf["x"], leaf["width"], leaf["y"]) for leaf in page.shown("svg") if leaf.get("class") == "leaf"]
     assert leaves == [("0.0%", "75.0%", "0"), ("75.0%", "25.0%", "0"), ("0.0%", "50.0%", "24"), ("0.0%", "50.0%", "48")]
-    assert page.text["td"] == "2.00 ms50 %2.00 ms50 %"
+    assert page.text["td"] == "3.00 ms75 %1.00 ms25 %" + "2.00 ms50 %" * 2
+    assert "No modules were recorded." in page.text["p"]
 
 
 def test_a_diagnosis_from_a_file_may_hold_any_pictures(drawn_diagnosis: Diagnosis) -> None:
@@ -203,3 +215,48 @@ def test_the_line_is_marked_among_those_around_it(full_diagnosis: Diagnosis, lea
     assert page.text["mark"] == "   31      losses.append(loss)"
     assert "   30  for x in xs:\n" in page.text["code"]
     assert "   32  <b>" in page.text["code"]
+
+
+def test_a_place_on_this_machine_opens_in_the_editor(full_diagnosis: Diagnosis, leak: Finding, tmp_path: Path) -> None:
+    (tmp_path / "<b>&x.py").touch()
+    here = replace(full_diagnosis, findings=(replace(leak, location=Location(str(tmp_path / "<b>&x.py"), 31, "f")),))
+    (link,) = Page(render_html(here, editor="vscode://file{file}:{line}")).shown("a")
+    assert link["href"] == f"vscode://file{tmp_path}/%3Cb%3E%26x.py:31"
+    assert not Page(render_html(here)).shown("a")
+
+
+def test_a_fix_that_is_a_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    change = Change("train.py", 31, "losses.append(loss)  # <b>", "losses.append(loss.detach())")
+    page = Page(render_html(replace(full_diagnosis, findings=(replace(leak, change=change),))))
+    assert page.text["del"] == "- losses.append(loss)  # <b>"
+    assert page.text["ins"] == "+ losses.append(loss.detach())"
+    assert not {"del", "ins"} & Page(render_html(full_diagnosis)).names()
+
+
+def test_who_holds_the_memory_and_how_it_grows_stand_below_its_curve(drawn_diagnosis: Diagnosis) -> None:
+    page = Page(render_html(drawn_diagnosis))
+    assert "Who holds the memory" in page.text["h2"]
+    assert "It grows by 1.50 kB each step." in page.text["p"]
+    assert "train.py:31 x @ <w>" in page.text["code"]
+
+
+def test_of_a_fix_what_stands_between_backticks_is_code(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    told = replace(leak, fix="Call `f(<b>)` once:\n    y = f(x)")
+    page = Page(render_html(replace(full_diagnosis, findings=(told,))))
+    assert "Call  once:" in page.text["p"]
+    assert "losses.append(loss)f(<b>)    y = f(x)train.py:44 in evaluate" in page.text["code"]
+
+
+def test_what_was_run_stands_on_top(full_diagnosis: Diagnosis) -> None:
+    page = render_html(full_diagnosis)
+    assert page.index("python train.py, cpu") < page.index("<h1>")
+
+
+def test_rules_that_looked_and_told_nothing_are_named_where_the_recording_can_be_judged(
+    full_diagnosis: Diagnosis, empty_diagnosis: Diagnosis
+) -> None:
+    pages = {"retained-graph": "", "pageable-transfer": "", "float64-compute": "", "graph-break": ""}
+    page = render_html(full_diagnosis, pages)
+    assert "<summary>2 rules</summary><code>float64-compute</code>, <code>graph-break</code></details>" in page
+    assert "Looked for and not found" not in render_html(full_diagnosis)
+    assert "Looked for and not found" not in render_html(empty_diagnosis, pages)

@@ -77,6 +77,7 @@ FULL = {
                 "beyond": None,
             },
             "evidence": {"growth_bytes_per_step": 4_000_000},
+            "change": None,
         },
         {
             "rule": "launch-bound",
@@ -106,6 +107,7 @@ FULL = {
                 "beyond": None,
             },
             "evidence": {},
+            "change": None,
         },
         {
             "rule": "zero-filled-gradients",
@@ -119,6 +121,7 @@ FULL = {
             "also": [],
             "saving": None,
             "evidence": {},
+            "change": None,
         },
     ],
     "skipped": {"pageable-transfer": "the recording holds no GPU", "fragmentation": "the recording holds no GPU"},
@@ -133,6 +136,7 @@ FULL = {
     "peaks": [],
     "pictures": None,
     "ignored": {},
+    "launch": None,
     "schema": "profkit.diagnosis/1",
 }
 
@@ -142,7 +146,7 @@ def test_the_whole_diagnosis_is_written_in_the_order_of_the_contract(full_diagno
     text = render_json(replace(full_diagnosis, verdict=verdict))
     assert json.loads(text) == FULL
     keys = ["run", "timing", "findings", "skipped", "health", "total", "workers", "verdict", "cannot_judge", "hottest"]
-    assert list(json.loads(text)) == [*keys, "memory", "failure", "peaks", "pictures", "ignored", "schema"]
+    assert list(json.loads(text)) == [*keys, "memory", "failure", "peaks", "pictures", "ignored", "launch", "schema"]
 
 
 def test_pictures_stand_on_one_line_and_read_back(drawn_diagnosis: Diagnosis) -> None:

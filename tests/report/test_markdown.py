@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.findings import Diagnosis, Finding, TimeShare, Timing
+from profkit.findings import Change, Diagnosis, Finding, TimeShare, Timing
 from profkit.report.markdown import render_markdown
 
 FULL = """\
@@ -69,7 +69,7 @@ recording added 12 %`
 | part | time per step | share |
 | --- | ---: | ---: |
 | forward | 9.00 ms | 73 % |
-| unexplained | 300 us | 2.4 % |
+| unexplained | 300 µs | 2.4 % |
 """
 
 
@@ -113,3 +113,9 @@ def test_what_bounds_the_step_stands_above_where_its_time_went(clean_diagnosis: 
     bound = "The host bounds the step: it takes 21.3 ms, the device works 7.90 ms of it"
     assert f"### Where the step's time went\n\n{bound}\n" in text
     assert ("| part |" in text) is bool(shares)
+
+
+def test_a_fix_that_is_a_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    change = Change("train.py", 31, "losses.append(loss)", "losses.append(loss.detach())")
+    text = render_markdown(replace(full_diagnosis, findings=(replace(leak, change=change),)))
+    assert "```diff\n- losses.append(loss)\n+ losses.append(loss.detach())\n```" in text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profkit.findings import Diagnosis, Finding, Kind, Location, Severity
+from profkit.findings import Change, Diagnosis, Finding, Kind, Location, Severity
 from profkit.report.sarif import render_sarif
 
 
@@ -158,3 +158,51 @@ def test_the_verdict_is_a_property_of_the_run(full_diagnosis: Diagnosis) -> None
     assert run_of(full_diagnosis)["properties"] == {
         "verdict": "1 fault costs 43 % (30 to 50) of the step: retained-graph at train.py:31"
     }
+
+
+WHOLE = "    losses.append(loss)"
+
+
+def changed(leak: Finding, after: str, around: tuple[str, ...] = ("for x in data:", WHOLE), **more: Any) -> Finding:
+    """A finding whose line, the second of those around it, has a fix."""
+    place = Location("train.py", 31, "train", WHOLE.strip(), "call", around, 30)
+    change = Change(**{"file": "train.py", "line": 31, "before": WHOLE.strip(), "after": after} | more)
+    return replace(leak, location=place, change=change, fix="Detach it.")
+
+
+def fixes_of(diagnosis: Diagnosis, finding: Finding) -> Any:
+    return run_of(replace(diagnosis, findings=(finding,)))["results"][0].get("fixes")
+
+
+def test_a_fix_replaces_the_text_of_the_line_and_leaves_its_indentation(full_diagnosis: Diagnosis, leak: Finding):
+    (fix,) = fixes_of(full_diagnosis, changed(leak, "losses.append(loss.detach())"))
+    assert fix == {
+        "description": {"text": "Detach it."},
+        "artifactChanges": [{
+            "artifactLocation": {"uri": "train.py"},
+            "replacements": [{
+                "deletedRegion": {"startLine": 31, "startColumn": 5, "endColumn": 24},
+                "insertedContent": {"text": "losses.append(loss.detach())"},
+            }],
+        }],
+    }  # fmt: skip
+    region = fix["artifactChanges"][0]["replacements"][0]["deletedRegion"]
+    assert WHOLE[region["startColumn"] - 1 : region["endColumn"] - 1] == "losses.append(loss)"
+
+
+def test_a_line_that_goes_is_deleted_with_its_end(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    (fix,) = fixes_of(full_diagnosis, changed(leak, ""))
+    (replacement,) = fix["artifactChanges"][0]["replacements"]
+    assert replacement["deletedRegion"] == {"startLine": 31, "startColumn": 1, "endLine": 32, "endColumn": 1}
+    assert replacement["insertedContent"] == {"text": ""}
+
+
+@pytest.mark.parametrize(
+    "unproven",
+    [{"around": ()}, {"around": ("a", "b")}, {"line": 30}, {"file": "other.py"}, {"before": ""}, {"after": "a\x1b"}],
+)
+def test_what_the_files_own_line_does_not_prove_is_no_fix(
+    full_diagnosis: Diagnosis, leak: Finding, unproven: dict[str, Any]
+) -> None:
+    assert fixes_of(full_diagnosis, changed(leak, **{"after": "pass", **unproven})) is None
+    assert fixes_of(full_diagnosis, replace(leak, change=None)) is None

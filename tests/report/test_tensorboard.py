@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from profkit.errors import RunDirectoryError, UnreadableInput
-from profkit.report import tensorboard
-from profkit.report.tensorboard import PREPARED_FOLDER, prepare_logdir, rewrite_trace
+from profkit.report.tensorboard import copies
+from profkit.report.tensorboard.copies import PREPARED_FOLDER, prepare_logdir, rewrite_trace
 from tests.report.gpu_trace import gpu_trace
 
 LAUNCH = {"ph": "X", "cat": "cuda_runtime", "name": "launch", "pid": 1, "tid": 1, "ts": 1.0, "dur": 1.0, "args": {}}
@@ -92,7 +92,7 @@ def test_what_is_no_whole_trace_is_refused_and_leaves_nothing(tmp_path: Path, da
 def test_a_missing_trace_and_one_beyond_the_bound_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnreadableInput, match="no such file"):
         rewrite_trace(tmp_path / "none", tmp_path / "out")
-    monkeypatch.setattr(tensorboard, "MAX_BYTES", 1000)
+    monkeypatch.setattr(copies, "MAX_BYTES", 1000)
     with pytest.raises(UnreadableInput, match="is larger than 0 MiB uncompressed"):
         rewrite_trace(write_trace(tmp_path / "a.pt.trace.json.gz", zipped=True), tmp_path / "out")
 
@@ -186,13 +186,13 @@ def nested(levels: int, category: str, name: str) -> dict[str, object]:
 def test_a_trace_that_is_nested_too_deep_for_the_tab_is_left_out_with_one_line(
     tmp_path: Path, category: str, name: str
 ) -> None:
-    for folder, levels in (("deep", 10_000), ("flat", tensorboard.MOST_LEVELS)):
+    for folder, levels in (("deep", 10_000), ("flat", copies.MOST_LEVELS)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.pt.trace.json").write_text(json.dumps(nested(levels, category, name)))
     left_out: list[str] = []
     (kept,) = prepare_logdir(tmp_path, tmp_path / PREPARED_FOLDER, lambda error: left_out.append(str(error)))
     assert kept.name == "flat"
-    limit = f"torch-tb-profiler fails on more than {tensorboard.MOST_LEVELS}"
+    limit = f"torch-tb-profiler fails on more than {copies.MOST_LEVELS}"
     assert left_out == [f"{tmp_path / 'deep' / 'a.pt.trace.json'}: its events are nested 10,000 deep, and {limit}"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,10 +21,15 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli.tensorboard import command
+from profkit.diagnosing import diagnose_path
 from profkit.errors import UnreadableInput, UsageError
-from profkit.report.tensorboard import PREPARED_FOLDER
+from profkit.report.files import write_reports
+from profkit.report.tensorboard.copies import PREPARED_FOLDER
 from tests.report.gpu_trace import OVERVIEW_US, gpu_trace
 
+RECORDED = Path(__file__).parents[2] / "traces/recorded/nvidia-h100-80gb-hbm3/dataloader-in-main-process/pitfall"
+BREAKS = {"cat": "cpu_op", "name": "ProfilerStep#x", "pid": 1, "tid": 1, "ts": 1.0, "dur": 5.0, "args": {}}
+"""A step without a number."""
 PROGRAM = "from profkit.cli.tensorboard import command; command()"
 DEADLINE_S = 120
 
@@ -43,6 +49,7 @@ class Server:
             text=True,
         )
         self.lines: queue.Queue[str] = queue.Queue()
+        self.told: list[str] = []
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
@@ -55,6 +62,7 @@ class Server:
         assert self.process.stderr is not None
         with self.process.stderr as stderr:
             for line in stderr:
+                self.told.append(line)
                 self.lines.put(line)
         self.lines.put("")
 
@@ -87,21 +95,33 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     logdir = tmp_path_factory.mktemp("logs")
     write_trace(logdir / "one" / "two")
+    shutil.copytree(RECORDED, logdir / "h100")
+    write_reports(diagnose_path(logdir / "h100"), logdir / "h100")
+    (logdir / "odd").mkdir()
+    (logdir / "odd" / "host_1.1.pt.trace.json").write_text(json.dumps({"traceEvents": [{"ph": "X", **BREAKS}]}))
     running = Server(logdir)
+    running.wait_until_loaded()
     yield running
     running.process.send_signal(signal.SIGTERM)
     status = running.process.wait(DEADLINE_S)
     running.reader.join(DEADLINE_S)
     assert status == 0
+    told = [line for line in running.told if "odd" not in line]
+    assert len(told) == 2, "one line before the server starts, and one with its address"
+    assert [line for line in running.told if "odd" in line] == [
+        "profkit: torch-tb-profiler cannot show 1 trace of odd\n"
+    ]
 
 
 @pytest.mark.slow
 def test_the_tab_s_data_routes_answer_with_the_figures_counted_by_hand(server: Server) -> None:
-    assert server.wait_until_loaded() == ["one/two"]
+    assert server.wait_until_loaded() == ["h100", "one/two"]
     assert server.plugin("views?run=one/two") == ["Overview", "Operator", "Kernel", "Trace", "Distributed"]
     overview = server.plugin("overview?run=one/two&worker=host_1&span=1")
     (step,) = overview["performance"]
-    assert {part["name"]: part["value"] for part in [step, *step["children"]]} == OVERVIEW_US
+    figures = {**OVERVIEW_US, "Median of 2 steps": OVERVIEW_US["Average Step Time"]}
+    del figures["Average Step Time"]
+    assert {part["name"]: part["value"] for part in [step, *step["children"]]} == figures
     assert {item["title"]: item["value"] for item in overview["environments"]}["Device Type"] == "GPU"
     kernels = server.plugin("kernel?run=one/two&worker=host_1&span=1")["total"]["rows"]
     assert kernels == [["gemm", 800], ["ncclDevKernel_AllReduce", 200], ["fused", 100]]
@@ -115,17 +135,64 @@ def test_the_tab_s_page_needs_nothing_from_the_internet(server: Server) -> None:
     assert headers["Content-Security-Policy"] == "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
     script, _ = server.fetch("data/plugin/pytorch_profiler/charts.js")
     assert b"window.google" in script
-    assert b"//" not in script.replace(b"// ", b"")
+    assert b"//" not in script.replace(b"// ", b"").replace(b"http://www.w3.org/2000/svg", b"")
     _, headers = server.fetch("")
     assert "script-src 'self' 'unsafe-eval'" in headers["Content-Security-Policy"]
 
 
 @pytest.mark.slow
-def test_the_trace_view_says_so_where_its_script_cannot_be_had(server: Server) -> None:
+def test_the_step_of_an_h100_s_recording_is_the_diagnosis_s(server: Server) -> None:
+    diagnosis = diagnose_path(RECORDED)
+    assert diagnosis.timing.step_time_ns is not None
+    (worker,) = server.plugin("workers?run=h100&view=Overview")
+    (step,) = server.plugin(f"overview?run=h100&worker={worker}&span=1")["performance"]
+    assert step["value"] == pytest.approx(diagnosis.timing.step_time_ns / 1000, abs=1)
+    assert next(part["value"] for part in step["children"] if part["name"] == "Kernel") > 0
+    tags = json.loads(server.fetch("data/plugin/scalars/tags")[0])
+    assert {"step_time_ms/recorded", "step_time_ms/without_profiler", "peak_memory_MB/GPU 0"} <= set(tags["h100"])
+
+
+@pytest.mark.slow
+def test_the_trace_view_and_the_memory_s_curves_need_no_internet(server: Server) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    screenshots = pytest.importorskip("tests.screenshots")
+    executable = screenshots.find_browser()
+    if executable is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{server.address}/#pytorch_profiler")
+        tab = page.frame_locator("iframe")
+
+        def choose(view: str) -> None:
+            tab.locator(".MuiSelect-root").nth(1).click(timeout=60_000)
+            tab.get_by_role("option", name=view).click()
+
+        choose("Memory")
+        curves = tab.locator("svg[aria-label*='Allocated'] polyline")
+        curves.first.wait_for(timeout=60_000)
+        assert curves.count() == 2
+        choose("Trace")
+        view = tab.frame_locator("iframe")
+        assert "vm_" in (view.locator("#told code").text_content(timeout=60_000) or "")
+        timeline = view.frame_locator("iframe").locator("#timeline")
+        timeline.wait_for(timeout=60_000)
+        assert timeline.get_by_text("device: kernels").count() > 0
+        assert [url for url in asked if not url.startswith((server.address, "data:", "blob:", "about:"))] == []
+        browser.close()
+
+
+@pytest.mark.slow
+def test_a_run_without_a_report_says_how_to_get_one(server: Server) -> None:
+    shown = server.plugin("trace?run=one/two&worker=host_1&span=1")
+    assert shown["report"] is None
+    assert Path(shown["trace"]).is_file()
     page, _ = server.fetch("data/plugin/pytorch_profiler/trace_embedding.html")
-    assert re.findall(rb'(?:src|href)="(https?://[^"]*)" onerror="[^"]*chrome://tracing', page) == [
-        b"https://cdnjs.cloudflare.com/ajax/libs/webcomponentsjs/0.7.24/webcomponents.min.js"
-    ]
+    assert b"profkit diagnose" in page
+    assert not re.search(rb'(?:src|href)="https?:', page)
 
 
 @pytest.mark.slow
@@ -180,6 +247,6 @@ def test_without_traces_there_is_nothing_to_serve(tmp_path: Path) -> None:
     assert str(result.exception) == f"{tmp_path / 'none'}: no such directory"
 
 
-def test_the_help_says_what_needs_the_internet() -> None:
+def test_the_help_says_that_nothing_needs_the_internet() -> None:
     text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
-    assert "Trace view, which loads a script from cdnjs.cloudflare.com" in text
+    assert "Its pages need no internet" in text

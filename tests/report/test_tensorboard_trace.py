@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from profkit.report.tensorboard_trace import Fields, rewrite_events
+from profkit.report.tensorboard.rewriting import Fields, Window, rewrite_events
 from tests.report.gpu_trace import gpu_trace
 
 
-def rewritten(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def rewritten(events: list[dict[str, Any]], *steps: Window) -> list[dict[str, Any]]:
     raw = msgspec.json.decode(json.dumps(events).encode(), type=list[Fields])
-    value = json.loads(msgspec.json.encode(rewrite_events(raw)))
+    value = json.loads(msgspec.json.encode(rewrite_events(raw, steps)))
     assert isinstance(value, list)
     return value
 
@@ -81,6 +81,77 @@ def test_a_collective_owns_its_kernel_also_under_its_newer_names() -> None:
         ]
         assert id_of(rewritten(events), "ncclDevKernel") == 2
         assert rewritten(events)[1]["name"] == f"nccl:{known}"
+
+
+def two_steps() -> list[dict[str, Any]]:
+    """Steps of 100 µs; each launches a kernel that runs later."""
+    events: list[dict[str, Any]] = []
+    for number, at in enumerate((0.0, 100.0)):
+        events += [
+            complete("user_annotation", f"ProfilerStep#{number}", at + 1, 98),
+            complete("cpu_op", f"op {number}", at + 10, 50),
+            complete("cuda_runtime", f"launch {number}", at + 20, 1, correlation=number + 1),
+            {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": at + 11, "args": {"Bytes": number}},
+            complete("kernel", f"kernel {number}", at + 150, 10, correlation=number + 1),
+        ]
+    return events
+
+
+SECOND = Window(101_000, 199_000, 101_000, measured=True, located=False)
+
+
+def names_of(events: list[dict[str, Any]]) -> set[str]:
+    return {event["name"] for event in events}
+
+
+def test_the_located_step_goes_with_what_it_launched_and_its_allocations_stay() -> None:
+    events = rewritten(two_steps(), Window(1_000, 99_000, 1_000, measured=False, located=True), SECOND)
+    assert names_of(events) == {"ProfilerStep#1", "op 1", "launch 1", "kernel 1", "[memory]"}
+    assert [event["args"]["Bytes"] for event in events if event["name"] == "[memory]"] == [0, 1]
+
+
+def test_a_step_that_is_not_measured_stays_without_its_mark() -> None:
+    steps = Window(1_000, 99_000, 1_000, measured=False, located=False), SECOND
+    expected = names_of(two_steps()) - {"ProfilerStep#0"} | {"not measured: ProfilerStep#0"}
+    assert names_of(rewritten(two_steps(), *steps)) == expected
+
+
+def test_located_steps_that_are_measured_for_want_of_others_stay() -> None:
+    steps = [Window(at + 1_000, at + 99_000, at + 1_000, measured=True, located=True) for at in (0, 100_000)]
+    assert names_of(rewritten(two_steps(), *steps)) == names_of(two_steps())
+
+
+def test_steps_that_nobody_marked_get_marks_on_the_thread_that_runs_them() -> None:
+    elsewhere = {**complete("cpu_op", "elsewhere", 20), "tid": 10}
+    unmarked = [event for event in two_steps() if not event["name"].startswith("ProfilerStep#")]
+    events = rewritten([elsewhere, *unmarked], SECOND, Window(1_000, 99_000, 1_000, measured=False, located=False))
+    (mark,) = (event for event in events if event["name"].startswith("ProfilerStep#"))
+    assert (mark["cat"], mark["ts"], mark["dur"], mark["tid"]) == ("user_annotation", 101, 98, 9)
+    assert len(events) == len(unmarked) + 2
+
+
+BUSY = "busy until here with what was not recorded"
+
+
+def test_a_first_step_that_waits_for_unrecorded_work_has_a_mark_where_it_had_begun() -> None:
+    events = rewritten(two_steps(), Window(1_000, 99_000, 140_000, measured=True, located=False))
+    (mark,) = (event for event in events if event["name"] == BUSY)
+    assert (mark["cat"], mark["ts"], mark["dur"]) == ("gpu_memset", 140, 0)
+    at_the_kernel = rewritten(two_steps(), Window(1_000, 99_000, 150_000, measured=True, located=False))
+    assert [event["ts"] for event in at_the_kernel if event["name"] == BUSY] == [149.5]
+    assert BUSY not in names_of(rewritten(two_steps(), Window(1_000, 99_000, 1_000, measured=True, located=False)))
+
+
+def test_work_from_before_the_recording_goes_where_the_first_step_had_begun_by_then() -> None:
+    before = [complete("kernel", name, at, 5, correlation=77) for name, at in (("early", 20), ("late", 100))]
+    events = rewritten(before + two_steps(), Window(1_000, 99_000, 30_000, measured=True, located=False))
+    assert names_of(events) >= {"early", "kernel 0", "kernel 1"}
+    assert "late" not in names_of(events)
+
+
+def test_device_work_without_a_time_goes_and_an_operator_at_the_origin_stays() -> None:
+    events = [complete(category, category, 0.0, 0.0) for category in ("kernel", "cuda_runtime", "cpu_op")]
+    assert names_of(rewritten(events)) == {"cpu_op"}
 
 
 def test_memory_of_another_maker_s_device_counts_as_the_gpu_s() -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from profkit.findings import (
     GROWTH_EVIDENCE,
+    Change,
     Diagnosis,
     Finding,
     Kind,
@@ -71,7 +72,7 @@ The recording
 
 Where the step's time went
 forward      9.00 ms   73 %  ##########
-unexplained   300 us  2.4 %
+unexplained   300 µs  2.4 %
 """
 
 
@@ -113,9 +114,9 @@ def test_a_place_is_never_broken_inside_the_name_of_the_file(full_diagnosis: Dia
     assert "   where    train.py:31 in step, 5 times" in lines
 
 
-def test_plain_text_holds_no_escape_codes_and_only_ascii(full_diagnosis: Diagnosis) -> None:
+def test_plain_text_holds_no_escape_codes_and_besides_its_units_only_ascii(full_diagnosis: Diagnosis) -> None:
     assert render_text(full_diagnosis).replace("\n", "").isprintable()
-    assert render_text(full_diagnosis).isascii()
+    assert render_text(full_diagnosis).replace("µ", "").isascii()
 
 
 def test_colour_changes_nothing_but_escape_codes(full_diagnosis: Diagnosis) -> None:
@@ -199,7 +200,7 @@ def test_only_three_more_places_are_shown(full_diagnosis: Diagnosis, leak: Findi
 def test_shares_outside_zero_to_one_keep_their_figure(clean_diagnosis: Diagnosis) -> None:
     shares = (TimeShare("overlap", 30_000_000, 2.4), TimeShare("gap", -1_000, -0.1))
     lines = render_text(replace(clean_diagnosis, timing=replace(clean_diagnosis.timing, shares=shares))).splitlines()
-    assert lines[-2:] == ["overlap   30.0 ms  240 %  ##############", "gap      -1.00 us  -10 %"]
+    assert lines[-2:] == ["overlap   30.0 ms  240 %  ##############", "gap      -1.00 µs  -10 %"]
 
 
 @pytest.mark.parametrize("module", ["profkit.report", "profkit.findings"])
@@ -316,3 +317,10 @@ def test_how_full_memory_was_is_told_of_each_device(clean_diagnosis: Diagnosis, 
     report = render_text(replace(clean_diagnosis, peaks=(peak,)), width=200)
     assert f"memory   {told}" in report
     assert peak_note(peak) == told
+
+
+def test_a_fix_that_is_a_line_is_shown_as_a_diff(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    change = Change("train.py", 31, "losses.append(loss)", "losses.append(loss.detach())")
+    text = render_text(replace(full_diagnosis, findings=(replace(leak, change=change),)))
+    assert "   change   - losses.append(loss)\n            + losses.append(loss.detach())\n" in text
+    assert "   change   " not in render_text(full_diagnosis)

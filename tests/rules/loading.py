@@ -36,7 +36,7 @@ def run_on(cpus: int, threads: int = 1, workers: int | None = None, feeding: Fee
 
 
 def on_device(waits_us: list[float], busy_us: float, name: str = SINGLE) -> list[Json]:
-    """Steps of ``wait + 60`` us whose kernel, launched after the wait, keeps the device busy for ``busy_us``; before
+    """Steps of ``wait + 60`` µs whose kernel, launched after the wait, keeps the device busy for ``busy_us``; before
     the first of them the device is at the work of a step that was not recorded."""
     before = [op("aten::mm", 0, 10), runtime("cudaLaunchKernel", 1, 2, correlation=99),
               kernel("k", 5, 60 + min(busy_us, waits_us[0]), correlation=99)]  # fmt: skip

@@ -23,14 +23,14 @@ def find(facts) -> list[Suspicion]:
 
 
 def launching(at: float, *within: Json) -> list[Json]:
-    """A product of 40 us on the host and 10 on the GPU, and what else happens in its operator."""
+    """A product of 40 µs on the host and 10 on the GPU, and what else happens in its operator."""
     number = int(at) + 1
     return [op("aten::mm", at, 40), *within, runtime("cudaLaunchKernel", at + 30, 5, correlation=number),
             kernel("gemm", at + 41, 10, correlation=number)]  # fmt: skip
 
 
 def stepped(*parts: list[Json], first: int = 0) -> list[Json]:
-    """Steps of 1000 us: a product at 100, one at 800 and, counted from the step's start, what is given for each."""
+    """Steps of 1000 µs: a product at 100, one at 800 and, counted from the step's start, what is given for each."""
     events = []
     for i, part in enumerate(parts, first):
         moved = [{**event, "ts": event["ts"] + 1000 * i} for event in part]
@@ -81,7 +81,7 @@ def test_it_counts_from_half_of_the_steps_on(flushing, reported):
 
 @pytest.mark.parametrize(("free_us", "reported"), [(2.5, 1), (2.4, 0)])
 def test_half_a_percent_is_the_least(free_us, reported):
-    """Two of 2.5 us are 5 of 1,000."""
+    """Two of 2.5 µs are 5 of 1,000."""
     freed = [runtime("cudaFree", 300, free_us), runtime("cudaFree", 310, free_us)]
     assert len(find(facts_of(stepped(*[freed] * 4)))) == reported
 

@@ -32,7 +32,7 @@ def attention(at: float, us: float, number: int, launch_us: float = 10, name: st
 
 
 def layers(at: float, first_us: float, number: int, **more: Any) -> list[Json]:
-    """Three layers, the first of which takes so long and the others 100 us."""
+    """Three layers, the first of which takes so long and the others 100 µs."""
     return [
         *attention(at, first_us, number, **more), *attention(at + first_us + 10, 100, number + 1),
         *attention(at + first_us + 200, 100, number + 2),
@@ -49,7 +49,7 @@ def recording(*first_us: float, **more: Any) -> Facts:
 def test_a_plan_in_each_step_is_found_and_priced_as_an_ordinary_call():
     facts = recording(*[10_000] * 4)
     (found,) = find(facts)
-    assert (found.count, found.spent_ns) == (1, 9_992_000)  # 2 us of them in the outer call
+    assert (found.count, found.spent_ns) == (1, 9_992_000)  # 2 µs of them in the outer call
     assert "a plan takes the host 9.99 ms" in found.message
     assert found.edit is not None
     assert found.edit.kept_ns.tolist() == [10_000 + 90_000 + 2_000] * 4

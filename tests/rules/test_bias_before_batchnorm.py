@@ -107,8 +107,8 @@ def test_a_view_in_between_does_not_matter():
 
 
 def test_what_the_recording_shows_of_the_bias_vanishes():
-    """A step of 200 us: the bias is copied, of which 2 of 3 are the call, its gradient summed up (5) and stored (4). Of
-    the 12 us between the optimizer's four updates a quarter, of its three updates of vectors, 2 us each, a third."""
+    """A step of 200 µs: the bias is copied, of which 2 of 3 are the call, its gradient summed up (5) and stored (4). Of
+    the 12 µs between the optimizer's four updates a quarter, of its three updates of vectors, 2 µs each, a third."""
 
     def store(at: float, shape: list[int]) -> list[Json]:
         return [
@@ -145,7 +145,7 @@ def test_what_the_recording_shows_of_the_bias_vanishes():
 
 @pytest.mark.parametrize(("source", "gone"), [([16, 1, 1], 2), ([8, 16, 32, 32], 0)])
 def test_a_bias_that_is_spread_over_an_image_is_told_from_other_copies(source, gone):
-    """The cheapest operator takes 2 us, which is the call of the copy."""
+    """The cheapest operator takes 2 µs, which is the call of the copy."""
 
     def part(at: float) -> list[Json]:
         spread = op("aten::copy_", at + 2, 6, dims=[IMAGE, source, []], types=["float", "float", "Scalar"])

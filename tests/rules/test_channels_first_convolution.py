@@ -36,7 +36,7 @@ def convolution(
 
 
 def recording(events: list[Json], run: Run | None = None) -> Any:
-    """Four steps of 100 us with these events in each."""
+    """Four steps of 100 µs with these events in each."""
     moved = [{**event, "ts": event["ts"] + 100 * i} for i in range(4) for event in events]
     return facts_of([*(step(i, 100 * i, 100) for i in range(4)), *moved], run=run)
 
@@ -128,7 +128,7 @@ BATCH = "nchwToNhwcKernel<batch>"
 def transposing(
     name: str, duration: float = 20, times: int = 4, alone: int = 0, around: tuple[Json, ...] = (), **more: Any
 ) -> Any:
-    """Steps of 100 us whose kernels the host waits for. In the first ``times`` one of the name and one for the batch
+    """Steps of 100 µs whose kernels the host waits for. In the first ``times`` one of the name and one for the batch
     run before the convolution's; ``alone`` convolutions without them follow."""
     events: list[Json] = []
     for i in range(4):

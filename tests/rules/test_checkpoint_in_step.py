@@ -19,7 +19,7 @@ SAVE = "profkit.save"
 
 def facts_about(*parts: list[Json], run: Run | None = None, before: list[Json] | None = None,
                 callsites: tuple[CallSite, ...] = ()):  # fmt: skip
-    """Steps of 1000 us, each with what is given, by its time in the step."""
+    """Steps of 1000 µs, each with what is given, by its time in the step."""
     events = list(before or ())
     for i, part in enumerate(parts):
         at = 1000 * (i + bool(before))
@@ -33,7 +33,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def test_written_so_rarely_that_it_costs_a_percent_it_keeps_one_part_in_so_many():
-    """500 us of writing beside 500 of other things: every 100th step costs 5 us, 1 % of 500."""
+    """500 µs of writing beside 500 of other things: every 100th step costs 5 µs, 1 % of 500."""
     facts = facts_about(*[[op(SAVE, 400, 500)]] * 4)
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, SAVE)
@@ -49,7 +49,7 @@ def test_half_of_the_steps_are_the_least(steps, reported):
 
 @pytest.mark.parametrize(("duration", "reported"), [(39, 1), (38, 0)])
 def test_what_gives_back_less_than_three_percent_is_silent(duration, reported):
-    """Of 39 us beside 961 the fifth part is kept, which saves 31.2 us of 1000; of 38 beside 962 the fourth: 28.5."""
+    """Of 39 µs beside 961 the fifth part is kept, which saves 31.2 µs of 1000; of 38 beside 962 the fourth: 28.5."""
     facts = facts_about(*[[op(SAVE, 400, duration)]] * 4)
     assert len(find(facts)) == reported
 

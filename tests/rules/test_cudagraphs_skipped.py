@@ -32,7 +32,7 @@ def recorded(*skipped: SkippedGraph) -> Run:
 
 def call(at: float, launches: int = 10, inside: str = MANAGED, region: str = "0/0", name: str = "cudaLaunchKernel",
          ) -> list[Json]:  # fmt: skip
-    """A compiled function of 900 us that launches a kernel of 10 us every 80 us."""
+    """A compiled function of 900 µs that launches a kernel of 10 µs every 80 µs."""
     events = [op(f"Torch-Compiled Region: {region}", at, 900), python(inside, at + 10, 880)]
     for i in range(launches):
         start, correlation = at + 50 + 80 * i, int(at) + i + 1
@@ -51,7 +51,7 @@ def four(**how: Any) -> list[Json]:
 
 def test_the_launches_of_a_call_become_one():
     (found,), facts = find(four(), recorded(MUTATED))
-    # From the first launch at 50 us to the end of the last at 775, of which one launch of 5 us stays.
+    # From the first launch at 50 µs to the end of the last at 775, of which one launch of 5 µs stays.
     assert found.rows.tolist() == rows_named(facts.trace, "cudaLaunchKernel")
     assert found.evidence == {"launches_per_step": 10, "launching_ns_per_step": 725_000}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.72, abs=0.09)

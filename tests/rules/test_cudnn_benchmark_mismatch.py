@@ -32,7 +32,7 @@ def outer(at: float, duration: float, size: int) -> Json:
 
 
 def trying(at: float, number: int, size: int = 32) -> list[Json]:
-    """A convolution that tries two kernels of 200 us, waiting for each, and then runs one of 100 us."""
+    """A convolution that tries two kernels of 200 µs, waiting for each, and then runs one of 100 µs."""
     first = 10 * number
     return [
         outer(at, 500, size), op("aten::cudnn_convolution", at + 1, 498),
@@ -56,7 +56,7 @@ def untried(at: float, number: int, size: int = 32, name: str = "fast_fprop", us
 
 
 def recording(*steps: list[Json], run: Run | None = None, **more: Any) -> Facts:
-    """Steps of 1000 us with these events each, whose kernels the host waits for outside any operator."""
+    """Steps of 1000 µs with these events each, whose kernels the host waits for outside any operator."""
     moved = [{**event, "ts": event["ts"] + 1000 * i} for i, events in enumerate(steps) for event in events]
     begin = [max(event["ts"] + event["dur"] for event in events if event["cat"] == "cpu_op") + 5 for events in steps]
     ends = [runtime("cudaDeviceSynchronize", 1000 * i + at, 600 - at) for i, at in enumerate(begin)]
@@ -64,7 +64,7 @@ def recording(*steps: list[Json], run: Run | None = None, **more: Any) -> Facts:
 
 
 def test_what_runs_up_to_the_last_wait_inside_a_convolution_goes():
-    """426 us of the host and both kernels; the one that was chosen stays."""
+    """426 µs of the host and both kernels; the one that was chosen stays."""
     facts = recording(*(trying(10, i, 32 + i) for i in range(4)))
     (found,) = find(facts)
     assert found.edit is not None

@@ -37,7 +37,7 @@ def call(at: float) -> Json:
 
 def selection(at: float, picked: int, *, elements: int = ELEMENTS, duration: float = 40,
               sequence: int | None = None, shapes: bool = True) -> list[Json]:  # fmt: skip
-    """`x[mask]`: indices are allocated and freed again, the result stays until 30 us later."""
+    """`x[mask]`: indices are allocated and freed again, the result stays until 30 µs later."""
     dims, types = ([[elements], [[elements]]], ["float", "TensorList"]) if shapes else (None, None)
     return [
         op("aten::index", at, duration, dims=dims, types=types, sequence=sequence),
@@ -169,7 +169,7 @@ def test_half_of_the_steps_are_the_least(steps, reported):
 
 
 def on_a_device(busy: float, name: str = "aten::nonzero") -> list[Json]:
-    """Kernels of so many microseconds are queued when the host asks for the count, and 40 us of work follow."""
+    """Kernels of so many microseconds are queued when the host asks for the count, and 40 µs of work follow."""
 
     def part(at: float) -> list[Json]:
         number = 2 * int(at) // 200 * 2 + 1
@@ -202,7 +202,7 @@ def test_on_a_gpu_another_operators_wait_is_another_rules_business():
 
 @pytest.mark.parametrize(("taking", "reported"), [(30, 1), (70, 0)])
 def test_on_a_gpu_the_longer_kernels_after_it_are_set_against_the_wait(taking, reported):
-    """Without the wait the step would be 60 us shorter; a kernel on twice as many elements takes as long again."""
+    """Without the wait the step would be 60 µs shorter; a kernel on twice as many elements takes as long again."""
     picked = ELEMENTS // 2
 
     def part(at: float) -> list[Json]:
@@ -223,7 +223,7 @@ def test_on_a_gpu_the_longer_kernels_after_it_are_set_against_the_wait(taking, r
 
 
 def host_bound(at: float, select: bool) -> list[Json]:
-    """The device has nothing to do but a kernel of 70 us; the host searches for 30 us, and waits for 2 of them."""
+    """The device has nothing to do but a kernel of 70 µs; the host searches for 30 µs, and waits for 2 of them."""
     number = int(at) // 200 * 2 + 1
     shapes = {"dims": [[ELEMENTS]], "types": ["bool"]}
     search = selection(at + 12, ELEMENTS // 2, duration=35) if select else [op("aten::nonzero", at + 13, 33, **shapes)]

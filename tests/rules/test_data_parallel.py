@@ -25,13 +25,13 @@ def find(facts) -> list[Suspicion]:
 
 
 def launched(at: float, number: int, device: int = 0, tid: int = 1, name: str = "gemm") -> list[Json]:
-    """A launch of 5 us, whose kernel runs 10 us later for 8."""
+    """A launch of 5 µs, whose kernel runs 10 µs later for 8."""
     work = kernel(name, at + 15, 8, correlation=number)
     return [runtime("cudaLaunchKernel", at, 5, correlation=number, tid=tid), {**work, "pid": device}]
 
 
 def forward(number: int, *, name: str = RANGE, gradients: bool = True, second: int = ANOTHER) -> list[Json]:
-    """A pass of 600 us: inputs scattered until 40, the model replicated until the threads' first launches at 250, the
+    """A pass of 600 µs: inputs scattered until 40, the model replicated until the threads' first launches at 250, the
     last at 500, and the outputs gathered from 520 to 560."""
     events = [annotation(name, 0, 600), op("Scatter", 10, 30), *launched(20, number)]
     events += [op("Broadcast", 50, 100)] if gradients else []
@@ -43,7 +43,7 @@ def forward(number: int, *, name: str = RANGE, gradients: bool = True, second: i
 
 
 def rest(number: int, gathered: bool = True) -> list[Json]:
-    """The loss, the backward pass on its own thread, of which undoing the gathering takes 20 us, and the optimizer."""
+    """The loss, the backward pass on its own thread, of which undoing the gathering takes 20 µs, and the optimizer."""
     events = [op("aten::mse_loss", 610, 40), *launched(620, number + 4)]
     events += [op(UNGATHERS, 700, 20, tid=21), *launched(705, number + 5, tid=21)] if gathered else []
     events += [op("autograd::engine::evaluate_function: MmBackward0", 720, 100, tid=21)]
@@ -69,10 +69,10 @@ def test_replicating_and_gathering_vanish_and_the_threads_take_the_middle():
     assert found.rows.tolist() == rows_named(facts.trace, RANGE)
     assert found.evidence == {"devices": 2, "replicating_ns_per_step": 210_000, "threads_ns_per_step": 270_000}
     assert found.message == (
-        "DataParallel replicates the model on 2 GPUs 1 time a step, 210 us of the host's time, and runs the replicas "
-        "in threads that share Python's lock, 270 us."
+        "DataParallel replicates the model on 2 GPUs 1 time a step, 210 µs of the host's time, and runs the replicas "
+        "in threads that share Python's lock, 270 µs."
     )
-    # Of 270 us in two threads a quarter, half of what one thread alone would save; 40 and 20 us of gathering.
+    # Of 270 µs in two threads a quarter, half of what one thread alone would save; 40 and 20 µs of gathering.
     assert predict_saving(facts, found.edit).fraction == pytest.approx((210 + 67.5 + 40 + 20) / STEP, abs=0.005)
     gone = [facts.trace.name_of(int(row)) for row in found.edit.work]
     assert sorted(gone) == 8 * ["gemm"] + 8 * ["ncclDevKernel_Broadcast"]  # of four steps: to gather, and to undo it

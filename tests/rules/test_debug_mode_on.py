@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from profkit.diagnosing import diagnose
+from profkit.findings import Change
 from profkit.rules.base import Suspicion
 from profkit.rules.debug_mode_on import debug_mode_on
 from profkit.run import CallSite, Remark, Run
@@ -22,7 +24,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def node(at: float, checks: int = 1, hooks: int = 0, name: str = "MulBackward0") -> list[Json]:
-    """One node of 10 us, gradient hooks of 4 us before it and checks of 4 us after it."""
+    """One node of 10 µs, gradient hooks of 4 µs before it and checks of 4 µs after it."""
     events, now = [], at
     for _ in range(hooks):
         events += check(now)
@@ -82,7 +84,7 @@ def forward(at: float, lead: float, duration: float = 30, sequence: int | None =
 
 
 def test_of_formatting_the_stack_what_other_operators_need_is_kept():
-    """Two operators of 21 us before their first event, and one that records no node with 1: 2 x 20 are saved."""
+    """Two operators of 21 µs before their first event, and one that records no node with 1: 2 x 20 are saved."""
     facts = facts_of(
         steps_of([*forward(0, 21), *forward(30, 21), *forward(60, 1, 10, sequence=None)]),
         run=Run(torch="2.13", flags={"anomaly_mode": True}),
@@ -94,7 +96,7 @@ def test_of_formatting_the_stack_what_other_operators_need_is_kept():
 
 
 def test_what_takes_more_than_twice_the_usual_time_computes():
-    """Leads of 10, 10 and 25 us: of the last one 20 count, and of each 1 is kept."""
+    """Leads of 10, 10 and 25 µs: of the last one 20 count, and of each 1 is kept."""
     facts = facts_of(
         steps_of([*forward(0, 10, 20), *forward(20, 10, 20), *forward(40, 25), *forward(70, 1, 10, sequence=None)]),
         run=Run(torch="2.13", flags={"anomaly_mode": True}),
@@ -107,7 +109,7 @@ ON = Run(torch="2.13", flags={"anomaly_mode": True})
 
 @pytest.mark.parametrize(("lasts", "saved", "counted"), [(30, 0.4, 2), (10, 0.3, 2), (9, 0.2, 1)])
 def test_an_operator_in_which_nothing_shows_formats_for_as_long_as_the_others(lasts, saved, counted):
-    """One shows 20 us of formatting, which are saved; the other saves 20, or all it lasts, from half of 20 us on."""
+    """One shows 20 µs of formatting, which are saved; the other saves 20, or all it lasts, from half of 20 µs on."""
     silent = op("aten::view", 40, lasts, sequence=4)
     facts = facts_of(steps_of([*forward(0, 20, 22), silent]), run=ON)
     (found,) = find(facts)
@@ -116,7 +118,7 @@ def test_an_operator_in_which_nothing_shows_formats_for_as_long_as_the_others(la
 
 
 def test_an_operator_made_of_others_formats_nothing_itself():
-    """`linear` carries the number of the `t` inside: the 20 us inside `t` are saved. What is usual, 5 us, is
+    """`linear` carries the number of the `t` inside: the 20 µs inside `t` are saved. What is usual, 5 µs, is
     the middle of the 10 of `linear` and the 1 of the other."""
     made = [op("aten::linear", 0, 60, sequence=3), op("aten::t", 10, 40, sequence=3), op("aten::transpose", 30, 9)]
     facts = facts_of(steps_of([*made, *forward(70, 1, 10, sequence=None)]), run=ON)
@@ -175,7 +177,7 @@ def blocking(at: float, lead: float, duration: float, correlation: int, returns:
 
 
 def launches(returns: float) -> list[Json]:
-    """Each step of 100 us launches one kernel of 40 us, which begins 5 us later; the host then works on for 10."""
+    """Each step of 100 µs launches one kernel of 40 µs, which begins 5 µs later; the host then works on for 10."""
     events = []
     for i in range(4):
         events += [step(i, 100 * i, 100), *blocking(100 * i, 5, 40, i + 1, returns), op("aten::t", 100 * i + 80, 10)]
@@ -215,12 +217,12 @@ def test_without_a_setting_nothing_is_said_of_a_recording_made_elsewhere():
 
 
 def filled(at: float, by: str = "aten::empty", elements: int = 96_000) -> list[Json]:
-    """A tensor that is filled in 30 of 40 us as it is allocated."""
+    """A tensor that is filled in 30 of 40 µs as it is allocated."""
     return [op(by, at, 40), op("aten::fill_", at + 5, 30, dims=[[elements], []], types=["float", "Scalar"])]
 
 
 def test_memory_that_is_filled_as_it_is_allocated_costs_the_writing():
-    """384 kB take 40 us to write at 9.6 GB/s, so all of the 30 us; half of that where there is a quarter of it."""
+    """384 kB take 40 µs to write at 9.6 GB/s, so all of the 30 µs; half of that where there is a quarter of it."""
     for elements, saved in ((96_000, 0.3), (36_000, 0.15)):
         facts = facts_of(steps_of(filled(10, elements=elements)))
         (found,) = find(facts)
@@ -253,3 +255,17 @@ def test_the_line_is_the_one_that_asks_for_determinism():
     (found,) = find(facts_of(steps_of(filled(10)), run=Run(torch="2.13", remarks=remarks)))
     assert found.location is not None
     assert found.location.line == 9
+
+
+@pytest.mark.parametrize(
+    ("source", "after"),
+    [
+        ("with torch.autograd.set_detect_anomaly(True):", "with torch.autograd.set_detect_anomaly(False):"),
+        ("torch.autograd.set_detect_anomaly(args.debug)", None),
+        ("Trainer(detect_anomaly=True)", None),
+    ],
+)
+def test_the_line_is_changed_where_it_says_true(source: str, after: str | None) -> None:
+    facts = facts_of(steps_of(node(10)), callsites=(CallSite("a.py", 7, "f", source),))
+    (found,) = [one for one in diagnose(facts).findings if one.rule == "debug-mode-on"]
+    assert found.change == (Change("a.py", 7, source, after) if after else None)

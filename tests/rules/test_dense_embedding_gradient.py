@@ -26,7 +26,7 @@ def look_up(at: float, indices: int = 50) -> Json:
 
 
 def backward(at: float, sequence: float, indices: int = 50, by_frequency: str = "False") -> list[Json]:
-    """20 us, of which 10 go into the zero-fill."""
+    """20 µs, of which 10 go into the zero-fill."""
     node = "EmbeddingBackward0"
     return [
         op(f"autograd::engine::evaluate_function: {node}", at, 22, sequence=int(sequence)),
@@ -54,7 +54,7 @@ def update(at: float, optimizer: str, *names: str) -> list[Json]:
 def training(
     *names: str, optimizer: str = "SGD", indices: int = 50, by_frequency: str = "False", beside: tuple[Json, ...] = ()
 ) -> list[Json]:
-    """Four steps of 200 us; ``beside`` are further events of each, timed from its start."""
+    """Four steps of 200 µs; ``beside`` are further events of each, timed from its start."""
     events = []
     for at in range(0, 800, 200):
         events += [step(at // 200, at, 200), look_up(at + 2, indices), *accumulate(at + 50)]
@@ -67,7 +67,7 @@ def training(
 def test_the_zero_fill_and_the_update_shrink_to_the_rows_looked_up():
     facts = facts_of(training())
     (found,) = find(facts)
-    # 10 us of zeros and 10 us of an update, for 50 of 1,000 rows, each of which costs twice as much
+    # 10 µs of zeros and 10 µs of an update, for 50 of 1,000 rows, each of which costs twice as much
     assert found.evidence == {"rows": 1000, "looked_up_at_most": 50, "passes_ns_per_step": 20_000}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(20 * (1 - 2 * 50 / 1000) / 200, abs=1e-3)
     assert found.kind is Kind.FAULT
@@ -151,7 +151,7 @@ def test_on_a_gpu_a_pass_keeps_one_of_its_launches():
     (found,) = find(facts)
     kept = dict(zip(found.edit.rows.tolist(), found.edit.kept_ns.tolist(), strict=True))
     updates = [ns for row, ns in kept.items() if facts.trace.name_of(row) == "aten::add_"]
-    assert updates == [2_500] * 4  # 10 us for four launches
+    assert updates == [2_500] * 4  # 10 µs for four launches
 
 
 def test_under_data_parallel_training_it_does_not_look():

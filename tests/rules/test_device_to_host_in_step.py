@@ -22,7 +22,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def read(start: float, size: int = 700, kind: str = TO_PAGEABLE, correlation: int = 1, **more: object) -> list[Json]:
-    """``x.cpu()`` of 100 us, behind a kernel that ends 70 us after it began."""
+    """``x.cpu()`` of 100 µs, behind a kernel that ends 70 µs after it began."""
     return sent(start, size, kind, took=READ_US, copied=5, correlation=correlation, **more)
 
 
@@ -35,7 +35,7 @@ def test_a_read_of_a_few_bytes_holds_the_host_as_long_as_the_device_computes():
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
     assert found.message == (
-        "The host reads 700 B from the device 1 time a step and waits 80.0 us, 65.0 us of it until the device has done "
+        "The host reads 700 B from the device 1 time a step and waits 80.0 µs, 65.0 µs of it until the device has done "
         "what was queued before; meanwhile it launches nothing. Without that the step would be 40 % shorter."
     )
     assert found.evidence == {
@@ -107,7 +107,7 @@ FLOATS = '["float","Scalar"]'
 
 
 def promised(start: float = 15, **more: object) -> list[Json]:
-    """``x.to("cpu", non_blocking=True)`` of 25 us; the device begins to copy 30 us after it was called."""
+    """``x.to("cpu", non_blocking=True)`` of 25 µs; the device begins to copy 30 µs after it was called."""
     return [
         op("aten::to", start, 25, dims=SHAPES, types=FLOATS), op("aten::copy_", start + 3, 20),
         runtime("cudaMemcpyAsync", start + 5, 5, correlation=1),

@@ -40,7 +40,7 @@ def cut(at: float, dim: int, first: int) -> Json:
 
 
 def steps_of(*after: Json, length: int = LENGTH) -> list[Json]:
-    """Four steps: the layer at 10 us, and what stands after it with times relative to 120 us."""
+    """Four steps: the layer at 10 µs, and what stands after it with times relative to 120 µs."""
     return [event for i in range(4) for event in (
         step(i, STEP * i, STEP), head(STEP * i + 10, length),
         *({**event, "ts": event["ts"] + STEP * i + 120} for event in after))]  # fmt: skip

@@ -24,7 +24,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def cast(at: float, source: str, target: str, elements: int = ELEMENTS, sequence: int | None = None) -> list[Json]:
-    """A cast of 10 us."""
+    """A cast of 10 µs."""
     dims = [[elements], [], []]
     return [
         op("aten::to", at, 10, dims=dims, types=[source, "Scalar", "Scalar"], sequence=sequence),

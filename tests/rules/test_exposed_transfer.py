@@ -55,7 +55,7 @@ def test_kernels_that_wait_for_a_copy_in_their_stream_would_run_without_it():
 
 
 def test_the_link_carries_no_more_than_it_did():
-    """Copies of 150 us beside 30 us of other work: the link needs 150 of 180 us whenever they are sent."""
+    """Copies of 150 µs beside 30 µs of other work: the link needs 150 of 180 µs whenever they are sent."""
     facts = facts_of(stepped(150, 30))
     (found,) = find(facts)
     assert replay(facts, found.edit).fraction == pytest.approx(30 / 180, abs=0.07)

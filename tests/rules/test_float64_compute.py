@@ -83,7 +83,7 @@ def test_on_a_known_gpu_the_roofline_says_what_is_left(name, kept):
 
 
 def large(at: float, name: str = "dgemm") -> list[Json]:
-    """As ``on_device`` with a product of two 960 x 960 matrices, which takes an A100 90 us."""
+    """As ``on_device`` with a product of two 960 x 960 matrices, which takes an A100 90 µs."""
     shapes = {"dims": [[960, 960], [960, 960]], "types": ["double", "double"], "sequence": int(at)}
     return [op("aten::linear", at + 1, 4, **shapes), *({**event, "name": name} if event["name"] == "dgemm" else event
             for event in on_device(at)[1:])]  # fmt: skip
@@ -108,7 +108,7 @@ OLD, OWN = "cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1", "cutlass_90_tens
 def test_hopper_multiplies_doubles_at_half_of_its_rate_with_the_instruction_of_the_generation_before(
     device: str, kernel_name: str, kept: float | None
 ):
-    """At 90 us the product is so slow that the rate which floats reach does not matter."""
+    """At 90 µs the product is so slow that the rate which floats reach does not matter."""
     facts = facts_of(steps_of(lambda at: large(at, kernel_name)), deviceProperties=[{"name": device}])
     savings = [predict_saving(facts, found.edit).fraction for found in find(facts)]
     assert savings == ([] if kept is None else [pytest.approx(0.9 * (1 - kept), abs=2e-5)])

@@ -33,7 +33,7 @@ def product(at: float = 10, duration: float = 60, dims: Any = DIMS, kind: str = 
 
 
 def recording(events: list[Json], run: Run | None = None, count: int = 4, **more: Any) -> Any:
-    """Steps of 100 us with these events in each."""
+    """Steps of 100 µs with these events in each."""
     moved = [{**event, "ts": event["ts"] + 100 * i} for i in range(count) for event in events]
     return facts_of([*(step(i, 100 * i, 100) for i in range(count)), *moved], run=run, **more)
 
@@ -132,7 +132,7 @@ WIDE = "ampere_sgemm_128x64_tn"
 
 
 def launches(name: str) -> list[Json]:
-    """Each step launches one product, whose kernel of 60 us the host waits for."""
+    """Each step launches one product, whose kernel of 60 µs the host waits for."""
     events = []
     for i in range(4):
         at = 100 * i
@@ -177,7 +177,7 @@ CONVOLUTION = [[64, 64, 56, 56], [64, 64, 3, 3], []]
 
 
 def several(*names: str, dims: Any = LARGE, run: Run | None = None) -> Any:
-    """Steps with one product for each kernel of 1000 us, which the host waits for."""
+    """Steps with one product for each kernel of 1000 µs, which the host waits for."""
     events = []
     for i in range(4):
         at, length = 10_000 * i, 1000 * len(names) + 100

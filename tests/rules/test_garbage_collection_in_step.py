@@ -22,7 +22,7 @@ ASKED, AUTOMATIC = "profkit.gc#2", "profkit.gc#2.automatic"
 
 def facts_about(*parts: list[Json], run: Run | None = None, before: list[Json] | None = None,
                 callsites: tuple[CallSite, ...] = ()):  # fmt: skip
-    """Steps of 1000 us, each a product of matrices for 300 and what is given, by its time in the step."""
+    """Steps of 1000 µs, each a product of matrices for 300 and what is given, by its time in the step."""
     events = list(before or ())
     for i, part in enumerate(parts):
         at = 1000 * (i + bool(before))
@@ -45,12 +45,12 @@ def test_asked_for_in_each_step_it_costs_its_whole_time():
 
 
 def test_its_time_is_the_same_share_of_the_median_step_as_of_all():
-    """A sixth of 6,000 us in all is a sixth of the median step of 1,000."""
+    """A sixth of 6,000 µs in all is a sixth of the median step of 1,000."""
     parts = [event for n, at in enumerate((0, 1000, 2000, 3000)) for event in (
         step(n, at, 3000 if n == 3 else 1000), op("aten::mm", at, 300), op(ASKED, at + 400, 250))]  # fmt: skip
     (found,) = find(facts_of(parts, run=Run(torch="2.13")))
     assert found.evidence == {"collecting_ns_per_step": 166_666}
-    assert "takes 167 us" in found.message
+    assert "takes 167 µs" in found.message
 
 
 def test_each_line_that_asks_is_a_finding():

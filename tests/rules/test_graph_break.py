@@ -35,8 +35,8 @@ def find(
 
 
 def steps_with_two_regions() -> list[Json]:
-    """Steps of 1000 us. Within the first region the second is entered: 140 us of way, a read of a number in it, 20 of
-    look-up, 10 before its graph of 60 us, 5 behind it."""
+    """Steps of 1000 µs. Within the first region the second is entered: 140 µs of way, a read of a number in it, 20 of
+    look-up, 10 before its graph of 60 µs, 5 behind it."""
     events = []
     for i, at in enumerate((0, 1000, 2000)):
         events += [
@@ -191,7 +191,7 @@ NAMES = ("aten::mm", "aten::gelu", "aten::add", "aten::item")
 
 
 def run_uncompiled(names: tuple[str, ...] = NAMES, site: int = 1, frames: tuple[str, ...] = ()) -> list[Json]:
-    """Steps of 1000 us: operators of 100 us without a gap, the last at the site's line, the others at the first's."""
+    """Steps of 1000 µs: operators of 100 µs without a gap, the last at the site's line, the others at the first's."""
     events = []
     for i, at in enumerate((0, 1000, 2000, 3000)):
         events += [step(i, at, 1000), *(python(name, at + 5 + n, 980 - 2 * n) for n, name in enumerate(frames))]
@@ -220,7 +220,7 @@ def test_a_function_that_was_given_up_costs_its_reads_and_what_would_be_fused():
     assert found.location.line == 8
     assert found.evidence["operators_per_step"] == 4
     assert "4 operators a step run uncompiled, 1 of which" in found.message
-    # the item, and the addition that follows the activation, 100 us each
+    # the item, and the addition that follows the activation, 100 µs each
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2, abs=0.002)
 
 

@@ -29,7 +29,7 @@ def cat(at: float, *elements: int, name: str = "aten::cat", duration: float = 8)
 
 
 def growing(at: float, calls: int, piece: int = PIECE, name: str = "aten::cat") -> list[Json]:
-    """`out = torch.cat([out, piece])`, ``calls`` times, 8 us of every 10."""
+    """`out = torch.cat([out, piece])`, ``calls`` times, 8 µs of every 10."""
     return [cat(at + 10 * i, (i + 1) * piece, piece, name=name) for i in range(calls)]
 
 
@@ -225,7 +225,7 @@ def cached(
     at: float, use: str = "aten::scaled_dot_product_attention", heads: int = 4, texts: int = 2,
     with_weight: bool = False, sequence: int | None = None,
 ) -> list[Json]:  # fmt: skip
-    """Eight tokens after a text of 128: `cache = torch.cat([cache, row], 2)` for 8 us, and its use for 1 us. The
+    """Eight tokens after a text of 128: `cache = torch.cat([cache, row], 2)` for 8 µs, and its use for 1 µs. The
     cheapest operator, a view, takes half a microsecond."""
     events = []
     for i in range(8):
@@ -284,7 +284,7 @@ def test_what_the_backward_pass_needs_as_it_was_is_silent():
 
 @pytest.mark.parametrize(("length", "reported"), [(5_900, 1), (6_100, 0)])
 def test_copies_of_a_cache_are_reported_from_one_per_cent_of_the_step(length: float, reported: int):
-    """Eight calls give back 7.5 us each."""
+    """Eight calls give back 7.5 µs each."""
     assert len(find(facts_of(steps_of(cached, length)))) == reported
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from profkit.derive.facts import Facts
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.growing_live_tensors import growing_live_tensors
-from profkit.run import CallSite, LiveHolder, LiveSample
+from profkit.run import CallSite, LiveHolder, LiveSample, SharedHold
 from tests.traces import facts_of, mark, memory, op, step
 
 Json = dict[str, Any]
@@ -65,6 +66,21 @@ def test_a_list_of_outputs_grows_by_what_each_step_adds():
     assert found.evidence == {"tensors_per_step": 1, "bytes_per_step": SIZE}
     assert "`outputs` keeps 1 tensor more each step" in found.message
     assert "200 kB a step" in found.message
+
+
+@pytest.mark.parametrize(("common", "told"), [(1, {"outputs": SIZE}), (0.4, {"outputs": SIZE // 2, "kept": SIZE // 2})])
+def test_two_names_that_hold_the_same_tensors_are_one_finding(common, told):
+    """Of what each step adds to either, so much is common to both."""
+    other = CallSite("train.py", 10, "main", "kept.append(y)")
+    outputs, kept = (
+        [msgspec.structs.replace(holder, shared=(SharedHold(mate, 0, int(common * holder.bytes)),)) for holder in held]
+        for held, mate in ((held(), "kept"), (held("kept", site=other), "outputs"))
+    )
+    found = find(living(outputs, kept))
+    assert {one.message.split("`")[1]: one.size_bytes for one in found} == told
+    is_one = len(told) == 1
+    assert ("`kept` holds the same: nothing is freed until each lets go." in found[0].message) is is_one
+    assert ([place.line for place in found[0].also] == [10, 30]) is is_one
 
 
 def test_growth_is_told_by_the_step_where_not_each_was_looked_at():

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from profkit.diagnosing import diagnose
+from profkit.findings import Change
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.host_created_tensor import host_created_tensor
+from profkit.run import CallSite
 from profkit.savings.simulate import predict_saving
 from tests.traces import facts_of, kernel, mark, memcpy, op, rows_named, runtime, step
 
@@ -21,13 +24,13 @@ def find(facts) -> list[Suspicion]:
 
 def made(start: float, factory: str = "aten::rand", fill: str = "aten::uniform_", dims: str = "[[100]]",
          types: str = FLOATS) -> list[Json]:  # fmt: skip
-    """A factory on the host that takes 20 us."""
+    """A factory on the host that takes 20 µs."""
     return [op(factory, start, 20), op("aten::empty", start + 1, 2), op(fill, start + 4, 15, dims=dims, types=types)]
 
 
 def sent(start: float, dims: str = "[[100]]", types: str = FLOATS,
          direction: str = "HtoD (Pageable -> Device)") -> list[Json]:  # fmt: skip
-    """``x.to(device)``, which takes the host 30 us: a copy of 10 us and the wait for it."""
+    """``x.to(device)``, which takes the host 30 µs: a copy of 10 µs and the wait for it."""
     return [
         op("aten::to", start, 30, dims=dims, types=types), op("aten::_to_copy", start + 1, 28, dims=dims, types=types),
         op("aten::copy_", start + 3, 25, dims=dims, types=types),
@@ -38,7 +41,7 @@ def sent(start: float, dims: str = "[[100]]", types: str = FLOATS,
 
 
 def used(start: float) -> list[Json]:
-    """A kernel on the device: 5 us."""
+    """A kernel on the device: 5 µs."""
     return [op("aten::mul", start, 8), runtime("cudaLaunchKernel", start + 1, 3, correlation=3),
             kernel("mul", start + 6, 5, correlation=3)]  # fmt: skip
 
@@ -134,3 +137,19 @@ def test_it_counts_from_half_of_the_steps_on(steps_with, reported):
 def test_without_a_gpu_the_rule_does_not_look():
     facts = facts_of([step(0, 0, 100), *made(10)])
     assert Need.DEVICE in missing_needs(facts, host_created_tensor.needs)
+
+
+@pytest.mark.parametrize(
+    ("source", "after"),
+    [
+        ("x = torch.zeros(100).to(device)", "x = torch.zeros(100, device=device)"),
+        ("x = torch.rand(100).to(device)", None),  # other numbers on a device
+        ("return mask.to(device)", None),
+    ],
+)
+def test_the_line_that_makes_and_sends_the_same_numbers_is_changed(source: str, after: str | None) -> None:
+    lines = [mark(0, 9, 52), *made(10), *sent(30.5), *used(62)]
+    facts = facts_of([*stepped(lines, steps=1), *stepped(made(10), sent(30.5), used(62), first=1)],
+                     callsites=(CallSite("a.py", 3, "f", source),))  # fmt: skip
+    (found,) = [one for one in diagnose(facts).findings if one.rule == "host-created-tensor"]
+    assert found.change == (Change("a.py", 3, source, after) if after else None)

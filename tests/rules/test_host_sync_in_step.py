@@ -23,17 +23,17 @@ def find(facts) -> list[Suspicion]:
 
 
 def read(start: float, tid: int = 1) -> list[Json]:
-    """``x.item()`` on the CPU: 4 us."""
+    """``x.item()`` on the CPU: 4 µs."""
     return [op("aten::item", start, 4, tid=tid), op("aten::_local_scalar_dense", start + 1, 2, tid=tid)]
 
 
 def branch(start: float) -> list[Json]:
-    """``if x:`` on the CPU: 6 us."""
+    """``if x:`` on the CPU: 6 µs."""
     return [op("aten::is_nonzero", start, 6), *read(start + 1)]
 
 
 def stepped(*parts: list[Json], steps: range = STEPS) -> list[Json]:
-    """Steps of 100 us that all hold the same, with times counted from the step's start."""
+    """Steps of 100 µs that all hold the same, with times counted from the step's start."""
     return [event for i in steps for event in shifted([step(i, 0, 100), op("aten::mm", 1, 9)], i)
             + [moved for part in parts for moved in shifted(part, i)]]  # fmt: skip
 
@@ -49,7 +49,7 @@ def shifted(events: list[Json], i: int) -> list[Json]:
 
 
 def wait_for_number(start: float, kernel_us: float, correlation: int = 1) -> list[Json]:
-    """A kernel launched at ``start`` and the read of its result, which ends 4 us after the kernel."""
+    """A kernel launched at ``start`` and the read of its result, which ends 4 µs after the kernel."""
     end = start + 5 + kernel_us
     return [
         op("aten::mul", start, 4), runtime("cudaLaunchKernel", start + 1, 2, correlation=correlation),
@@ -70,7 +70,7 @@ def test_a_number_read_in_each_step_is_reported_with_what_it_costs():
     assert found.rows.tolist() == rows_named(facts.trace, "aten::item")
     assert found.evidence == {"reads_per_step": 1.0, "time_ns_per_step": 4000}
     assert "1 time a step" in found.message
-    assert "4.00 us" in found.message
+    assert "4.00 µs" in found.message
     assert "GPU" in found.message
     assert predict_saving(facts, found.edit).fraction == 0.04
 
@@ -149,7 +149,7 @@ def test_without_operators_the_calls_of_cuda_show_the_waits():
     events = [event for n in range(4) for event in (step(n, 100 * n, 100), *launch_and_wait(100 * n + 1),
                                                     *launch_and_wait(100 * n + 51))]  # fmt: skip
     (found,) = find(facts_of(events))
-    assert found.message.startswith("The host waits for the device 2 times a step in cudaStreamSynchronize, 52.0 us")
+    assert found.message.startswith("The host waits for the device 2 times a step in cudaStreamSynchronize, 52.0 µs")
 
 
 def test_a_gpu_program_whose_kernels_are_missing_cannot_be_judged():
@@ -162,7 +162,7 @@ def test_a_gpu_program_whose_kernels_are_missing_cannot_be_judged():
 
 
 def test_a_wait_that_drains_the_queue_is_worth_what_the_step_would_gain():
-    """Of 100 us the host reads for 44, and waits 38 of them; the device needs 42 of each step, back to back."""
+    """Of 100 µs the host reads for 44, and waits 38 of them; the device needs 42 of each step, back to back."""
     launched_later = [op("aten::add", 60, 4), runtime("cudaLaunchKernel", 61, 2, correlation=7),
                       kernel("k", 64, 1, correlation=7)]  # fmt: skip
     facts = facts_of(stepped(wait_for_number(10, 40), launched_later))
@@ -170,7 +170,7 @@ def test_a_wait_that_drains_the_queue_is_worth_what_the_step_would_gain():
     assert found.rows.tolist() == rows_named(facts.trace, "aten::item")
     assert found.evidence == {"waits_per_step": 1.0, "waited_ns_per_step": 38_000}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.44, abs=0.005)
-    assert "38.0 us in all" in found.message
+    assert "38.0 µs in all" in found.message
     assert "44 % shorter" in found.message
 
 
@@ -254,7 +254,7 @@ def test_of_waits_that_take_turns_all_are_priced_together_and_each_has_its_part(
 
 
 def test_a_call_that_is_taken_out_goes_with_the_frames_of_the_library():
-    """Of 100 us the program spends 30 in `torch.cuda.synchronize`, of which it waits for 5."""
+    """Of 100 µs the program spends 30 in `torch.cuda.synchronize`, of which it waits for 5."""
     call = [
         python("train.py(3): step", 1, 95), python("torch/cuda/__init__.py(1040): synchronize", 20, 30),
         python("torch/cuda/__init__.py(400): __enter__", 21, 5), runtime("cudaDeviceSynchronize", 40, 5),
@@ -352,7 +352,7 @@ def test_repeated_copies_of_the_mask_generator_are_found(corpus):
 
 
 def read_in_rounds(at: float, operator: str, on_gpu: bool) -> list[Json]:
-    """Four rounds of 100 us: 40 on the host compute something, after 20 more its number is read for 20, with a wait."""
+    """Four rounds of 100 µs: 40 on the host compute something, after 20 more its number is read for 20, with a wait."""
     events = []
     for i in range(4):
         start, number = at + 100 * i, 2 * int(at + 100 * i) + 1
@@ -369,7 +369,7 @@ def read_in_rounds(at: float, operator: str, on_gpu: bool) -> list[Json]:
 
 
 def saved_in_rounds(*body: str, operator: str = "aten::linalg_vector_norm") -> tuple[float, str]:
-    """Of steps of 1000 us, with the two lines of the loop: what the finding saves, and its advice."""
+    """Of steps of 1000 µs, with the two lines of the loop: what the finding saves, and its advice."""
     sites = tuple(CallSite("train.py", 20 + i, "clip", source) for i, source in enumerate(body))
     marks = [one for i in range(4) for one in (mark(0, 100 + 100 * i - 5, 3), mark(1, 100 + 100 * i - 1, 90))]
     events = [step(0, 0, 1000), op("aten::mm", 10, 20), *marks, *read_in_rounds(100, operator, on_gpu=False)]
@@ -385,7 +385,7 @@ HEAD = "for p in model.parameters():"
 
 
 def test_a_loop_whose_rounds_are_independent_becomes_one_call():
-    """Of 380 us stay 40 of one round's operators and 10 of each of the seven pauses of 20."""
+    """Of 380 µs stay 40 of one round's operators and 10 of each of the seven pauses of 20."""
     saved, fix = saved_in_rounds(HEAD, "total += p.grad.norm().item() ** 2")
     assert saved == pytest.approx(0.27)
     assert "_foreach_norm" in fix

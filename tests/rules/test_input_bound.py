@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from profkit.comparing.step_times import compare_step_times
-from profkit.diagnosing import read_facts
+from profkit.diagnosing import diagnose, read_facts
+from profkit.findings import Change
 from profkit.rules.base import CannotLook, Suspicion
-from profkit.run import CallSite, Feeding, LoaderUse, LoadSample
+from profkit.run import CallSite, Feeding, Host, LoaderUse, LoadSample, Run
 from profkit.savings.simulate import predict_saving
 from tests.rules.loading import SINGLE, batches, find, on_device, run_on
 from tests.traces import annotation, facts_of, mark, memcpy, op, rows_named, runtime, step
@@ -30,7 +31,7 @@ def test_a_batch_prepared_by_the_main_process_is_worth_its_time_where_cpus_are_f
 
 
 def test_wait_and_rest_are_those_of_the_median_step():
-    """Of 100, 100, 100 and 140 us five elevenths go to waiting, and so they do of the median."""
+    """Of 100, 100, 100 and 140 µs five elevenths go to waiting, and so they do of the median."""
     (found,) = find(facts_of(batches([40, 40, 40, 80]), run=run_on(cpus=8)))
     assert found.evidence["wait_ns_per_step"] == 45_454
     assert found.evidence["step_with_data_ready_ns"] == 54_545
@@ -58,7 +59,7 @@ def test_where_a_generator_makes_the_loader_the_line_that_asks_it_is_named_besid
 
 @pytest.mark.parametrize(("spent", "named"), [(30, True), (19, False)])
 def test_the_line_that_takes_most_of_a_batch_is_named(spent, named):
-    """Of the 40 us that the loop's line waits, at least half."""
+    """Of the 40 µs that the loop's line waits, at least half."""
     sites = (CallSite("/w/train.py", 9, "main", "for x in loader:"), CallSite("/w/data.py", 4, "Set.__getitem__", "x"))
     located = [step(0, 0, 100), mark(0, 0, 41), annotation(SINGLE, 0, 40), mark(1, 2, spent), op("aten::mm", 41, 50)]
     later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
@@ -69,31 +70,54 @@ def test_the_line_that_takes_most_of_a_batch_is_named(spent, named):
 
 def test_workers_are_as_many_as_keep_up_with_the_step():
     (found,) = find(facts_of(batches([200] * 4), run=run_on(cpus=8)))
-    assert found.evidence["workers_needed"] == 4  # 200 us for a batch, 60 for the rest: 3.3
+    assert found.evidence["workers_needed"] == 4  # 200 µs for a batch, 60 for the rest: 3.3
 
 
 def test_a_worker_gives_nothing_back_where_the_model_fills_all_cpus():
-    """Its 40 us on one of the two CPUs are 40 us in which the model's threads wait for the one that had it."""
+    """Its 40 µs on one of the two CPUs are 40 µs in which the model's threads wait for the one that had it."""
     assert find(facts_of(batches([40] * 4), run=run_on(cpus=2, threads=2))) == []
     assert len(find(facts_of(batches([40] * 4), run=run_on(cpus=3, threads=2)))) == 1
 
 
 @pytest.mark.parametrize(("computing", "saved"), [(1.0, 0.4), (1.5, 0.3), (2.0, 0.0)])
 def test_the_cpus_that_the_model_fills_are_those_that_were_counted(computing, saved):
-    """Whatever the number of threads. With 1.5, half a CPU does 30 of the 40 us; the rest comes on both CPUs."""
+    """Whatever the number of threads. With 1.5, half a CPU does 30 of the 40 µs; the rest comes on both CPUs."""
     facts = facts_of(batches([40] * 4), run=run_on(cpus=2, threads=2, feeding=Feeding(1.0, computing)))
     assert [predict_saving(facts, found.edit).fraction for found in find(facts)] == [saved] * (saved > 0)
 
 
 def test_what_a_batch_is_blocked_for_needs_no_cpu():
-    """Three quarters of the 40 us are spent on files: 10 us of the CPUs that the model fills remain."""
+    """Three quarters of the 40 µs are spent on files: 10 µs of the CPUs that the model fills remain."""
     facts = facts_of(batches([40] * 4), run=run_on(cpus=2, threads=2, feeding=Feeding(0.25, 2.0)))
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == 0.3
 
 
+@pytest.mark.parametrize(
+    ("computing", "memory", "workers"),
+    [(1.0, 64 << 30, 2), (0.5, 64 << 30, 4), (0.1, 64 << 30, 10), (0.1, 6_000_000_000, 5), (0.0, 1 << 30, 2)],
+)
+def test_more_workers_than_cpus_are_worth_it_where_a_batch_waits_instead_of_computing(computing, memory, workers):
+    """Ten keep up. Of two CPUs each worker needs its share of one, and of memory 0.3 GB of a quarter."""
+    run = Run(host=Host(2, 1, memory), feeding=Feeding(computing, 1.0))
+    (found,) = find(facts_of(batches([590] * 4), run=run))
+    assert found.evidence["workers_needed"] == workers
+    assert f"num_workers={workers}" in found.fix
+    assert ("PyTorch warns of more workers than CPUs" in found.fix) == (workers > 2)
+
+
+def test_what_the_workers_give_and_what_a_ready_batch_would_give_are_both_said():
+    (found,) = find(facts_of(batches([200] * 4), run=run_on(cpus=2)))
+    assert found.message.endswith(
+        "2 workers, which share the CPUs with the model, would make the step 50 % shorter; with each batch ready the "
+        "step would be 77 % shorter."
+    )
+    (found,) = find(facts_of(batches([200] * 4), run=run_on(cpus=8)))
+    assert found.message.endswith("while the model stands still; 4 workers would make the step 77 % shorter.")
+
+
 def test_more_loading_than_computing_is_divided_among_the_cpus_even_where_the_model_fills_them():
-    """A batch of 200 us and two workers: 100 us while the model stands still."""
+    """A batch of 200 µs and two workers: 100 µs while the model stands still."""
     facts = facts_of(batches([200] * 4), run=run_on(cpus=2, threads=2, feeding=Feeding(1.0, 2.0)))
     (found,) = find(facts)
     assert found.evidence["wait_ns_per_step"] == 200_000
@@ -122,7 +146,7 @@ def test_where_only_other_programs_keep_workers_from_being_worth_it_nothing_is_j
 
 
 def test_where_workers_are_not_worth_it_on_a_quiet_machine_either_other_programs_do_not_matter():
-    """The model takes all CPUs with its threads, and a batch 1 of 61 us."""
+    """The model takes all CPUs with its threads, and a batch 1 of 61 µs."""
     run = run_on(cpus=2, threads=2, feeding=Feeding(2.0, 2.0))
     assert find(facts_of(batches([1] * 4), run=run, samples=others(2.0))) == []
 
@@ -140,7 +164,7 @@ def test_what_workers_would_take_from_other_programs_may_be_nothing():
 
 @pytest.mark.parametrize(("threads", "reported"), [(1, 1), (2, 0)])
 def test_where_other_programs_leave_no_cpu_idle_the_model_may_want_one_for_each_thread(threads, reported):
-    """It got a quarter of one. A batch of 61 us and 60 of the rest: two workers."""
+    """It got a quarter of one. A batch of 61 µs and 60 of the rest: two workers."""
     run = run_on(cpus=2, threads=threads, feeding=Feeding(0.25, 0.25))
     facts = facts_of(batches([61] * 4), run=run, samples=others(1.75))
     if reported:
@@ -162,7 +186,7 @@ def test_one_cpu_alone_gives_nothing_to_gain():
 
 
 def test_few_cpus_bound_what_workers_can_do():
-    """A batch of 200 us on two CPUs beside a model on one: (200 + 60) / 2 = 130 of 260 us remain."""
+    """A batch of 200 µs on two CPUs beside a model on one: (200 + 60) / 2 = 130 of 260 µs remain."""
     facts = facts_of(batches([200] * 4), run=run_on(cpus=2))
     (found,) = find(facts)
     assert predict_saving(facts, found.edit).fraction == 0.5
@@ -170,7 +194,7 @@ def test_few_cpus_bound_what_workers_can_do():
 
 
 def test_a_batch_from_a_worker_is_given_page_by_page(monkeypatch):
-    """Two samples of 64 KiB: 32 pages at 250 ns are 8 us of the 40, at 500 ns twice as much."""
+    """Two samples of 64 KiB: 32 pages at 250 ns are 8 µs of the 40, at 500 ns twice as much."""
     samples = [op("aten::stack", 1, 5, dims=[[[64, 256], [64, 256]], []], types=["TensorList", "Scalar"])]
     for page_ns, saved in ((250, 0.32), (500, 0.24)):
         monkeypatch.setattr("profkit.rules.input_bound._PAGE_NS", page_ns)
@@ -181,7 +205,7 @@ def test_a_batch_from_a_worker_is_given_page_by_page(monkeypatch):
 
 @pytest.mark.parametrize(("stacks", "saved"), [(0, 0.32), (1, 0.32), (2, 0.32), (4, 0.28)])
 def test_each_tensor_of_a_batch_is_asked_for_by_itself(stacks, saved, monkeypatch):
-    """At 2 us each: two of them and two for the queues are 8 us of the 40, four of them 12."""
+    """At 2 µs each: two of them and two for the queues are 8 µs of the 40, four of them 12."""
     samples = [op("aten::stack", 2 * i, 1) for i in range(stacks)]
     monkeypatch.setattr("profkit.rules.input_bound._TENSOR_NS", 2000)
     facts = facts_of(batches([40] * 4, extra=samples), run=run_on(cpus=8))
@@ -223,7 +247,7 @@ def test_three_percent_is_the_least_gain(wait, reported):
 
 
 def test_a_wait_that_the_device_works_through_is_silent():
-    """The device needs 99 us of each step of 100: a ready batch would not make it faster."""
+    """The device needs 99 µs of each step of 100: a ready batch would not make it faster."""
     assert find(facts_of(on_device([40] * 4, busy_us=99))) == []
 
 
@@ -256,3 +280,19 @@ def test_the_saving_of_resnets_workers_is_that_of_the_recording_with_four_of_the
 )
 def test_loaders_that_keep_up_stay_quiet(corpus, name):
     assert find(read_facts(corpus / "kineto" / name)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "after"),
+    [
+        ("for x in DataLoader(data):", "for x in DataLoader(data, num_workers=1, persistent_workers=True):"),
+        ("for x in DataLoader(data, num_workers=workers):", None),
+        ("for x in loader:", None),
+    ],
+)
+def test_the_line_that_makes_the_loader_is_changed_where_it_shows_all_arguments(source: str, after: str | None) -> None:
+    made = CallSite("/w/train.py", 9, "train", source)
+    use = LoaderUse(0, 8, pin_memory=False, persistent_workers=False, site=made)
+    facts = facts_of(batches([40] * 4), run=replace(run_on(8), loaders=(use,)))
+    (found,) = [one for one in diagnose(facts).findings if one.rule == "input-bound"]
+    assert found.change == (Change("/w/train.py", 9, source, after) if after else None)

@@ -41,11 +41,11 @@ def stepped(part: Callable[[float, int], list[Json]], length: float, steps: int 
 
 
 def test_short_kernels_far_apart_idle_the_device():
-    """40 launches, 50 us apart, of kernels of 10 us: back to back, with a delay of 5 us each, they take 15 us each."""
+    """40 launches, 50 µs apart, of kernels of 10 µs: back to back, with a delay of 5 µs each, they take 15 µs each."""
     facts = facts_of(stepped(lambda at, i: launches(40, 50, 10, at + 1, number=i), 2000))
     (found,) = find(facts)
     assert found.count == 40
-    assert found.evidence["idle_fraction"] == pytest.approx(1 - (10 + 1.5) / 50, abs=0.01)  # 1.5 us between kernels
+    assert found.evidence["idle_fraction"] == pytest.approx(1 - (10 + 1.5) / 50, abs=0.01)  # 1.5 µs between kernels
     assert found.evidence["launch_interval_ns"] == 50_000
     assert found.evidence["kernel_ns"] == 10_000
     assert predict_saving(facts, found.edit).fraction == pytest.approx(1 - 15 / 50, abs=0.1)
@@ -99,7 +99,7 @@ def test_a_host_that_computes_something_else_is_not_launching():
 
 
 def test_waiting_for_data_is_not_launching():
-    """40 of 50 us busy for 2 ms, then 0.48 ms of waiting before each of four launches."""
+    """40 of 50 µs busy for 2 ms, then 0.48 ms of waiting before each of four launches."""
 
     def part(at: float, number: int) -> list[Json]:
         waits = [annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 2010 + 500 * k, 480)

@@ -24,7 +24,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def linears(start: float, calls: int, rows: int = 4, marked: bool = False) -> list[Json]:
-    """Calls of 6 us with 4 us of Python after each; the marks of a located step lie around each of them."""
+    """Calls of 6 µs with 4 µs of Python after each; the marks of a located step lie around each of them."""
     events = []
     for i in range(calls):
         at = start + CELL * i
@@ -34,7 +34,7 @@ def linears(start: float, calls: int, rows: int = 4, marked: bool = False) -> li
 
 
 def recording(calls: int = 5, site: CallSite = COMPREHENSION, rows: tuple[int, ...] = ()) -> Any:
-    """Two measured steps of 100 us and a located one, each with the calls."""
+    """Two measured steps of 100 µs and a located one, each with the calls."""
     events: list[Json] = []
     for i in range(3):
         at = 100.0 * i
@@ -55,14 +55,14 @@ def test_modules_called_one_by_one_on_one_input_are_reported_on_their_line():
 
 
 def test_the_saving_is_what_all_calls_but_one_spend_on_dispatch_and_python():
-    # A call is 6 us of an operator, all of it dispatch here, and 4 us of Python, but for the last: 46 us in all,
+    # A call is 6 µs of an operator, all of it dispatch here, and 4 µs of Python, but for the last: 46 µs in all,
     # of which 4 / 5 vanish.
     facts = recording()
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(46 * 0.8 / 100, abs=1e-3)
 
 
 def test_it_hands_over_one_call_and_prices_the_operators_by_what_a_batch_leaves():
-    """30 us of operators, of which a fourth is left, and 16 us of Python, of which a fifth."""
+    """30 µs of operators, of which a fourth is left, and 16 µs of Python, of which a fifth."""
     facts = recording()
     trial = find(facts)[0].trial
     assert trial is not None
@@ -106,7 +106,7 @@ def test_without_marked_lines_it_does_not_look():
 
 
 def test_what_runs_between_two_loops_of_a_step_is_not_the_loops():
-    """The line runs twice in a step; the 40 us of a convolution in between stay."""
+    """The line runs twice in a step; the 40 µs of a convolution in between stay."""
     events: list[Json] = []
     for i in range(3):
         at = 200.0 * i
@@ -121,7 +121,7 @@ def test_what_runs_between_two_loops_of_a_step_is_not_the_loops():
 
 
 def test_the_arithmetic_of_large_modules_stays():
-    """Each product takes 60 us: at most 15 us of that is dispatch, whatever the cheapest takes."""
+    """Each product takes 60 µs: at most 15 µs of that is dispatch, whatever the cheapest takes."""
     events: list[Json] = []
     for i in range(3):
         events.append(step(i, 500.0 * i, 500))
@@ -135,7 +135,7 @@ def test_the_arithmetic_of_large_modules_stays():
 
 
 def test_the_backward_pass_pays_once_too():
-    """Of each call a node of 5 us and the accumulation of a gradient of 2 us, and the engine's 1 us between."""
+    """Of each call a node of 5 µs and the accumulation of a gradient of 2 µs, and the engine's 1 µs between."""
     events: list[Json] = []
     for i in range(3):
         at = 200.0 * i

@@ -19,7 +19,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def row(count: int, start: float = 10, *, pause: float = 5, size: int = 40 * KB, direction: str = PINNED) -> list[Json]:
-    """Copies of 30 us each: 20 us of the host's own work, and 10 us of which it waits 6."""
+    """Copies of 30 µs each: 20 µs of the host's own work, and 10 µs of which it waits 6."""
     starts = [(i + 1, start + (30 + pause) * i) for i in range(count)]
     return [event for number, at in starts
             for event in sent(at, size, direction, took=10, copied=2, correlation=number)]  # fmt: skip
@@ -31,7 +31,7 @@ def test_one_call_takes_the_place_of_all():
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
     assert found.evidence == {"transfers_per_step": 10.0, "bytes_per_step": 400 * KB, "host_ns_per_step": 300_000}
     assert found.message == (
-        "10 small tensors a step are sent to the device one by one, 400 kB in all: the calls take the host 300 us, and "
+        "10 small tensors a step are sent to the device one by one, 400 kB in all: the calls take the host 300 µs, and "
         "one would do."
     )
     kept_us = 30 - 6  # the first call, without its wait
@@ -40,7 +40,7 @@ def test_one_call_takes_the_place_of_all():
 
 def test_the_bytes_still_cross_the_bus():
     (found,) = find(facts_of(stepped(row(10), computed(370), steps=2, length=400)))
-    assert found.edit.work_kept_ns.tolist() == [20_000, *[0] * 9] * 2  # no longer than the copies took, which is 20 us
+    assert found.edit.work_kept_ns.tolist() == [20_000, *[0] * 9] * 2  # no longer than the copies took, which is 20 µs
 
 
 @pytest.mark.parametrize(("count", "reported"), [(7, 0), (8, 1)])

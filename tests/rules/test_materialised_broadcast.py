@@ -30,7 +30,7 @@ def binary(at: float, first: list[int] = LARGE, second: list[int] = LARGE, name:
 
 
 def recording(*events: Json, steps: int = 4) -> Any:
-    """Steps of 200 us, each with these events."""
+    """Steps of 200 µs, each with these events."""
     moved = [{**event, "ts": event["ts"] + 200 * i} for i in range(steps) for event in events]
     return facts_of([*(step(i, 200 * i, 200) for i in range(steps)), *moved])
 

@@ -35,7 +35,7 @@ def product(at: float, name: str, correlation: int, dims: Any = ODD, kind: str =
 
 
 def recording(name: str = BY_ELEMENT, devices: Any = A100, steps: int = 3, **more: Any) -> Facts:
-    """Steps of 100 us with one product each, whose end the host waits for."""
+    """Steps of 100 µs with one product each, whose end the host waits for."""
     events = [event for i in range(steps) for event in (
         step(i, 100 * i, 100), *product(100 * i + 5, name, i + 1, **more),
         runtime("cudaDeviceSynchronize", 100 * i + 15.2, more.get("us", 60)),
@@ -58,7 +58,7 @@ def test_a_kernel_that_loads_single_elements_takes_what_the_padded_product_would
 
 
 def test_other_products_of_the_recording_tell_what_share_of_the_peak_is_reached():
-    """4096^3 take 440.5 us at the peak."""
+    """4096^3 take 440.5 µs at the peak."""
     large = [[4096, 4096], [4096, 4096]]
     events = [event for i in range(3) for event in (
         step(i, 1000 * i, 1000), *product(1000 * i + 5, BY_ELEMENT, 2 * i + 1),

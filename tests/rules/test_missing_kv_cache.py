@@ -45,7 +45,7 @@ def draw(at: float, name: str = "argmax") -> Json:
 
 
 def called(at: float, new: int, length: int, batch: int = BATCH, **more: Any) -> list[Json]:
-    """A pass over ``new`` tokens that attend to ``length``: the products take 60 us, the attention 20 us."""
+    """A pass over ``new`` tokens that attend to ``length``: the products take 60 µs, the attention 20 µs."""
     return [
         op("aten::embedding", at, 5, dims=[[WORDS, WIDTH], [batch, new]], types=["float", "long int"], **more),
         floats("aten::linear", at + 10, 60, [batch, new, WIDTH], [3 * WIDTH, WIDTH], [3 * WIDTH]),
@@ -69,7 +69,7 @@ def test_what_works_on_all_tokens_takes_the_share_of_the_new_one():
     facts = writing(list(range(10, 20)))
     (found,) = find(facts)
     assert found.evidence == {"passes_per_step": 10, "longest": 19}
-    # of each product the 15 us of its call stay and one n-th of the others; of what are all alike nothing is known
+    # of each product the 15 µs of its call stay and one n-th of the others; of what are all alike nothing is known
     saved = sum(45 * (1 - 1 / n) + (20 - 15) * (1 - 1 / n) for n in range(10, 20))
     assert predict_saving(facts, found.edit).fraction == pytest.approx(saved / (10 * PASS + 100), rel=0.01)
 

@@ -25,7 +25,7 @@ def find(facts: Any) -> list[Suspicion]:
 
 
 def block(at: float, names: tuple[str, ...] = BLOCK, sequence: int | None = 1, tid: int = 1) -> list[Json]:
-    """Operators of 5 us, one right after the other."""
+    """Operators of 5 µs, one right after the other."""
     return [
         event
         for i, name in enumerate(names)
@@ -39,7 +39,7 @@ def block(at: float, names: tuple[str, ...] = BLOCK, sequence: int | None = 1, t
 def training(
     again: tuple[str, ...] = BLOCK, recorded: int | None = 11, node: str = "AddmmBackward0", steps: int = 4
 ) -> list[Json]:
-    """Steps of 100 us: a block for 20 us, and in its backward node, before the gradients, ``again`` from 50 us on."""
+    """Steps of 100 µs: a block for 20 µs, and in its backward node, before the gradients, ``again`` from 50 µs on."""
     events = []
     for i in range(steps):
         at = 100 * i
@@ -87,7 +87,7 @@ def test_near_the_limit_it_is_right(used: int, reported: int):
 
 
 def on_device(again: tuple[str, ...] = BLOCK, **top_level: Any) -> Any:
-    """The block's kernels take 5 us each, those of the second time too; the host is ahead."""
+    """The block's kernels take 5 µs each, those of the second time too; the host is ahead."""
     events = []
     for event in training(again):
         if event["name"] in BLOCK:

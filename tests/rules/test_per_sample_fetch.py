@@ -25,7 +25,7 @@ def find(facts) -> list[Suspicion]:
 
 def request(picks: int = 64, stacks: int = 1, name: str = "aten::select", stacking: float = 40,
             duration: float = 400) -> list[Json]:  # fmt: skip
-    """A request of 400 us that picks a sample each 5 us and stacks them at its end: 40 us, half of it copying."""
+    """A request of 400 µs that picks a sample each 5 µs and stacks them at its end: 40 µs, half of it copying."""
     chosen = [op(name, 5 * i, 2) for i in range(picks)]
     joined = [part for i in range(stacks) for part in (
         op("aten::stack", 325 + i, stacking), op("aten::cat", 325 + i, stacking / 2))]  # fmt: skip
@@ -99,7 +99,7 @@ def test_64_picks_are_the_least(picks, reported):
 
 
 def made(picked: list[int], *others: Json, name: str = "aten::select") -> list[Json]:
-    """A request of 600 us for 64 samples, each from a pick out of a tensor of the shape ``picked``, after which come
+    """A request of 600 µs for 64 samples, each from a pick out of a tensor of the shape ``picked``, after which come
     ``others``."""
     events = [annotation(SINGLE, 0, 600)]
     for i in range(64):
@@ -131,7 +131,7 @@ def test_stretches_of_a_sample_that_was_made_are_none_of_a_data_set(length, repo
 
 
 def test_what_is_done_to_each_sample_moves_along_and_keeps_its_time():
-    """600 us less 64 divisions and subtractions of 1 us beyond a call, which is 1 us here, less the copying of 10."""
+    """600 µs less 64 divisions and subtractions of 1 µs beyond a call, which is 1 µs here, less the copying of 10."""
     work = [op("aten::div", 0, 2), op("aten::sub", 0, 2), op("aten::view", 0, 1)]
     facts = facts_about(*[made([9500, 6], *work)] * 4, length=2000)
     (found,) = find(facts)
@@ -161,7 +161,7 @@ def test_picks_that_are_not_stacked_are_silent():
 @pytest.mark.parametrize(("duration", "reported"), [(544, 1), (545, 0)])
 @pytest.mark.usefixtures("cheap_handing_over")
 def test_samples_that_are_mostly_made_in_python_are_left_to_input_bound(duration, reported):
-    """64 picks of 2 us and a stack of 8 are 136 us of operators."""
+    """64 picks of 2 µs and a stack of 8 are 136 µs of operators."""
     facts = facts_about(*[request(duration=duration, stacking=8)] * 4, length=5000)
     assert len(find(facts)) == reported
     assert len(list(input_bound.check(facts))) == 1 - reported
@@ -174,7 +174,7 @@ def test_half_of_the_steps_are_the_least(steps, reported):
 
 @pytest.mark.parametrize(("length", "reported"), [(12_666, 1), (12_667, 0)])
 def test_three_percent_are_the_least(length, reported):
-    """380 us of a step."""
+    """380 µs of a step."""
     assert len(find(facts_about(*[request()] * 4, length=length))) == reported
 
 

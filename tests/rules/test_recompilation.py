@@ -35,7 +35,7 @@ def find(compilations: tuple[Compilation, ...], events: list[Json] | None = None
 
 
 def compiling_steps(*compiled: bool, note: str = "dynamo_data: compile_id=3/1") -> list[Json]:
-    """Steps of 1000 us, of which those told compile for 800."""
+    """Steps of 1000 µs, of which those told compile for 800."""
     events = []
     for i, does in enumerate(compiled):
         events += [step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 100)]
@@ -186,7 +186,7 @@ def test_the_compilers_events_in_the_steps_of_another_recording_tell():
     (found,) = recompilation.check(facts)
     assert found.edit is not None
     assert predict_saving(facts, found.edit).fraction == 0.6
-    assert found.message.startswith("A function is compiled again in 3 recorded steps, 600 us a step.")
+    assert found.message.startswith("A function is compiled again in 3 recorded steps, 600 µs a step.")
     assert "TORCH_LOGS=recompiles" in found.message
 
 

@@ -31,7 +31,7 @@ def call(number: int, at: float, duration: float) -> Json:
 
 
 def layer(at: float, line: int, first_call: int, is_located: bool) -> list[Json]:
-    """80 us: a normalisation of 10 and 20 us with a pause of 2 us between, called at line 30, then 40 us of its own."""
+    """80 µs: a normalisation of 10 and 20 µs with a pause of 2 µs between, called at line 30, then 40 µs of its own."""
     operators = [op("aten::index_add", at + 6, 10), op("aten::rsqrt", at + 18, 20), op("aten::mul", at + 40, 40)]
     if not is_located:
         return operators
@@ -176,7 +176,7 @@ def test_what_was_not_recorded_it_cannot_judge():
 
 @pytest.mark.parametrize(("each", "is_benchmark"), [((0, 1, 2, 3, 4, 5), True), ((0, 1, 2, 3, 4), False)])
 def test_a_benchmark_is_not_judged(each, is_benchmark):
-    """Of 140 us of operators a step 140 or 100 are computed in each."""
+    """Of 140 µs of operators a step 140 or 100 are computed in each."""
     facts = facts_with(Recomputation(each_step=each))
     if is_benchmark:
         with pytest.raises(CannotLook, match="as a benchmark does"):

@@ -38,7 +38,7 @@ def steps(sizes: Sequence[int] = (SIZE,) * 5, working: int = 1000) -> list[Json]
 
 
 def collection(at: float, freed: Sequence[int], size: int = SIZE) -> list[Json]:
-    """The collector frees what these steps left, within 10 us."""
+    """The collector frees what these steps left, within 10 µs."""
     return [annotation(f"{GC_MARK}2", at, 10), *(memory(at + 1 + i / 10, -size, 1000 + i) for i in freed)]
 
 

@@ -27,7 +27,7 @@ OPEN = Remark(RARELY_USED, SITES[1], until=6, used_at=8)
 
 
 def epoch(at: float, is_located: bool, is_used: bool = False) -> list[Json]:
-    """100 us of training, then an evaluation of 30 and 20 us with a pause of 10 us between."""
+    """100 µs of training, then an evaluation of 30 and 20 µs with a pause of 10 µs between."""
     marks = [
         mark(0, at, 110),
         mark(1, at + 110, 70),

@@ -10,7 +10,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.rules.base import Need, Suspicion, missing_needs, reason_for
 from profkit.rules.retained_graph import retained_graph
-from profkit.run import CallSite, LiveHolder, LiveSample, Run
+from profkit.run import CallSite, LiveHolder, LiveSample, Run, SharedHold
 from tests.traces import annotation, facts_of, mark, memory, op, step
 
 Json = dict[str, Any]
@@ -154,6 +154,48 @@ def test_two_lists_are_two_findings_and_one_line_is_one():
     other = CallSite("train.py", 10, "main", "scores.append(score)")
     facts = living(held("losses", APPEND, LIST), held("scores", other, LIST), held("self.losses", APPEND, LIST))
     assert [found.location.line for found in find(facts) if found.location] == [9, 10]
+
+
+def sharing(path: str, site: CallSite, series: Series, other: str, shared: Sequence[int]) -> list[LiveHolder | None]:
+    return [
+        LiveHolder(path, site, tensors, nodes, bytes=4, tensors=tensors, shared=(SharedHold(other, both, 0),))
+        for (nodes, tensors), both in zip(series, shared, strict=True)
+    ]
+
+
+LONGER = [(8 * n, 1) for n in range(1, 6)]
+
+
+def test_a_list_and_a_sum_of_the_same_losses_are_one_finding():
+    history = sharing("history", APPEND, LIST, "total", [7 * n for n in range(1, 6)])
+    total = sharing("total", SUM, LONGER, "history", [7 * n for n in range(1, 6)])
+    (found,) = find(living(history, total))
+    assert found.message == (
+        "`total` keeps a longer autograd graph each step (8 backward nodes a step, 40 by now); memory grows by 4.00 kB "
+        "a step. The same graphs hang on `history`: nothing is freed until each lets go."
+    )
+    assert [found.location.line, *(place.line for place in found.also)] == [12, 9]
+    assert "`total += x.detach()`" in found.fix
+    assert "into `history`" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("shared", "findings"), [([3, 3, 3, 3, 3], 2), ([3, 6, 9, 12, 15], 2), ([4, 8, 12, 16, 20], 1)]
+)
+def test_graphs_that_share_the_model_s_leaves_or_little_more_are_two_findings(shared, findings):
+    """Seven and eight nodes are added a step: of the smaller graph's, half are 3.5."""
+    history = sharing("history", APPEND, LIST, "total", shared)
+    total = sharing("total", SUM, LONGER, "history", shared)
+    assert len(find(living(history, total))) == findings
+
+
+def test_two_graphs_share_memory_s_growth():
+    """8,000 bytes a step, by nodes; a node takes 500 at least."""
+    events = [event for i in range(5) for event in (step(i, 100 * i, 100), memory(100 * i + 5, 8_000, 1000 + i))]
+    history = held("history", APPEND, [(5 * n, n) for n in range(1, 6)])
+    total = held("total", SUM, [(15 * n, 1) for n in range(1, 6)])
+    found = find(living(history, total, events=events))
+    assert {one.message.split("`")[1]: one.size_bytes for one in found} == {"history": 2_500, "total": 7_500}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def find(facts) -> list[Suspicion]:
 
 def update(at: float, parameters: int = 6, call: float = 2, shapes: bool = True, name: str = "SGD",
            operators: tuple[tuple[str, int], ...] = OPERATORS) -> list[Json]:  # fmt: skip
-    """A step of 10 us for each parameter and 10 us besides: operators of ``call`` us each."""
+    """A step of 10 µs for each parameter and 10 µs besides: operators of ``call`` µs each."""
     events = [annotation(f"Optimizer.step#{name}.step", at, 10 * parameters + 10)]
     for parameter in range(parameters):
         for i, (operator, tensors) in enumerate(operators):
@@ -52,7 +52,7 @@ def run_with(foreach: bool | None, fused: bool | None = None) -> Run:
 
 
 def test_calls_are_paid_once_instead_of_once_for_each_operator_of_a_parameter():
-    """18 operators of 2 us cost nothing but their call: of the step's 70 us a third is left."""
+    """18 operators of 2 µs cost nothing but their call: of the step's 70 µs a third is left."""
     facts = facts_of(steps_of(lambda at: update(at + 10)))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "Optimizer.step#SGD.step")
@@ -64,9 +64,9 @@ def test_calls_are_paid_once_instead_of_once_for_each_operator_of_a_parameter():
 def test_of_several_updates_in_a_step_the_time_of_all_is_told_as_all_are_saved():
     (one,) = find(facts_of(steps_of(lambda at: update(at + 10))))
     (two,) = find(facts_of(steps_of(lambda at: [*update(at + 10), *update(at + 110)], 200)))
-    assert one.message == "SGD runs 18 operators a step, about 3 for each of 6 parameters, and takes 70.0 us."
+    assert one.message == "SGD runs 18 operators a step, about 3 for each of 6 parameters, and takes 70.0 µs."
     assert two.message == (
-        "SGD runs 36 operators a step, about 3 for each of 6 parameters in each of its 2 updates, and takes 140 us."
+        "SGD runs 36 operators a step, about 3 for each of 6 parameters in each of its 2 updates, and takes 140 µs."
     )
     assert (two.count, two.spent_ns) == (36, 140_000)
 
@@ -86,7 +86,7 @@ def test_without_shapes_there_is_nothing_to_run():
 
 
 def test_moving_data_keeps_the_share_of_the_passes_that_a_fused_update_makes():
-    """Operators on large parameters take 100 us, on six small ones 2 us. SGD with momentum makes 8 passes, fused 5."""
+    """Operators on large parameters take 100 µs, on six small ones 2 µs. SGD with momentum makes 8 passes, fused 5."""
 
     def part(at: float) -> list[Json]:
         large = [op(name, at + 110 * i, 102, dims=[WEIGHT] * tensors, types=["float"] * tensors)
@@ -146,7 +146,7 @@ def test_on_a_device_the_loop_is_a_fault():
 
 
 def test_on_a_device_what_is_left_is_gathering_twice_and_one_parameters_launches():
-    """5 us before the first operator; from there to the end of the last, at 58 us, six parameters; 12 us behind."""
+    """5 µs before the first operator; from there to the end of the last, at 58 µs, six parameters; 12 µs behind."""
 
     def gathered_first(at: float) -> list[Json]:
         events = on_device(at + 5)
@@ -241,7 +241,7 @@ def test_counters_of_steps_are_no_parameters():
 
 def test_foreach_on_a_cpu_is_only_worth_it_where_python_and_calls_take_the_time():
     """RMSprop cannot be fused: its operators stay as they are, and what may vanish is the time between them. Half of
-    the calls and twice the data are as much as before where a third of the 70 us goes into data: 18 operators that take
+    the calls and twice the data are as much as before where a third of the 70 µs goes into data: 18 operators that take
     1.296 beyond a call."""
     asked = Run(optimizers=(OptimizerUse("RMSprop", False, None, 6),))
 
@@ -270,7 +270,7 @@ def own_optimizer(call: float, rounds: int = 6, **more: Any) -> list[Json]:
 
 
 def test_a_loop_in_the_programs_own_optimizer_is_a_fault_on_its_line():
-    """The operators' 36 us stay, and of the other 34 a third."""
+    """The operators' 36 µs stay, and of the other 34 a third."""
     facts = facts_of(own_optimizer(call=2), callsites=OWN)
     (found,) = find(facts)
     assert found.kind is Kind.FAULT
@@ -292,7 +292,7 @@ def test_a_line_that_calls_another_optimizers_step_does_not_go_round_with_the_pa
 
 @pytest.mark.parametrize(("call", "reported"), [(2.9, True), (1.5, False)])
 def test_an_own_loop_whose_time_goes_into_data_is_silent(call, reported):
-    """Operators of 2.9 us that are all call, and such that spend 1.4 of it on data."""
+    """Operators of 2.9 µs that are all call, and such that spend 1.4 of it on data."""
     assert bool(find(facts_of(and_calls(own_optimizer(call=2.9), call), callsites=OWN))) == reported
 
 
@@ -310,7 +310,7 @@ ADAM = named("mul_", "addcmul_", "lerp_", "sqrt", "addcdiv_")
      (named("mul_", "mul_", "add_", "sqrt", "addcdiv_"), False)],
 )  # fmt: skip
 def test_an_own_loop_like_adams_whose_time_goes_into_data_may_be_fused(operators: dict[str, Any], reported: bool):
-    """Two averages decay, one of squares, and a root divides; operators of 1.9 us, of which 0.1 are the call."""
+    """Two averages decay, one of squares, and a root divides; operators of 1.9 µs, of which 0.1 are the call."""
     found = find(facts_of(and_calls(own_optimizer(call=1.9, **operators), 0.1), callsites=OWN))
     assert [one.kind for one in found] == [Kind.OPPORTUNITY] * reported
     assert all("fused=True" in one.fix for one in found)
@@ -322,7 +322,7 @@ def test_an_own_loop_like_adams_that_takes_the_time_of_its_calls_is_a_fault():
 
 
 def test_what_a_fused_update_leaves_of_an_own_loop_like_adams():
-    """Operators that all take the same are taken for calls: one of five is left of the step's 70 us."""
+    """Operators that all take the same are taken for calls: one of five is left of the step's 70 µs."""
     facts = facts_of(and_calls(own_optimizer(call=1.9, **ADAM), 1.9 / 2), callsites=OWN)
     (found,) = find(facts)
     assert found.kind is Kind.OPPORTUNITY

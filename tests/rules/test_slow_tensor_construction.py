@@ -21,7 +21,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def construct(at: float, shape: list[int] = SHAPE, asked: list[int] | None = None, take: float = 40) -> list[Json]:
-    """`torch.tensor(list)`: ``take`` us pass between the empty tensor and the rest."""
+    """`torch.tensor(list)`: ``take`` µs pass between the empty tensor and the rest."""
     return [
         op("aten::empty", at, 2, dims=[[], []], types=["ScalarList", "Scalar"], concrete=[str(asked or shape), "6"]),
         op("aten::to", at + 2 + take, 1, dims=[shape, []], types=["float", "Scalar"]),
@@ -36,7 +36,7 @@ def recording(events: list[Json], steps: int = 4, run: Run | None = None) -> Any
 
 
 def test_of_a_nested_list_the_middle_between_arrays_and_numbers_is_kept():
-    """64 arrays for 1.5 numbers each of 40 us / 2048, their 8 KiB at 9.6 GB/s; numbers for 0.15 of 40 us."""
+    """64 arrays for 1.5 numbers each of 40 µs / 2048, their 8 KiB at 9.6 GB/s; numbers for 0.15 of 40 µs."""
     facts = recording(construct(10))
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
@@ -57,7 +57,7 @@ def test_of_arrays_of_two_numbers_at_most_three_tenths_are_kept():
 
 
 def test_the_bytes_move_at_the_bandwidth_that_was_measured():
-    """4 GB/s read and written are 2 GB/s copied: 8 KiB take 4.1 us, of which the middle counts half."""
+    """4 GB/s read and written are 2 GB/s copied: 8 KiB take 4.1 µs, of which the middle counts half."""
     facts = recording(construct(10), run=Run(device="cpu", rates=Rates("cpu", 4e9, {})))
     kept_us = (64 * 1.5 * 40 / 2048 + 8192 / 2e3 + 0.15 * 40) / 2
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((40 - kept_us) / 200, abs=1e-4)

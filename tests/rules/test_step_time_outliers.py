@@ -20,7 +20,7 @@ BESIDE = (90 * MS, 10 * MS, 10 * MS, 50 * MS, 50 * MS)
 
 
 def recorded(*durations: int, inside: dict[int, list[Json]] | None = None) -> list[Json]:
-    """Steps of these lengths in us; ``inside`` has further events of some, by their time in the step."""
+    """Steps of these lengths in µs; ``inside`` has further events of some, by their time in the step."""
     events, at = [], 0
     for i, duration in enumerate(durations):
         events += [step(i, at, duration), op("aten::mm", at, 50)]

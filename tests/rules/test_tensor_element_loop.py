@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profkit.evidence.program import COPIES_BACK
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.tensor_element_loop import tensor_element_loop
 from profkit.run import CallSite
@@ -31,7 +32,7 @@ def select(at: float, size: int = 1000) -> Json:
 
 
 def summing(at: float, rounds: int = 64, size: list[int] | None = None) -> list[Json]:
-    """`total = total + x[i]`: 1 us to take the element, 1 us to add it, 1 us of Python; 3 us a round."""
+    """`total = total + x[i]`: 1 µs to take the element, 1 µs to add it, 1 µs of Python; 3 µs a round."""
     shape = size or []
     return [event for i in range(rounds)
             for event in (select(at + 3 * i), tensor_op("aten::add", at + 3 * i + 1.5, 1, shape, shape))]  # fmt: skip
@@ -171,7 +172,7 @@ def test_an_optimizer_and_a_loader_are_silent(around):
 
 @pytest.mark.parametrize(("pause", "of_the_loop"), [(150, 1), (250, 0)])
 def test_a_long_pause_inside_the_loop_stays(pause, of_the_loop):
-    """Half way through, Python does something else: what takes longer than 200 us is not the loop's own."""
+    """Half way through, Python does something else: what takes longer than 200 µs is not the loop's own."""
     facts = facts_of(steps_of(lambda at: [*summing(at, 32), *summing(at + 96 + pause, 32)], 800))
     lasted = 64 * 3 - 1 + of_the_loop * pause
     saved = predict_saving(facts, find(facts)[0].edit).fraction
@@ -304,3 +305,23 @@ def test_an_element_that_another_line_takes_before_the_loop_is_none_of_it():
     assert found.evidence["accesses_per_step"] == 64
     assert found.location is not None
     assert sorted([found.location.line, *(place.line for place in found.also)]) == [6, 7]
+
+
+@pytest.mark.parametrize(
+    ("copies", "nodes", "reported"),
+    [(64, 0, 0), (0, 0, 1), (64, 1, 1)],
+    ids=["one pass", "no gradient is copied back", "a pass for each gradient"],
+)
+def test_the_reducer_s_own_loop_over_the_parameters_is_not_the_program_s(copies, nodes, reported):
+    """DistributedDataParallel that looks for unused parameters reads for each whether it was used somewhere, at the end
+    of the backward pass. A program that reads numbers between backward passes does so itself."""
+
+    def part(at: float) -> list[Json]:
+        events = [op("autograd::engine::evaluate_function: MulBackward0", at + 1, 2, tid=2)]
+        for i in range(64):
+            events += [select(at + 10 + 5 * i), tensor_op("aten::item", at + 11 + 5 * i, 1, [])]
+            events += [op(COPIES_BACK, at + 12 + 5 * i, 1)] if i < copies else []
+            events += [op("autograd::engine::evaluate_function: MulBackward0", at + 13.5 + 5 * i, 0.5, tid=2)] * nodes
+        return events
+
+    assert len(find(facts_of(steps_of(part)))) == reported

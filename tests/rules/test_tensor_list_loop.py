@@ -28,12 +28,12 @@ def tensor_op(name: str, at: float, duration: float, *shapes: list[int], **more:
 
 
 def computing(at: float, _: int) -> list[Json]:
-    """Three operators of 2 us each, with 3 us of Python between them."""
+    """Three operators of 2 µs each, with 3 µs of Python between them."""
     return [tensor_op(f"aten::{name}", at + 5 * i, 2, [1]) for i, name in enumerate(("neg", "mul", "square"))]
 
 
 def recording(rounds: int = 40, lines: tuple[str, ...] = (LOOP, LOSS), body=computing, every: float = 20):
-    """Steps of which the first is located; a round takes 20 us, 12 of them from its first operator to its last. The
+    """Steps of which the first is located; a round takes 20 µs, 12 of them from its first operator to its last. The
     last line of the loop calls the operators, from a function where there are four."""
     sites = tuple(CallSite("agent.py", 6 + i, "finish", line) for i, line in enumerate(lines))
     events: list[Json] = []

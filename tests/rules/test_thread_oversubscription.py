@@ -28,7 +28,7 @@ def find(facts: Facts) -> list[Suspicion]:
 
 
 def steps(long_us: float = 50) -> list[Json]:
-    """Steps of 100 us: one operator of ``long_us``, which may be shared out, and ten of one microsecond."""
+    """Steps of 100 µs: one operator of ``long_us``, which may be shared out, and ten of one microsecond."""
     events = [mark(0, 1, 90)]
     for i in range(5):
         at = 100.0 * i
@@ -52,7 +52,7 @@ def facts_about(sleeps: float = 40_000, run: Run | None = None, **more: Any) -> 
 
 
 def test_sleeps_are_taken_out_of_the_operators_that_can_be_shared_out():
-    """40,000 a second at 10 us are 0.4 s, a fifth of what two CPUs give: 20 of 100 us, out of the 50 of `mm`."""
+    """40,000 a second at 10 µs are 0.4 s, a fifth of what two CPUs give: 20 of 100 µs, out of the 50 of `mm`."""
     facts = facts_about()
     (found,) = find(facts)
     measured = rows_named(facts.trace, "aten::mm")[1:]

@@ -18,7 +18,7 @@ SITES = tuple(CallSite("train.py", line, "main") for line in (4, 5, 6))
 
 
 def steps(*inside: Json, count: int = 3, before: list[Json] | None = None) -> list[Json]:
-    """Steps of 2000 us, each with an operator in the first 1000 and what is given, by its time in the step."""
+    """Steps of 2000 µs, each with an operator in the first 1000 and what is given, by its time in the step."""
     events = list(before or [])
     for i in range(bool(before), count + bool(before)):
         at = 2000 * i
@@ -52,6 +52,12 @@ def test_the_line_is_that_with_most_of_it_in_the_located_step():
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("train.py", 6)
     assert [place.line for place in found.also] == [4]
+
+
+@pytest.mark.parametrize(("running", "reported"), [("gloo:all_reduce", 0), ("writing a file", 1)])
+def test_waiting_for_other_ranks_is_explained_and_for_anything_else_is_not(running, reported):
+    reduction = (op("c10d::allreduce_", 1000, 10), annotation(running, 1005, 990, tid=9))
+    assert len(find(steps(*reduction))) == reported
 
 
 @pytest.mark.parametrize(("covered", "reported"), [(600, 1), (601, 0)])
@@ -131,7 +137,7 @@ def test_a_list_read_into_a_tensor_is_the_matter_of_another_rule():
 
 
 def test_what_the_recording_added_is_left_out():
-    """Unprofiled, the step took 1995 us: the rest is the profiler's."""
+    """Unprofiled, the step took 1995 µs: the rest is the profiler's."""
     (found,) = find(steps(), Run(torch="2.13", reference_step_ns=(1_995_000,) * 3))
     assert found.evidence["unattributed_share"] == pytest.approx(995 / 1995, abs=1e-4)
 

@@ -29,7 +29,7 @@ def tensor_op(name: str, at: float, duration: float, *shapes: list[int], **more:
 
 
 def attention(at: float, scores: list[int] = SCORES) -> list[Json]:
-    """A product of 20 us, a scale of 5 us, a softmax of 10 us and a product of 12 us."""
+    """A product of 20 µs, a scale of 5 µs, a softmax of 10 µs and a product of 12 µs."""
     return [tensor_op("aten::matmul", at, 20, QUERIES, KEYS), tensor_op("aten::div", at + 21, 5, scores),
             tensor_op("aten::softmax", at + 27, 10, scores),
             tensor_op("aten::matmul", at + 38, 12, scores, VALUES)]  # fmt: skip
@@ -57,7 +57,7 @@ def test_where_values_are_wider_than_keys_both_products_take_the_time_of_the_dea
 
 
 def test_the_backward_pass_keeps_five_products():
-    """Backward nodes: 60 us of products, of which 2.5 times 12 us are left for each, 20 us of passes, none left."""
+    """Backward nodes: 60 µs of products, of which 2.5 times 12 µs are left for each, 20 µs of passes, none left."""
 
     def part(at: float) -> list[Json]:
         forward = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}

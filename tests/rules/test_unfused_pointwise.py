@@ -39,7 +39,7 @@ def add(at: float, shape: list[int] = LARGE, other: list[int] | None = None, **m
 
 
 def formula(at: float, shape: list[int] = LARGE) -> list[Json]:
-    """`relu(2 * x) + x`: three operators of 20 us, 2 us apart, 64 us in all."""
+    """`relu(2 * x) + x`: three operators of 20 µs, 2 µs apart, 64 µs in all."""
     return [scale(at, shape), relu(at + 22, shape), add(at + 44, shape)]
 
 
@@ -130,7 +130,7 @@ def test_an_optimizer_and_a_loader_are_silent(around):
 
 
 def function(name: str, dur: float = 50, dtype: str = "float") -> Callable[[float], list[Json]]:
-    """`relu`'s place is taken by a function of 50 us, of which 20 are what `mul` takes to move as many bytes."""
+    """`relu`'s place is taken by a function of 50 µs, of which 20 are what `mul` takes to move as many bytes."""
 
     def part(at: float) -> list[Json]:
         slow = op(f"aten::{name}", at + 32, dur, dims=[LARGE], types=[dtype])
@@ -148,7 +148,7 @@ def test_the_arithmetic_of_what_takes_longer_than_moving_the_data_stays():
 
 
 def test_a_tanh_that_mkl_computes_takes_five_times_as_long_inside_a_fused_kernel():
-    """Of 300 us a tanh of 30 leaves 165 and the share of the data's time, which without it is 250."""
+    """Of 300 µs a tanh of 30 leaves 165 and the share of the data's time, which without it is 250."""
 
     def part(at: float, name: str = "aten::tanh") -> list[Json]:
         slow = op(name, at + 152, 30, dims=[LARGE], types=["float"])
@@ -164,7 +164,7 @@ def test_a_tanh_that_mkl_computes_takes_five_times_as_long_inside_a_fused_kernel
 
 @pytest.mark.parametrize(("waited", "arithmetic"), [(0, 64), (64, 0), (66, 64)])
 def test_the_first_write_to_new_memory_is_no_arithmetic(waited, arithmetic):
-    """Each `exp` takes 84 us. Where one `mul` took 64 more than the other three, so did each `exp`; with 66 more there
+    """Each `exp` takes 84 µs. Where one `mul` took 64 more than the other three, so did each `exp`; with 66 more there
     would be no time left to move its data."""
 
     def part(at: float) -> list[Json]:
@@ -182,7 +182,7 @@ def test_the_first_write_to_new_memory_is_no_arithmetic(waited, arithmetic):
     ("tanh", "float", 0), ("tanh", "double", 0), ("tanh", "c10::BFloat16", 1), ("exp", "float", 1),
 ])  # fmt: skip
 def test_what_fusion_would_not_make_faster_is_silent(name, dtype, reported):
-    """Three operators of 20 us, of which a tanh alone would take 110."""
+    """Three operators of 20 µs, of which a tanh alone would take 110."""
     assert len(find(facts_of(steps_of(function(name, 20, dtype))))) == reported
 
 
@@ -237,7 +237,7 @@ def test_the_backward_nodes_of_a_chain_shrink_with_it():
 
 
 def test_on_a_cpu_a_fused_backward_pass_computes_the_functions_once_more():
-    """`exp` computes for 30 of its 50 us."""
+    """`exp` computes for 30 of its 50 µs."""
 
     def part(at: float) -> list[Json]:
         forward = [{**event, "args": {**event["args"], "Sequence number": int(at) + i}}
@@ -263,7 +263,7 @@ def test_a_formula_of_a_library_is_told_by_a_line_that_calls_and_writes_down_non
 
 
 def test_on_a_device_the_kernels_become_one_and_the_launches_too():
-    """The device is the bottleneck: three kernels of 100 us take the share of one pass."""
+    """The device is the bottleneck: three kernels of 100 µs take the share of one pass."""
 
     def part(at: float) -> list[Json]:
         calls = [runtime("cudaLaunchKernel", at + 12 + 22 * i, 5, correlation=int(at) + i + 1) for i in range(3)]

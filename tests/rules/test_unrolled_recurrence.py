@@ -22,7 +22,7 @@ def find(facts) -> list[Suspicion]:
 
 
 def cell(at: float, name: str = "lstm", kind: str = "float", batch: int = BATCH) -> list[Json]:
-    """A call of 30 us, of which 8 us and 9 us are its products."""
+    """A call of 30 µs, of which 8 µs and 9 µs are its products."""
     state = [batch, HIDDEN]
     dims = [[batch, FEATURES], [state, state] if name == "lstm" else state, [20, FEATURES], [20, HIDDEN], [20], [20]]
     return [
@@ -38,7 +38,7 @@ def pick(at: float, length: int = LENGTH) -> Json:
 
 
 def recording(calls: int = 8, between: tuple[Json, ...] = (), picked: int | None = LENGTH, **options: Any):
-    """Four steps of 600 us with a call every 50 us; ``between`` stand after each with times relative to it."""
+    """Four steps of 600 µs with a call every 50 µs; ``between`` stand after each with times relative to it."""
     events: list[Json] = []
     for i in range(4):
         events.append(step(i, 600 * i, 600))
@@ -55,7 +55,7 @@ def test_of_a_loop_the_arithmetic_of_its_products_is_kept():
     assert found.rows.tolist() == rows_named(facts.trace, "aten::lstm_cell")
     assert found.evidence == {"calls_per_step": 8, "longest_run": 8}
     assert "nn.LSTMCell" in found.message
-    kept = 8 * (3 + 4)  # each product without the 5 us of its call
+    kept = 8 * (3 + 4)  # each product without the 5 µs of its call
     assert predict_saving(facts, found.edit).fraction == pytest.approx((7 * 50 + 30 - kept) / 600, abs=1e-4)
 
 
@@ -127,7 +127,7 @@ def test_calls_of_different_shapes_are_silent():
 
 
 def marked(*lines: str, head_out: int = 3, between: tuple[Json, ...] = ()):
-    """Three steps, the first with marks, of a loop of 20 rounds of 40 us. The second line calls a cell, the third
+    """Three steps, the first with marks, of a loop of 20 rounds of 40 µs. The second line calls a cell, the third
     a head; no operator takes the input from a sequence."""
     sites = tuple(CallSite("tag.py", 6 + i, "encode", line) for i, line in enumerate(lines))
     dims = [STATE, [head_out, HIDDEN], [head_out]]
@@ -206,7 +206,7 @@ def test_the_backward_pass_keeps_its_products():
 
 
 def test_on_a_device_the_kernels_of_the_products_stay():
-    """Of each call 20 us of kernels, 15 of them in products; the device is always behind."""
+    """Of each call 20 µs of kernels, 15 of them in products; the device is always behind."""
     events: list[Json] = []
     for i in range(4):
         at = 400.0 * i

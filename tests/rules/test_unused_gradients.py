@@ -30,7 +30,7 @@ def store(at: float, shape: list[int]) -> list[Json]:
 
 
 def layer(at: float) -> list[Json]:
-    """54 us: a product for the input (12), one for the weight (16), the bias's sum (5), and what stores both (4, 4)."""
+    """54 µs: a product for the input (12), one for the weight (16), the bias's sum (5), and what stores both (4, 4)."""
     return [
         node("AddmmBackward0", at, 40),
         op("aten::mm", at + 2, 12, dims=[[8, 16], [16, 4]], types=["float"] * 2),

@@ -56,7 +56,7 @@ LSTM_OF_EIGHT = [
 
 
 def placed(operators: list[Json], at: float) -> list[Json]:
-    """One every 5 us."""
+    """One every 5 µs."""
     return [{**each, "ts": at + 5 * i} for i, each in enumerate(operators)]
 
 
@@ -65,7 +65,7 @@ def recording(
     rounds: int = 8, before: list[Json] | None = None, inside: list[Json] | None = None,
     between: list[Json] | None = None, also: list[Json] | None = None,
 ):  # fmt: skip
-    """Three steps of a loop whose rounds take 200 us, the first with marks: the loop's head, the line with the cell,
+    """Three steps of a loop whose rounds take 200 µs, the first with marks: the loop's head, the line with the cell,
     or the call of a module with it, and further lines, of which the last runs ``between``. ``before`` and ``inside``
     run in the module, before the cell and after it."""
     sites = (*(CallSite("char.py", 6 + i, "train", line) for i, line in enumerate(lines)),
@@ -123,7 +123,7 @@ def test_the_product_of_all_inputs_is_one_and_what_is_pythons_vanishes():
     facts = recording(ADDED, (HEAD, INLINE), None)
     (found,) = find(facts)
     loop = 7 * 200 + 4 * 5 - 1  # from the first cell's first operator to the end of the last one's last
-    kept = 8 * 3 * 4  # the state's product, the addition and tanh, of 4 us each
+    kept = 8 * 3 * 4  # the state's product, the addition and tanh, of 4 µs each
     assert predict_saving(facts, found.edit).fraction == pytest.approx((loop - kept) / 1700, abs=1e-3)
 
 
@@ -253,8 +253,8 @@ def test_the_backward_pass_loses_the_concatenation_and_keeps_the_rest():
 
 
 def test_on_a_device_the_kernels_of_the_products_stay():
-    """Of each cell 20 us of kernels, 15 of them in its product: the linear layer begins 10 us after the pick of its
-    input, tanh 5 us later."""
+    """Of each cell 20 µs of kernels, 15 of them in its product: the linear layer begins 10 µs after the pick of its
+    input, tanh 5 µs later."""
     launched: list[Json] = []
     for number in range(3):
         for k in range(8):

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from profkit.diagnosing import diagnose
+from profkit.findings import Change
 from profkit.rules.base import Suspicion
 from profkit.rules.zero_filled_gradients import zero_filled_gradients
 from profkit.run import CallSite, Run
@@ -40,7 +42,7 @@ def clear(at: float, *fills: Json) -> list[Json]:
 
 
 def training(at: float) -> list[Json]:
-    """Two gradients in a step of 100 us; the cheapest operator takes one."""
+    """Two gradients in a step of 100 µs; the cheapest operator takes one."""
     filled = clear(at, fill(at + 1), fill(at + 10))
     return [*filled, op("aten::detach", at + 25, 1), *accumulate(at + 40), *accumulate(at + 60)]
 
@@ -83,7 +85,7 @@ def test_of_the_fill_of_a_gradient_that_a_cache_holds_only_the_call_vanishes():
 
     facts = facts_of(steps_of(part))
     saved = predict_saving(facts, find(facts)[0].edit).fraction
-    assert saved == pytest.approx((1 + 8) / 100, abs=3e-3)  # the cheapest operator takes about 1 us
+    assert saved == pytest.approx((1 + 8) / 100, abs=3e-3)  # the cheapest operator takes about 1 µs
 
 
 @pytest.mark.parametrize(("side", "cached"), [(1 << 19, True), ((1 << 19) + 1, False)])
@@ -173,7 +175,7 @@ def test_two_lines_that_clear_by_turns_are_two_findings():
 
 
 def test_on_a_device_the_kernels_vanish():
-    """The host only launches; each of the kernels runs for 20 us of a step that the device fills."""
+    """The host only launches; each of the kernels runs for 20 µs of a step that the device fills."""
 
     def part(at: float) -> list[Json]:
         number = int(at) // 100 * 2 + 1
@@ -196,3 +198,20 @@ def test_on_a_device_the_kernels_vanish():
 def test_before_2_0_gradients_were_filled_by_default(torch, advice):
     (found,) = find(facts_of(steps_of(training), run=Run(torch=torch)))
     assert found.fix.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("source", "torch", "after"),
+    [
+        ("optimizer.zero_grad(set_to_none=False)", "2.13.0", "optimizer.zero_grad()"),
+        ("optimizer.zero_grad(set_to_none=False)", "1.13.1", None),
+        ("optimizer.zero_grad(set_to_none=keep)", "2.13.0", None),
+        ("p.grad.zero_()", "2.13.0", None),
+    ],
+)
+def test_the_line_is_changed_where_it_asks_for_zeros_itself(source: str, torch: str, after: str | None) -> None:
+    """Until 2.0 zeros were the default."""
+    events = steps_of(lambda at: [mark(0, at, 22), *training(at)])
+    facts = facts_of(events, run=Run(torch=torch), callsites=(CallSite("train.py", 20, "train", source),))
+    (found,) = [one for one in diagnose(facts).findings if one.rule == "zero-filled-gradients"]
+    assert found.change == (Change("train.py", 20, source, after) if after else None)

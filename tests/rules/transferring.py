@@ -17,8 +17,8 @@ def sent(
     start: float, size_bytes: int, direction: str = PAGEABLE, *, took: float = 100, copied: float = 95,
     correlation: int = 1, stream: int = 7, synchronises: bool = True, dims: str | None = None, types: str | None = None,
 ) -> list[Json]:  # fmt: skip
-    """``x.to(…)`` that takes the host 20 us more than ``took``, in which it waits; the device copies for the last
-    ``copied`` us of that."""
+    """``x.to(…)`` that takes the host 20 µs more than ``took``, in which it waits; the device copies for the last
+    ``copied`` µs of that."""
     called = took if direction == PAGEABLE else 5
     return [
         op("aten::to", start, took + 20, dims=dims, types=types),
@@ -31,7 +31,7 @@ def sent(
 
 
 def computed(start: float, took: float = 5, correlation: int = 500, delay: float = 6, stream: int = 7) -> list[Json]:
-    """A kernel that the host launches in 10 us."""
+    """A kernel that the host launches in 10 µs."""
     return [op("aten::mul", start, 10), runtime("cudaLaunchKernel", start + 1, 5, correlation=correlation),
             kernel("mul", start + delay, took, correlation=correlation, stream=stream)]  # fmt: skip
 

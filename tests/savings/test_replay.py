@@ -17,7 +17,7 @@ from tests.traces import annotation, facts_of, kernel, mark, op, pause, runtime,
 
 
 def _host_steps() -> Facts:
-    """Two steps of 100 us, each with `slow` (20 us, of which `inner` 10) and `quick` (10 us)."""
+    """Two steps of 100 µs, each with `slow` (20 µs, of which `inner` 10) and `quick` (10 µs)."""
     events = []
     for n in range(2):
         at = 100 * n
@@ -107,7 +107,7 @@ def test_the_spread_of_the_steps_widens_the_range():
 
 
 def test_a_saving_is_on_the_scale_of_the_unprofiled_steps():
-    """Of 20 us 4 us came with the recording: what takes 10 us of the 16 us that are left gives back five eighths."""
+    """Of 20 µs 4 µs came with the recording: what takes 10 µs of the 16 µs that are left gives back five eighths."""
     events = [step(0, 0, 20), op("slow", 6, 10), step(1, 20, 20), op("slow", 26, 10)]
     facts = facts_of(events, run=Run(reference_step_ns=(16_000, 14_000, 32_000)))
     saving = predict_saving(facts, remove(_rows(facts, "slow")))
@@ -116,7 +116,7 @@ def test_a_saving_is_on_the_scale_of_the_unprofiled_steps():
 
 
 def test_steps_that_were_recorded_on_a_busy_machine_keep_the_shares_of_what_they_did():
-    """They took twice as long as those before, of which recording itself can account for 10 us at most."""
+    """They took twice as long as those before, of which recording itself can account for 10 µs at most."""
     events = [step(0, 0, 2000), op("slow", 600, 1000)]
     facts = facts_of(events, run=Run(reference_step_ns=(1_000_000,)))
     saving = predict_saving(facts, remove(_rows(facts, "slow")))
@@ -125,7 +125,7 @@ def test_steps_that_were_recorded_on_a_busy_machine_keep_the_shares_of_what_they
 
 
 def test_what_holds_more_events_was_distorted_more():
-    """Both halves seem to take 50 us; one holds ten operators with 4 us of recording before each, the other one."""
+    """Both halves seem to take 50 µs; one holds ten operators with 4 µs of recording before each, the other one."""
     many = [op("small", 4 + 5 * i, 1) for i in range(10)]
     facts = facts_of([step(0, 0, 110), *many, op("large", 58, 50)], run=Run(reference_step_ns=(66_000,)))
     small, large = (predict_saving(facts, remove(_rows(facts, name))) for name in ("small", "large"))

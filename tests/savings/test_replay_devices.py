@@ -11,7 +11,7 @@ from tests.traces import facts_of, kernel, mark, op, runtime, step
 
 
 def _launch_bound() -> Facts:
-    """Each kernel takes 5 us and starts as soon as it is launched, every 50 us."""
+    """Each kernel takes 5 µs and starts as soon as it is launched, every 50 µs."""
     events = [step(0, 0, 200)]
     for i in range(4):
         at = 50 * i
@@ -21,7 +21,7 @@ def _launch_bound() -> Facts:
 
 
 def _device_bound() -> Facts:
-    """Four kernels of 100 us, all launched in the first 100 us, then a wait for the last."""
+    """Four kernels of 100 µs, all launched in the first 100 µs, then a wait for the last."""
     events = [step(0, 0, 430), op("aten::item", 100, 320), runtime(SYNC, 105, 310)]
     for i in range(4):
         events += [op("python_like", 20 * i + 2, 8), runtime(LAUNCH, 20 * i + 10, 4, correlation=i + 1),
@@ -68,7 +68,7 @@ def test_a_piece_of_work_named_twice_is_shortened_once():
 
 
 def _reading() -> Facts:
-    """A read of a number: the host waits for one kernel and launches the next one 10 us after."""
+    """A read of a number: the host waits for one kernel and launches the next one 10 µs after."""
     return facts_of([
         step(0, 0, 200), runtime(LAUNCH, 5, 5, correlation=1), kernel("first", 20, 100, correlation=1),
         op("aten::item", 28, 99), runtime(SYNC, 30, 95), runtime(LAUNCH, 135, 5, correlation=2),
@@ -77,7 +77,7 @@ def _reading() -> Facts:
 
 
 def test_going_on_instead_of_waiting_gives_back_what_the_device_then_does_earlier():
-    """The second kernel would be launched at 40 and stand in the queue when the first ends: 1.5 us pass between two."""
+    """The second kernel would be launched at 40 and stand in the queue when the first ends: 1.5 µs pass between two."""
     facts = _reading()
     assert _replay_us(facts, unblock(_rows(facts, SYNC))) == (200, 131.5)
 
@@ -141,7 +141,7 @@ def test_work_that_seems_to_start_before_its_launch_keeps_its_whole_length():
 
 
 def _behind() -> Facts:
-    """The device is 50 us behind the host all the time: kernels of 100 us, one a step; the first step is located."""
+    """The device is 50 µs behind the host all the time: kernels of 100 µs, one a step; the first step is located."""
     events = [mark(1, 1, 2), op("aten::mm", 1, 1)]
     for n in range(3):
         at = 100 * n
@@ -181,7 +181,7 @@ def test_without_the_devices_side_a_wait_has_no_price():
 
 
 def test_the_latency_of_a_launch_is_no_charge_while_earlier_work_runs():
-    """Idle, a kernel starts 10 us after its launch; the second one was launched while the first ran."""
+    """Idle, a kernel starts 10 µs after its launch; the second one was launched while the first ran."""
     facts = facts_of([
         step(0, 0, 100), op("aten::mm", 1, 2),
         runtime(LAUNCH, 5, 2, correlation=1), kernel("first", 15, 40, correlation=1),
@@ -193,7 +193,7 @@ def test_the_latency_of_a_launch_is_no_charge_while_earlier_work_runs():
 
 
 def _two_streams(waits: bool) -> Facts:
-    """A collective that starts when the gradient is there, 2 us after, or by itself 40 us later."""
+    """A collective that starts when the gradient is there, 2 µs after, or by itself 40 µs later."""
     start = 112 if waits else 150
     return facts_of([
         step(0, 0, 60), op("aten::mm", 1, 2),
@@ -214,7 +214,7 @@ def test_a_stream_that_starts_late_for_no_reason_in_the_recording_still_does():
 
 
 def _full_queue() -> Facts:
-    """Kernels of 100 us, one launch every 10 us; 300 may be outstanding, and then each waits until a place is free."""
+    """Kernels of 100 µs, one launch every 10 µs; 300 may be outstanding, and then each waits until a place is free."""
     events, returned = [op("aten::mm", 1, 1)], 0
     for n in range(400):
         started = max(returned + 5, 5)
@@ -231,11 +231,11 @@ def test_a_launch_into_a_full_queue_is_a_wait_and_no_work_of_the_host():
     halved = shrink_work(facts.launches.work, np.full(400, 50_000, dtype=np.int64), 0.1)
     assert _replay_us(facts, halved) == (40_020, 20_020)
     tiny = shrink_work(facts.launches.work, np.full(400, 1_000, dtype=np.int64), 0.1)
-    assert _replay_us(facts, tiny) == (40_020, 4_665)  # 332 free launches of 10 us, 68 of 5, and 1,000 us at the end
+    assert _replay_us(facts, tiny) == (40_020, 4_665)  # 332 free launches of 10 µs, 68 of 5, and 1,000 µs at the end
 
 
 def test_a_host_that_ran_ahead_before_the_window_is_still_as_slow_as_it_is():
-    """The device is 1,000 us behind at the start. Where its work takes no time, the host's 100 us a step remain."""
+    """The device is 1,000 µs behind at the start. Where its work takes no time, the host's 100 µs a step remain."""
     events = [step(0, 0, 100), mark(1, 1, 2), op("aten::mm", 1, 1)]
     for n in range(4):
         at = 100 * n

@@ -13,7 +13,7 @@ from tests.traces import facts_of, kernel, op, runtime, step
 
 
 def recorded(kernel_us: float) -> Facts:
-    """Four steps of 100 us for the host, half of it in one operator, and of one kernel for the device."""
+    """Four steps of 100 µs for the host, half of it in one operator, and of one kernel for the device."""
     length, events = max(100, kernel_us), []
     for n in range(4):
         at = 100 * n
@@ -23,7 +23,7 @@ def recorded(kernel_us: float) -> Facts:
 
 
 def test_behind_a_busy_device_the_host_may_be_four_times_as_fast_as_it_was_recorded():
-    """Kernels of 10 us in place of 1,000: what is left is the host's 100 us, which may be 25 without the recording."""
+    """Kernels of 10 µs in place of 1,000: what is left is the host's 100 µs, which may be 25 without the recording."""
     facts = recorded(1_000)
     work = facts.launches.work
     saving = predict_saving(facts, shrink_work(work, np.full(len(work), 10_000), uncertainty=0.0))

@@ -32,6 +32,17 @@ def test_a_question_that_holds_a_value_is_asked_anew_for_each():
     assert [holding(part) for part in ("::a", "::b")] == asked
 
 
+def test_one_question_of_two_modules_is_asked_of_each():
+    found = facts_of([op("aten::a", 0, 1), op("aten::b", 2, 1)]).trace
+    questions = []
+    for part in ("::a", "::b"):
+        module = {"__name__": f"asking{part}", "PART": part}
+        exec("ask = lambda name: PART in name", module)  # the same line of two modules
+        questions.append(module["ask"])
+    assert questions[0].__code__ == questions[1].__code__
+    assert [found.where_name(ask).tolist() for ask in questions] == [[True, False], [False, True]]
+
+
 def test_what_a_question_found_is_kept_and_cannot_be_changed():
     found = facts_of([op("aten::a", 0, 1), op("aten::b", 2, 1)]).trace
     calls: list[str] = []

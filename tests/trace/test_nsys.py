@@ -299,7 +299,7 @@ def test_of_an_export_that_memory_cannot_hold_what_begins_first_is_kept_in_all_t
     assert max(start + length for _, start, length in listed(trace)) == 4700
     (note,) = trace.health
     assert note == (
-        "only the first 4.70 us (99 of 211 events) were kept, and all figures are of these alone: the trace needs more "
+        "only the first 4.70 µs (99 of 211 events) were kept, and all figures are of these alone: the trace needs more "
         "than 100 MB of memory (PROFKIT_MEMORY_LIMIT sets another limit)"
     )
 

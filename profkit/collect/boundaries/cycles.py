@@ -24,7 +24,7 @@ _PATIENCE_NS = 40 * 10**9
 after the end of one that began before."""
 _MOST_STEPS = 5000
 _LEAST_STEP_NS = 300_000
-"""Hearing of the end of a step takes some 3 us, which is more than a hundredth of a shorter one."""
+"""Hearing of the end of a step takes some 3 µs, which is more than a hundredth of a shorter one."""
 _LONG = 3.0
 """How many times the median a step takes that holds something else besides; equal steps vary by less."""
 _ALIKE = 1 / 2

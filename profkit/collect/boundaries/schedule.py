@@ -19,10 +19,10 @@ from profkit.plan import Plan
 _MOST_TIMED = 30
 """Unprofiled steps before the recorded ones whose times are kept: the last ones."""
 _COUNT_NS = 5_000_000
-"""Counting page faults takes up to 12 us among other work, a fiftieth of a short step. In steps that pass before
+"""Counting page faults takes up to 12 µs among other work, a fiftieth of a short step. In steps that pass before
 anything is recorded they are counted this often, and spread evenly over the steps since."""
 _MOST_LATER = 200
-"""Steps behind the planned ones whose times on a device are told: a moment of it takes 5 us and holds an event."""
+"""Steps behind the planned ones whose times on a device are told: a moment of it takes 5 µs and holds an event."""
 
 
 class Moment(Protocol):
@@ -66,10 +66,12 @@ class Schedule:
         self._reference_laps: list[Lap] = []
         self._measured_laps: list[Lap] = []
         self._begun: Moment | None = None
+        self._begun_crowded_ns: int | None = None
         self._most = plan.warmup + plan.active
         self.reference_step_ns: list[int] = []
         self.reference_step_faults: list[int] = []
         self.measured_step_faults: list[int] = []
+        self.measured_step_crowded_ns: list[int] = []
         self.measured_step_ns: list[int] = []
         self._counted_ns = 0
         self.restart()
@@ -132,6 +134,7 @@ class Schedule:
             "measured_step_device_ns": _device_ns(self._measured_laps),
             "reference_step_faults": tuple(self.reference_step_faults[:nearest]),
             "measured_step_faults": tuple(self.measured_step_faults),
+            "measured_step_crowded_ns": tuple(self.measured_step_crowded_ns),
         }
 
     @property
@@ -150,12 +153,18 @@ class Schedule:
             for end in [end for _, end in laps if end is not None][-1:]:
                 end.wait()
 
-    def begin(self, now_ns: int, faults: int = 0, moment: Moment | None = None) -> None:
-        """The time and page faults of the current step count from here."""
-        self._begun_ns, self._begun_faults, self._begun = now_ns, faults, moment
+    def begin(
+        self, now_ns: int, faults: int = 0, moment: Moment | None = None, crowded_ns: int | None = None
+    ) -> None:
+        """The time and page faults of the current step count from here, and how long it waits for a CPU."""
+        self._begun_ns, self._begun_faults, self._begun, self._begun_crowded_ns = now_ns, faults, moment, crowded_ns
 
-    def advance(self, now_ns: int, faults: int = 0, moment: Moment | None = None) -> Phase:
+    def advance(
+        self, now_ns: int, faults: int = 0, moment: Moment | None = None, crowded_ns: int | None = None
+    ) -> Phase:
         """The current step ended; returns the phase of the next one."""
+        if self.phase is Phase.ACTIVE and crowded_ns is not None and self._begun_crowded_ns is not None:
+            self.measured_step_crowded_ns.append(crowded_ns - self._begun_crowded_ns)
         self._count(now_ns - self._begun_ns, faults, (self._begun, moment))
         self.step += 1
         self.phase = self._next()
@@ -177,7 +186,7 @@ class Schedule:
 
     def _skip_far(self) -> None:
         """Count the next steps now, but for the last before the recorded ones, whose times are kept: being told of one
-        takes 40 us of code that is no longer in the caches."""
+        takes 40 µs of code that is no longer in the caches."""
         ahead = self._before - self.step - 1 - self._kept
         self._skipped = max(0, min(ahead, _MOST_TIMED))
         self.step += self._skipped
@@ -221,6 +230,7 @@ class Schedule:
         """Forget the steps measured so far."""
         self._active = 0
         self.measured_step_faults.clear()
+        self.measured_step_crowded_ns.clear()
         self.measured_step_ns.clear()
         self._measured_laps.clear()
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from profkit.collect.program.engine import node_of
 from profkit.source.code import source_file
 from profkit.source.growth import Origin
 from profkit.source.syntax import ANY_ITEM, Parts
@@ -209,4 +210,4 @@ def _may_grow(buffer: object) -> bool:
     """Whether a module's buffer carries a graph, or is large enough to hold what was added to it."""
     if not isinstance(buffer, Tensor):  # None, for a buffer that is not set
         return False
-    return buffer.grad_fn is not None or buffer.nbytes >= _LARGE_BYTES
+    return node_of(buffer) is not None or buffer.nbytes >= _LARGE_BYTES

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from profkit.collect.ranks.identity import RankWatch
 from profkit.run import KILLED, PROFKIT_FAILED, RUN_FILE, OutOfMemory, fixed, load_run, save
 
 _CHILD = "profkit.collect.launch.script"
@@ -37,16 +38,43 @@ def launch_script(
     where = f"--directory={fixed(directory)}"
     command = [sys.executable, "-m", _CHILD, where, *given, "--", target, *arguments]
     killed_before = count_kills()
+    returned = _run(command)
+    status = _as_shells_say(returned)
+    was_killed = returned == -_SIGKILL and count_kills() > killed_before
+    _complete(directory, status, OutOfMemory(message=KILLED, ended=True) if was_killed else None)
+    return status
+
+
+def launch_ranks(
+    processes: int, target: str, arguments: Sequence[str], directory: Path, *, module: bool = False, **options: Any
+) -> int:
+    """Let torchrun run a script, or a module, in so many processes on this host, each recorded into a folder of
+    ``directory``, and return torchrun's exit status. For the rest see `launch_script`."""
+    given = [_as_option(name, value) for name, value in options.items() if value is not False]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", "profkit"]
+    what = ["-m", target, "--"] if module else ["--", target]
+    command = [sys.executable, *torchrun, "record", f"--output={fixed(directory)}", *given, *what, *arguments]
+    return _as_shells_say(_run(command))
+
+
+def run_unrecorded(target: str, arguments: Sequence[str], *, module: bool = False) -> int:
+    """Run a script, or a module, as Python itself would, and return its exit status."""
+    return _as_shells_say(_run([sys.executable, *(["-m"] if module else []), target, *arguments]))
+
+
+def _run(command: Sequence[str]) -> int:
+    """What `subprocess.Popen.wait` returns."""
     with _Passing() as passing, subprocess.Popen(command) as process:  # noqa: S603  # what the user asked to run
         passing.to = process
         try:
             returned = process.wait()
         except KeyboardInterrupt:
             returned = process.wait()
-    status = returned if returned >= 0 else 128 - returned
-    was_killed = returned == -_SIGKILL and count_kills() > killed_before
-    _complete(directory, status, OutOfMemory(message=KILLED, ended=True) if was_killed else None)
-    return status
+    return returned
+
+
+def _as_shells_say(returned: int) -> int:
+    return returned if returned >= 0 else 128 - returned
 
 
 def count_kills() -> int:
@@ -112,7 +140,8 @@ def _complete(directory: Path, status: int, failed: OutOfMemory | None) -> None:
     note = "the program ended without Python's own exit (os._exit or a signal): what it recorded last is missing"
     notes, failed = run.notes if was_given_up else (*run.notes, note), failed or run.out_of_memory
     with suppress(OSError):
-        save(directory, RUN_FILE, replace(run, exit_status=status, notes=notes, out_of_memory=failed))
+        ended = replace(run, identity=run.identity or RankWatch(directory).identity, exit_status=status)
+        save(directory, RUN_FILE, replace(ended, notes=notes, out_of_memory=failed))
         for window in run.windows:
             of_window = load_run(directory.with_name(window))
             if of_window.exit_status is None:

@@ -1,7 +1,8 @@
 """Runs one variant of a scenario file, step by step, recorded or not.
 
 A scenario is one Python file with ``setup(device)`` and the generator functions ``pitfall(state)`` and ``fix(state)``,
-which yield a result at the end of each step. It may set ``steps``, the number to run unrecorded, and ``needs_gpu``.
+which yield a result at the end of each step. It may set ``steps``, the number to run unrecorded, ``needs_gpu``, and
+``processes = 2``: then it runs in two at once, which reach each other by `torch.distributed`, and this one is rank 0.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import importlib.util
 import random
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from profkit.collect.launch.pair import with_partner
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.recorder import Progress
 from profkit.errors import UnreadableInput, UsageError
@@ -51,20 +54,28 @@ def run_scenario(
     module = load_scenario(path, variant)
     if getattr(module, "needs_gpu", False) and device == "cpu":
         raise UsageError(f"{path.stem}: this scenario needs a GPU")
+    with beginning(module, variant, device) as steps:
+        if directory is None:
+            count = getattr(module, "steps", _STEPS)
+            return tuple(_detach(result) for _, result in zip(range(count), steps, strict=False))
+        plan = Plan(wait=wait, warmup=warmup, active=active, after=wait, prologue=False)
+        subject = Subject(
+            command=("profkit", "diagnose", path.stem.replace("_", "-"), f"--variant={variant}", f"--device={device}"),
+            target=path.stem.replace("_", "-"),
+            variant=variant,
+            roots=(str(path.resolve().parent),),
+            generators=lambda: (steps,),
+        )
+        return _record(steps, profile.planned(directory, plan, subject, on_progress))
+
+
+@contextmanager
+def beginning(module: ModuleType, variant: str, device: str) -> Iterator[Iterator[Any]]:
+    """The steps of a variant, for as long as they are wanted; none has begun."""
     seed()
-    steps: Iterator[Any] = getattr(module, variant)(module.setup(device))
-    if directory is None:
-        count = getattr(module, "steps", _STEPS)
-        return tuple(_detach(result) for _, result in zip(range(count), steps, strict=False))
-    plan = Plan(wait=wait, warmup=warmup, active=active, after=wait, prologue=False)
-    subject = Subject(
-        command=("profkit", "diagnose", path.stem.replace("_", "-"), f"--variant={variant}", f"--device={device}"),
-        target=path.stem.replace("_", "-"),
-        variant=variant,
-        roots=(str(path.resolve().parent),),
-        generators=lambda: (steps,),
-    )
-    return _record(steps, profile.planned(directory, plan, subject, on_progress))
+    pair = getattr(module, "processes", 1) > 1
+    with with_partner(Path(str(module.__file__)), variant, device) if pair else nullcontext():
+        yield getattr(module, variant)(module.setup(device))
 
 
 def _record(steps: Iterator[Any], recording: profile) -> tuple[Any, ...]:

@@ -6,9 +6,11 @@ PyTorch is not imported before the program imports it: what that sets up first (
 from __future__ import annotations
 
 import argparse
+import ctypes
 import functools
 import importlib.util
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -21,7 +23,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from profkit.collect.launch.main_module import Program, load_module, load_script
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import describe_end
-from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
+from profkit.collect.ranks.identity import RankWatch
+from profkit.collect.ranks.launchers import read_place
+from profkit.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
 from profkit.run import FAILED, RUN_FILE, Run, save
 from profkit.source.code import PROFKIT
 
@@ -30,12 +34,15 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """Exit status of a program that an interrupt ended, as shells report it."""
+_PR_SET_PDEATHSIG = 1
+"""From ``linux/prctl.h``: the signal that a process gets when its parent has ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program that the command line names, and end as it ends."""
     options = _parse(sys.argv[1:] if arguments is None else arguments)
     child = Child(options)
+    _end_with_launcher()
     _tell_of_immediate_exit(child)
     _give_room(options.module)
     try:
@@ -83,9 +90,11 @@ class Child:
             self._profile.finish(status, note, was_stopped, error)
             return
         notes = ("the program never imported torch: there was nothing to record", *([note] if note else []))
-        run = Run(command=self._command, target=self._options.target, exit_status=status, notes=notes)
+        directory = Path(self._options.directory)
+        identity = RankWatch(directory).identity
+        run = Run(self._command, target=self._options.target, identity=identity, exit_status=status, notes=notes)
         with suppress(OSError):  # the program's own end matters more
-            save(Path(self._options.directory), RUN_FILE, run)
+            save(directory, RUN_FILE, run)
 
     def fail(self, error: BaseException) -> NoReturn:
         """Show the program's own traceback, and let Python end the process as it would have."""
@@ -118,6 +127,7 @@ class Child:
             steps_from=None if options.steps_from == BEST_SIGNAL else options.steps_from,
             at_step=options.at_step,
             stops=options.stop_after_recording,
+            ranks=options.ranks,
         )
         self._profile = profile.planned(Path(options.directory), plan, subject, Announcer())
         self._profile.__enter__()
@@ -157,11 +167,20 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--active", type=int, default=ACTIVE_STEPS)
     parser.add_argument("--steps-from", default=BEST_SIGNAL)
     parser.add_argument("--at-step", type=int, default=0)
+    parser.add_argument("--ranks", type=int, default=FULL_RANKS)
     parser.add_argument("--stop-after-recording", action="store_true")
     parser.add_argument("--module", action="store_true")
     options = parser.parse_args(arguments[:end])
     options.target, *options.arguments = arguments[end + 1 :]
     return options
+
+
+def _end_with_launcher() -> None:
+    """A launcher that gives up on its ranks kills the processes that it has started: profkit, in whose place this one
+    runs the program. A rank that lived on would keep its device."""
+    if sys.platform == "linux" and read_place(os.environ) is not None:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _tell_of_immediate_exit(child: Child) -> None:
@@ -209,7 +228,7 @@ def _strip(error: BaseException | None, seen: set[int]) -> None:
 def _without_own(trace: TracebackType | None) -> TracebackType | None:
     kept = []
     while trace is not None:
-        if not _is_own(trace):
+        if not trace.tb_frame.f_code.co_filename.startswith(PROFKIT):
             kept.append(trace)
         trace = trace.tb_next
     for this, following in zip(kept, [*kept[1:], None], strict=False):
@@ -223,10 +242,6 @@ def _below(frame: FrameType | None, trace: TracebackType | None) -> TracebackTyp
         if not caller.f_code.co_filename.startswith(PROFKIT):
             trace = TracebackType(trace, caller, caller.f_lasti, caller.f_lineno)
     return trace
-
-
-def _is_own(trace: TracebackType) -> bool:
-    return trace.tb_frame.f_code.co_filename.startswith(PROFKIT)
 
 
 if __name__ == "__main__":

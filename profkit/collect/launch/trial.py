@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +27,7 @@ from typing import Any, TextIO
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 import torch
 
-from profkit.collect.launch.scenario import load_scenario, seed
+from profkit.collect.launch.scenario import beginning, load_scenario
 from profkit.collect.loaders.account import read_memory
 
 _RESET_PEAK = "5"
@@ -47,12 +47,17 @@ class Trial:
         self._module, self._variant, self._device, self._cuda = module, variant, device, cuda
         self._counts_workers = effect == "memory"
         self._steps: Iterator[Any] = iter(())
+        self._round = ExitStack()
         self._base_bytes = self._base_device_bytes = self._number = 0
 
     def run(self, count: int) -> dict[str, list[int]]:
         """Time and memory of that many steps."""
         done = [self._step() for _ in range(count)] if self._device == "cpu" else self._run_on_device(count)
         return dict(zip(("ns", "peak_bytes", "number"), map(list, zip(*done, strict=True)), strict=True))
+
+    def close(self) -> None:
+        """End what the variant runs besides this process."""
+        self._round.close()
 
     def _step(self) -> tuple[int, int, int]:
         took = self._advance()
@@ -87,9 +92,9 @@ class Trial:
 
     def _begin(self) -> None:
         self._steps = iter(())
+        self.close()
         gc.collect()  # what the last round left must not count as held before this one
-        seed()
-        self._steps = getattr(self._module, self._variant)(self._module.setup(self._device))
+        self._steps = self._round.enter_context(beginning(self._module, self._variant, self._device))
         self._number = 0
         self._base_bytes = psutil.Process().memory_info().rss
         if self._device != "cpu":
@@ -137,9 +142,9 @@ def _answers() -> TextIO:
 def main(path: str, variant: str, device: str, effect: str) -> None:
     """Answer until stdin ends."""
     answers = _answers()
-    trial = Trial(load_scenario(Path(path), variant), variant, device, effect)
-    for line in sys.stdin:
-        print(json.dumps(trial.run(int(line))), file=answers, flush=True)
+    with closing(Trial(load_scenario(Path(path), variant), variant, device, effect)) as trial:
+        for line in sys.stdin:
+            print(json.dumps(trial.run(int(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

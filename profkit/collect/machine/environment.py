@@ -52,16 +52,11 @@ def describe_run(command: tuple[str, ...], target: str | None, variant: str | No
         command=command,
         python=platform.python_version(),
         torch=str(torch.__version__),
-        started=_start_time(),
+        started=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
         target=target,
         variant=variant,
         host=_describe_host(),
     )
-
-
-def _start_time() -> str:
-    """Now, with the time zone, to the second."""
-    return datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds")
 
 
 def device_name() -> str:

@@ -25,7 +25,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def in_use_bytes() -> int | None:
-    """What the program, its libraries and a recording have asked for and not freed. It takes 0.2 us for each free place
+    """What the program, its libraries and a recording have asked for and not freed. It takes 0.2 µs for each free place
     of the heap. Only told by glibc, from 2.33 on, and where no other allocator stands before it."""
     ask = _mallinfo2()
     if ask is None:

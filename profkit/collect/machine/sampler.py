@@ -16,7 +16,7 @@ from profkit.run import LoadSample
 
 _INTERVAL_S = 0.2
 _MOST_CPUS = 64
-"""Reading the line of one takes 10 us: 64 take three thousandths of the interval."""
+"""Reading the line of one takes 10 µs: 64 take three thousandths of the interval."""
 _TIMES = 8
 """From user to steal: the time of guests is part of user's."""
 _MAX_SAMPLES = 2000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def is_larger(roots: Any, events: int) -> bool:
     """
     most = events // EVENTS_PER_NODE
     each = roots if type(roots) in (list, tuple) else (roots,)  # an edge of the graph is a named tuple
-    waiting = [node for node in map(_node_of, each) if node is not None]
+    waiting = [node for node in map(node_of, each) if node is not None]
     seen = set(waiting)
     while waiting and len(seen) <= most:
         for following, _ in waiting.pop().next_functions:
@@ -38,9 +39,14 @@ def is_larger(roots: Any, events: int) -> bool:
     return len(seen) > most
 
 
-def _node_of(root: Any) -> Any:
-    """The node of a tensor, without running a subclass's code, or of an edge."""
+def node_of(root: Any) -> Any:
+    """The node of a tensor, without running a subclass's code, or of an edge; None where it has none, or cannot tell.
+
+    A view among several of one base makes its node anew after the base was written to, and refuses that without
+    `no_grad` (``check_inplace`` of ``torch/csrc/autograd``). FSDP's parameters are such views.
+    """
     if isinstance(root, GradientEdge):
         return root.node
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunctionSubclass(), suppress(RuntimeError):
         return root.grad_fn if isinstance(root, torch.Tensor) else None
+    return None

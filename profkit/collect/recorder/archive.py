@@ -18,6 +18,7 @@ from profkit.collect.machine.rates import read_rates
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.memory.watch import MemoryWatch
 from profkit.collect.program.compiled import read_compiled
+from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
@@ -80,6 +81,7 @@ class Archive:
         replaces: Path | None,
     ) -> None:
         self.is_second = replaces is not None
+        self._rank = RankWatch(directory)
         self._directory, self._file, self._parts = directory, file, parts
         self._is_user, self._notes, self._replaces = is_user, notes, replaces
 
@@ -127,8 +129,9 @@ class Archive:
         """Set down what the user's sources say, recorded or not, and wait until a device can tell all its times."""
         self._parts.schedule.await_device()
         self._parts.memory.counts.read()
-        self._file.set(remarks=review_sources(user_sources(self._is_user.__getitem__)))
-        forget_source_files()
+        if not self._file.run.is_light:
+            self._file.set(remarks=review_sources(user_sources(self._is_user.__getitem__)))
+            forget_source_files()
 
     def write(self) -> None:
         """Write the files beside the trace as of now, unless that is still an earlier recording's."""
@@ -137,6 +140,7 @@ class Archive:
         parts = self._parts
         self._file.set(
             **parts.schedule.counted,
+            identity=self._rank.identity,
             feeding=parts.signals.feeding,
             compiled=read_compiled(self._is_user.__getitem__),
             notes=tuple(dict.fromkeys((*self._notes, *parts.tracer.notes, *parts.memory.notes))),

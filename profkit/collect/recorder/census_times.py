@@ -30,12 +30,14 @@ class CensusTimes:
 
     def __init__(self, census: Census, schedule: Schedule, file: RunFile, plan: Plan) -> None:
         self._census, self._schedule, self._file = census, schedule, file
-        self._planned, self._behind = plan.active, min(plan.after, _MOST_BEHIND)
+        self._planned, self._behind, self._is_light = plan.active, min(plan.after, _MOST_BEHIND), plan.is_light
         self._took_ns = self._before = 0
         self._were_skipped = False
 
     def are_due(self, ended: Phase) -> bool:
         """Whether anything is looked at after the step that ended."""
+        if self._is_light:
+            return False
         is_behind = ended is Phase.AFTER and self._were_skipped and self._schedule.timed < self._behind
         if ended is Phase.ACTIVE:
             return self._is_wanted()

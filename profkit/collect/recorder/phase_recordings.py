@@ -16,7 +16,7 @@ from profkit.collect.sessions.allowance import FEW_EVENTS, Allowance
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import take_moment
 from profkit.collect.sessions.host_marks import free_cycles
-from profkit.collect.sessions.session import ProfilerSession, pause_marked
+from profkit.collect.sessions.session import ProfilerSession, mark_located, pause_marked
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.plan import Plan
@@ -64,7 +64,9 @@ class PhaseRecordings:
             phase = self._schedule.postpone()
         if phase.recorded:
             (self._recordings.running or self._begin(phase)).begin_step(self._schedule.step)
-            if phase is Phase.LOCATED:
+            if phase is Phase.LOCATED and self._plan.is_light:
+                mark_located()
+            elif phase is Phase.LOCATED:
                 self._memory.history.begin()
                 self._tracer.start(sys._getframe(), self._plan.max_lines)
         elif self._recordings.running is not None:
@@ -94,11 +96,11 @@ class PhaseRecordings:
             with self._allowance.spending(), pause_marked():
                 self._memory.history.end()
 
-    def advance(self, now_ns: int, faults: int, moment: Moment | None) -> None:
+    def advance(self, now_ns: int, faults: int, moment: Moment | None, crowded_ns: int | None) -> None:
         """The step that ended was one."""
         ended = self._schedule.phase
         self._end_watches(ended)
-        following = self._schedule.advance(now_ns, faults, moment)
+        following = self._schedule.advance(now_ns, faults, moment, crowded_ns)
         if ended is Phase.LOCATED and following is not Phase.LOCATED:
             self._end_located()
 
@@ -185,11 +187,12 @@ class PhaseRecordings:
         is_first = self._recordings.located is None
         if is_first:
             self._parts.signals.forget_uses()
-            self._gradients.begin()
+            if not self._plan.is_light:
+                self._gradients.begin()
         are_large = is_first and self._prologue.was_filled_by_events
         self._bounds.begin(is_first, are_large, is_second=is_first and self._archive.is_second)
         recording = self._recordings.start()
-        if is_first and phase is Phase.LOCATED:
+        if is_first and phase is Phase.LOCATED and not self._plan.is_light:
             self._calls.begin()
         if recording.cuda:
             self._memory.failures.begin()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
@@ -15,6 +16,8 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.boundaries.step_boundary import StepBoundary
 from profkit.collect.program.guard import Guard, describe, describe_end, say, uncompiled
+from profkit.collect.ranks.chosen import for_rank
+from profkit.collect.ranks.launches import claim_directory, settle
 from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder
@@ -22,12 +25,23 @@ from profkit.collect.recorder.replacement import ANEW, PATIENCE_S, Replacement
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
 from profkit.collect.sessions.allowance import Allowance
-from profkit.plan import ACTIVE_STEPS, BEST_SIGNAL, EXPLICIT, LIMIT_S, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
+from profkit.plan import (
+    ACTIVE_STEPS,
+    BEST_SIGNAL,
+    EXPLICIT,
+    FULL_RANKS,
+    LIMIT_S,
+    WAIT_STEPS,
+    WARMUP_STEPS,
+    Plan,
+    Subject,
+)
 from profkit.run import (
     FAILED,
     PROFKIT_FAILED,
     create_directory,
     default_directory,
+    directory_of_target,
     find_trace,
     fixed,
     unused_directory,
@@ -40,20 +54,34 @@ _Result = TypeVar("_Result")
 class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place it takes
     """Record a few steps of a program into a run directory; a context manager or a decorator.
 
+    ::
+
+        with profkit.profile("traces/exp1") as prof:
+            for batch in loader:
+                train_step(batch)
+        print(prof.diagnosis)
+
+    ``directory`` is made if absent (default ``traces/<target>/<time>``, where ``target`` is the script's name); if it
+    holds a run already, ``directory-2`` is taken, and so on. Each of several ranks records into a folder of its own in
+    it (default ``traces/<target>/<launch>``); if there are more than ``ranks``, that many record everything and the
+    others collectives and steps.
+
     ``wait`` steps pass unprofiled and are timed, ``warmup`` steps are recorded to learn which line runs what, and
     ``active`` steps are recorded to be measured; after thirty more timed steps, or 40 s of the optimizer's, everything
-    is removed. Steps that come in cycles are recorded anew, cycle by cycle (see `profkit.collect.boundaries.cycles`).
+    is removed. Steps that come in cycles are recorded anew, cycle by cycle. ``at_step`` is the number of the first step
+    that is recorded, from 0.
+
     Steps end where the program calls `step`, else after the optimizer's step, else at each batch of a DataLoader, else,
     if none of these comes for long, after each call of the model. A program without any is recorded from its start, for
     at most ``limit_s`` seconds. ``steps_from`` chooses one: ``step``, ``optimizer``, ``dataloader``, ``forward`` or
-    ``epoch`` (a new pass over the DataLoader); ``at_step`` is the number of the first step that is recorded.
+    ``epoch`` (a new pass over the DataLoader).
 
-    ``directory`` is made if absent (default ``traces/<target>/<time>``); if it holds a run already, ``directory-2`` is
-    taken, and so on. ``on_progress`` is called with the phase of each step, the number of steps over and the number
-    planned. At the next end of a step SIGUSR1 begins another
-    recording, in a directory of its own, if the context was entered on the main thread and the program does not handle
-    the signal. Errors in here never reach the program: they become one line on stderr and a note in ``run.json``. As a
-    decorator it records the first call.
+    ``on_progress`` is called with the phase of each step, the number of steps over and the number planned. At the next
+    end of a step SIGUSR1 begins another recording, in a directory of its own, if the context was entered on the main
+    thread and the program does not handle the signal.
+
+    A profile records once; as a decorator it records the first call. Errors in here never reach the program: they
+    become one line on stderr and a note in ``run.json``.
     """
 
     _current: ClassVar[profile | None] = None
@@ -68,15 +96,19 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         limit_s: float = LIMIT_S,
         steps_from: str = BEST_SIGNAL,
         at_step: int = 0,
+        ranks: int = FULL_RANKS,
         target: str | None = None,
         on_progress: Progress | None = None,
     ) -> None:
         script = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "run"
         signal = None if steps_from == BEST_SIGNAL else steps_from
-        plan = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s, steps_from=signal, at_step=at_step)
+        window = Plan(wait=wait, warmup=warmup, active=active, limit_s=limit_s, steps_from=signal, at_step=at_step)
+        plan = replace(window, ranks=ranks)
         subject = Subject(("python", *sys.argv), target or script)
-        directory = default_directory(subject.target or "run") if directory is None else Path(directory)
-        self._prepare(unused_directory(directory), plan, subject, on_progress)
+        wanted = None if directory is None else fixed(Path(directory))
+        by_default = fixed(directory_of_target(subject.target or "run"))
+        alone = unused_directory(wanted or default_directory(subject.target or "run"))
+        self._prepare(alone, plan, subject, on_progress, partial(claim_directory, wanted, by_default))
 
     @classmethod
     def planned(cls, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None = None) -> profile:
@@ -85,7 +117,16 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         made._prepare(directory, plan, subject, on_progress)
         return made
 
-    def _prepare(self, directory: Path, plan: Plan, subject: Subject, on_progress: Progress | None) -> None:
+    def _prepare(
+        self,
+        directory: Path,
+        plan: Plan,
+        subject: Subject,
+        on_progress: Progress | None,
+        claim: Callable[[], Path | None] = lambda: None,
+    ) -> None:
+        """``claim`` finds another directory for one of several ranks, when the recording begins."""
+        self._claim = claim
         self._directory, self._plan, self._subject, self._on_progress = fixed(directory), plan, subject, on_progress
         self._directories: list[Path] = []
         self._guard = Guard(self._give_up)
@@ -117,7 +158,10 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
 
     @property
     def diagnosis(self) -> Any:
-        """The diagnosis of what was recorded; None while the recording is on, and if there is none."""
+        """The `Diagnosis` of what was recorded; None inside the context, and where nothing could be recorded.
+
+        It is made when it is first asked for, which also writes ``diagnosis.json`` and ``report.html`` into the run
+        directory."""
         if self._diagnosis is None and self._is_finished:
             try:
                 self._diagnosis = diagnose(self._directory)
@@ -139,7 +183,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         return False
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        @functools.wraps(function)
+        @wraps(function)
         def record_first_call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             if self._was_used:
                 return function(*args, **kwargs)
@@ -149,7 +193,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         return record_first_call
 
     def step(self) -> None:
-        """Say that a step of the program ends here."""
+        """Say that a step of the program ends here. It is optional: without it steps end as ``steps_from`` says."""
         self.step_with(None)
 
     @uncompiled
@@ -203,6 +247,8 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._outer = profile._current
             say("not recording: another profkit.profile is on, which gets this one's steps")
             return
+        self._directory = self._claim() or self._directory
+        self._plan = for_rank(self._plan)
         recorder = self._make_recorder(self._directory, self._plan)
         profile._current = self
         atexit.register(self._end_at_exit)
@@ -269,7 +315,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
         """A better signal came after all, and other steps were recorded."""
         if self._plan.stops:
             self._stopper.request(PATIENCE_S)
-        self._record_anew(self._plan.for_better(signal), ANEW[signal], functools.partial(note_outdone, signal))
+        self._record_anew(self._plan.for_better(signal), ANEW[signal], partial(note_outdone, signal))
 
     def _record_anew(self, plan: Plan, note: str, mark: Callable[[Path], None] = lambda _: None) -> None:
         """Record in place of what the directory holds, which stands until enough is measured."""
@@ -292,6 +338,9 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             self._recorder = None
             self._is_finished = True
             complete(self._directories, exit_status, was_stopped)
+            if len(self._directories) == 1:  # a window is named after the first directory, and noted in it
+                self._directories = [settle(self._directory)]
+                self._directory = self._directories[0]
 
     def _end_at_exit(self) -> None:
         """The program never left the context."""

@@ -50,7 +50,7 @@ class Prologue:
         self.was_full = self.was_renewed = False
         self._recordings, self._tracer, self._limit_s, self._memory = recordings, tracer, limit_s, memory
         self._allowance = allowance
-        self._is_on = False
+        self._is_on, self._records = False, True
         self._begun = self._end = 0.0
         self._full_bytes = self._begun_bytes = 0
         self._imports = Imports()
@@ -61,6 +61,12 @@ class Prologue:
         self._begun = time.monotonic()
         self._end = self._begun + self._limit_s
         self._begin_part()
+
+    def begin_unrecorded(self) -> None:
+        """Nothing is recorded of it, and it is over when a step might have ended."""
+        self._is_on, self._records = True, False
+        self._begun = time.monotonic()
+        self._end, self._full_bytes = self._begun + _LEAST_WAIT_S, sys.maxsize
 
     def close(self) -> None:
         """The first step ended, or the program."""
@@ -110,7 +116,7 @@ class Prologue:
     def go_on(self, cuda: bool | None = None) -> None:
         if self._is_on and self._recordings.cut_operators_off:
             self._finish()
-        elif self._is_on:
+        elif self._is_on and self._records:
             self._recordings.start(cuda)
             self._may_grow_from_here()
             self._tracer.resume(sys._getframe())
@@ -135,7 +141,7 @@ class Prologue:
         if is_first:  # the time that stopping and writing took was not the program's
             waited, kept_s = max(_LEAST_WAIT_S, over - self._begun), time.monotonic() - over
             self._again_at = [self._begun + times * waited + kept_s for times in _AGAIN]
-        if self._recordings.cut_operators_off:
+        if self._recordings.cut_operators_off or not self._records:
             self._again_at = []
 
     def _begin_again(self) -> None:

@@ -25,7 +25,7 @@ from profkit.collect.census.names import Census
 from profkit.collect.loaders.feeding import FeedingWatch
 from profkit.collect.loaders.sites import LoaderSites
 from profkit.collect.loaders.worker_watch import WorkerWatch
-from profkit.collect.machine.page_faults import count_faults
+from profkit.collect.machine.page_faults import count_crowded_ns, count_faults
 from profkit.collect.machine.sampler import Sampler, rss_bytes_of
 from profkit.collect.memory.watch import MemoryWatch
 from profkit.collect.program.children import ProcessorTime
@@ -84,7 +84,7 @@ class Recorder:
         self.over = self._busy = False
         self._plan, self._guard, self._on_progress, self._on_over = plan, guard, on_progress, on_over
         self._notes, self._file, self._processor_time = list(notes), RunFile(subject), ProcessorTime()
-        self._file.set(window=plan.window, signals_per_step=plan.every)
+        self._file.set(window=plan.window, signals_per_step=plan.every, is_light=plan.is_light)
         is_user, limits = UserFiles(subject.roots), (plan.limit_s, HeldMemory(partial(rss_bytes_of, Process())))
 
         self._schedule = schedule = Schedule(plan, take_moment)
@@ -92,7 +92,7 @@ class Recorder:
         self.thread = RecordedThread(
             lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake
         )
-        self._recordings = recordings = Recordings(directory, partial(guard, self._yield_to_program), allowance)
+        self._recordings = recordings = self._make_recordings(directory, allowance)
         self._tracer = tracer = self._make_tracer(is_user)
         self.cycles = CycleWatch(plan, schedule, lambda: allowance.steps_left(recordings.located_events), is_awaited)
         self._calls = CallWatch()
@@ -111,6 +111,10 @@ class Recorder:
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         watches = self._calls, gradients
         self._phases = PhaseRecordings(plan, allowance, bounds, watches, parts, self._archive, self._file, self._notes)
+
+    def _make_recordings(self, directory: Path, allowance: Allowance) -> Recordings:
+        gives_way = partial(self._guard, self._yield_to_program)
+        return Recordings(directory, gives_way, allowance, self._plan.is_light)
 
     def _make_tracer(self, is_user: UserFiles) -> LineTracer:
         return LineTracer(
@@ -144,7 +148,8 @@ class Recorder:
         self._memory.failures.begin()
         if self._plan.prologue:
             if current_thread() is main_thread():  # elsewhere nothing could end it
-                self._prologue.begin()
+                begin = self._prologue.begin_unrecorded if self._plan.is_light else self._prologue.begin
+                begin()
             when_cuda_starts(self._on_cuda)
         else:
             self._phases.enter()
@@ -270,11 +275,12 @@ class Recorder:
     def _turn(self, boundary: StepBoundary, at: tuple[int, int], is_first: bool) -> None:
         """From the end of one step to the beginning of the next."""
         ended = self._schedule.phase
+        crowded_ns = count_crowded_ns() if ended is Phase.ACTIVE else None
         moment = self._phases.end_step(boundary.between)
         if is_first:
             self._phases.restart()
         else:
-            self._phases.advance(*at, moment)
+            self._phases.advance(*at, moment, crowded_ns)
         if ended is Phase.AFTER:
             self.cycles.look(self.choice.name)
         if self._on_progress is not None:

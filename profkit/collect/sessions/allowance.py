@@ -24,11 +24,11 @@ LEAST_S, SHARE = 5.0, 0.1
 _FIXED_S = 1.5
 """Spent whatever is recorded: the start of profkit and of PyTorch's profiler, the census, the end; 0.9 to 1.6 s."""
 _JUDGED_S = 9e-6
-"""Per event, besides the stop: recording it, 1 us; reading and judging it, by two processes, 8."""
+"""Per event, besides the stop: recording it, 1 µs; reading and judging it, by two processes, 8."""
 _LEAST_EVENT_BYTES, MOST_EVENT_BYTES = 150, 460
 """Memory of one event: 150 in loops of small operators without a graph, the most for wide ones with shapes."""
 _STOPPED_S = 17e-6
-"""Stopping, per event, until that is measured: it takes 8 to 25 us."""
+"""Stopping, per event, until that is measured: it takes 8 to 25 µs."""
 _FEW = 5_000
 """Events: stopping fewer says nothing of the price of many."""
 

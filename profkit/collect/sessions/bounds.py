@@ -1,7 +1,7 @@
 """How long the recorded steps may take, and how large their recording may grow.
 
 Nothing counts the events of a running recording, but the memory that the process holds shows them: each takes 150 to
-460 bytes while it is recorded, and its stop 5 to 20 us and 2.7 kB (measured). What grows faster than events can be
+460 bytes while it is recorded, and its stop 5 to 20 µs and 2.7 kB (measured). What grows faster than events can be
 recorded are the program's own tensors, such as those of an evaluation that keeps its graph.
 """
 

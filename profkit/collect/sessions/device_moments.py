@@ -12,7 +12,7 @@ from contextlib import suppress
 import torch
 
 from profkit.collect.machine.devices import cuda_is_used
-from profkit.collect.machine.page_faults import count_faults
+from profkit.collect.machine.page_faults import count_crowded_ns, count_faults
 from profkit.collect.sessions.session import is_capturing, pause_marked
 
 _LONGEST_WAIT_S, _LOOK_S = 1.0, 0.01
@@ -52,12 +52,13 @@ def take_moment() -> DeviceMoment | None:
     return None
 
 
-def read_clocks(is_recorded: bool) -> tuple[int, int, DeviceMoment | None]:
-    """Where a step begins: the host's time, the page faults so far, the device's moment. Taking that one is marked as
-    profkit's own work in a recording."""
+def read_clocks(is_recorded: bool) -> tuple[int, int, DeviceMoment | None, int | None]:
+    """Where a step begins: the host's time, the page faults so far, the device's moment, and in a recording how long
+    this thread has waited for a CPU. Taking the moment is marked as profkit's own work in a recording."""
+    crowded_ns = count_crowded_ns() if is_recorded else None
     if is_recorded and cuda_is_used():
         with pause_marked():
             moment = take_moment()
     else:
         moment = take_moment()
-    return time.perf_counter_ns(), count_faults(), moment
+    return time.perf_counter_ns(), count_faults(), moment, crowded_ns

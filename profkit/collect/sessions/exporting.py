@@ -109,10 +109,15 @@ def _joined(files: Sequence[IO[bytes]]) -> Iterator[Span | bytes]:
     end = _end_of_events(first) if others else _size(first)
     yield first, 0, end
     for file in others:
-        head = _read(file, 0, _CHUNK_BYTES)
         yield b",\n"
-        yield file, head.index(b"[", head.index(_FIRST)) + 1, _end_of_events(file)
+        yield file, *span_of_events(file)
     yield first, end, _size(first)
+
+
+def span_of_events(file: IO[bytes]) -> tuple[int, int]:
+    """Where the list of events begins and ends, without its brackets."""
+    head = _read(file, 0, _CHUNK_BYTES)
+    return head.index(b"[", head.index(_FIRST)) + 1, _end_of_events(file)
 
 
 def _end_of_events(file: IO[bytes]) -> int:

@@ -26,7 +26,7 @@ class Mark(Protocol):
 open_mark: Callable[[str], Mark] = getattr(
     torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function
 )
-"""Makes a mark of a name. The fast kind (about 1 us while recording) is private and bypasses the dispatcher, so that no
+"""Makes a mark of a name. The fast kind (about 1 µs while recording) is private and bypasses the dispatcher, so that no
 dispatch mode of the program sees it; the public kind is slower."""
 
 

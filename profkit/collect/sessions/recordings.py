@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -14,6 +14,7 @@ import torch
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.heap import give_back
 from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.collectives import reduce_to_collectives
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.host_marks import CollectorMarks, SaveMarks
 from profkit.collect.sessions.ranges import OpenRanges
@@ -30,17 +31,20 @@ class Recordings:
     ``yield_to_program`` is called when the program starts a profiler.
 
     ``cut_operators_off`` says that the last stop came inside an operator, which must end before the next recording
-    begins (see `profkit.collect.sessions.ranges`).
+    begins (see `profkit.collect.sessions.ranges`). Of an ``is_light`` run only what
+    `profkit.collect.sessions.collectives` keeps is written.
     """
 
-    def __init__(self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance) -> None:
+    def __init__(
+        self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance, is_light: bool = False
+    ) -> None:
         self.prologue: IO[bytes] | None = None
         self.located: IO[bytes] | None = None
         self.running: ProfilerSession | None = None
         self.cut_operators_off = False
         self.located_events = self._prologue_events = 0
         self._begun = self._ran_s = 0.0
-        self._directory, self._allowance = directory, allowance
+        self._directory, self._allowance, self._is_light = directory, allowance, is_light
         self._watch = ProfilerWatch(yield_to_program)
         self._collections = CollectorMarks()
         self._saves = SaveMarks()
@@ -61,7 +65,8 @@ class Recordings:
     def start(self, cuda: bool | None = None) -> ProfilerSession:
         """Start a recording, by default with the GPU's side if the program has begun to use it, and with shapes unless
         it follows located steps: recording them changes how memory is reused."""
-        recording = ProfilerSession(cuda_is_used() if cuda is None else cuda, shapes=self.located is None)
+        with_cuda, shapes = cuda_is_used() if cuda is None else cuda, self.located is None
+        recording = ProfilerSession(with_cuda, shapes, memory=not self._is_light)
         with self._watch:
             recording.start()
         self.running, self._begun = recording, time.monotonic()
@@ -181,11 +186,18 @@ class Recordings:
             steps = [trace for trace in (self.located, last) if trace is not None]
             chosen = [self.prologue] if self.prologue else steps
             try:
-                return export(chosen, self._directory, unfinished_step) if chosen else None
+                return self._write(chosen, unfinished_step) if chosen else None
             finally:
                 self._let_go_of_files()
                 if last is not None:
                     last.close()
+
+    def _write(self, traces: list[IO[bytes]], unfinished_step: int | None) -> str:
+        if not self._is_light:
+            return export(traces, self._directory, unfinished_step)
+        with ExitStack() as stack:
+            reduced = [stack.enter_context(reduce_to_collectives(trace, self._directory)) for trace in traces]
+            return export(reduced, self._directory, unfinished_step)
 
     def _let_go_of_files(self) -> None:
         self.drop_prologue()

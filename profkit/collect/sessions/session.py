@@ -21,7 +21,7 @@ from profkit.collect.program.living import living
 from profkit.collect.sessions.detaching import detach, detachable
 from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.sessions.kineto import QuietAllocator, let_forked_children_exit, quiet_log
-from profkit.marks import PAUSE_MARK, STEP_MARK
+from profkit.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 
 _OWN = "profkit."
 _STOP = f"{PAUSE_MARK}.stop"
@@ -31,19 +31,19 @@ _THREADS = "profkit-"
 
 
 class ProfilerSession:
-    """Records operators, memory and, with ``cuda``, kernels. The thread that starts it must also stop it.
+    """Records operators, ``memory`` and, with ``cuda``, kernels. The thread that starts it must also stop it.
 
     With ``shapes`` every operator's inputs are recorded too, for which PyTorch keeps the header of each tensor until
     the stop. As headers lie between the results, the C library cannot reuse a result's place for the next, and large
     results get fresh pages from the system: a step that only moves memory takes twenty times as long.
     """
 
-    def __init__(self, cuda: bool, shapes: bool = True) -> None:
+    def __init__(self, cuda: bool, shapes: bool = True, memory: bool = True) -> None:
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
         self._profiler = torch_profile(
             activities=activities,
             record_shapes=shapes,
-            profile_memory=True,
+            profile_memory=memory,
             with_stack=False,
             experimental_config=_with_synchronisations() if cuda else None,
             acc_events=True,
@@ -58,7 +58,7 @@ class ProfilerSession:
         with quiet_log(), without_inductor(), detachable() if self.cuda else nullcontext():
             self._profiler.start()
         # Versions 2.10 to 2.12 warn that a profiler keeps no events of earlier cycles unless it is told to (PyTorch
-        # 180387). Only the start may see the setting: with it the stop would spend 40 us on each event.
+        # 180387). Only the start may see the setting: with it the stop would spend 40 µs on each event.
         if self._profiler.profiler is not None:
             self._profiler.profiler.acc_events = False
 
@@ -141,6 +141,13 @@ def pause_marked() -> Iterator[None]:
     """Marks profkit's own work in the trace."""
     with torch.autograd.profiler.record_function(PAUSE_MARK):
         yield
+
+
+def mark_located() -> None:
+    """In a light recording, whose lines are not marked, what tells readers that a step is recorded with shapes, and is
+    not one of those to measure: a mark of a line that nothing lies in."""
+    with torch.autograd.profiler.record_function(f"{LINE_MARK}0"):
+        pass
 
 
 def is_capturing() -> bool:

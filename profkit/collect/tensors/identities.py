@@ -21,7 +21,7 @@ Identity = tuple[object, ...]
 _DEVICES = ("cpu", "cuda")
 _LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr)
 _WHOLE_BYTES = 8 << 10
-"""Bytes of a tensor's memory that are compared, in `_PIECES` pieces if it is larger. It takes 5 us."""
+"""Bytes of a tensor's memory that are compared, in `_PIECES` pieces if it is larger. It takes 5 µs."""
 _PIECES = 8
 _FOREIGN_BYTES = 4 << 20
 """Memory that PyTorch did not allocate, as NumPy's or a loaded file's, is compared whole, which takes milliseconds; if

@@ -37,7 +37,7 @@ from profkit.marks import CALL_MARK
 from profkit.run import Recomputation
 
 _MOST_CALLS = 20_000
-"""In the two steps; each takes 10 to 20 us."""
+"""In the two steps; each takes 10 to 20 µs."""
 _MOST_NS = 600_000_000
 _MOST_GIVEN = 64
 """Elements of a list in the arguments: a longer one is data, which would be dear to compare."""

@@ -93,7 +93,7 @@ def _of_memory(trace: Trace) -> str:
 
 
 def _of_launches(trace: Trace) -> tuple[str, int] | None:
-    rows = np.flatnonzero(trace.where_name(lambda name: bool(_LAUNCH.search(name))))
+    rows = np.flatnonzero(trace.matching(_LAUNCH))
     rows = rows[trace.events.category[rows] == Category.RUNTIME]
     if not rows.size:
         return None

@@ -14,7 +14,7 @@ _COLLECTIVE_WORDS = ("nccl", "rccl", "gloo", "oneccl", "allreduce", "all_reduce"
                      "reduce_scatter", "reducescatter", "alltoall", "all_to_all", "sendrecv",
                      "cross_device_reduce", "msccl")  # fmt: skip
 _LONG_LAUNCH_NS = 1_000_000
-"""Work on an idle device starts 5 to 20 us after its launch; after a millisecond, something ran before it."""
+"""Work on an idle device starts 5 to 20 µs after its launch; after a millisecond, something ran before it."""
 
 
 class Device(Struct, frozen=True):

@@ -8,7 +8,7 @@ from profkit.derive.device.launches import Launches, find_fruitless_launches
 from profkit.trace.events import Bools, Int64s, Trace
 
 _BACKLOG_NS = 1_000_000
-"""Work on an idle device starts 5 to 20 us after its launch; after a millisecond, something ran before it."""
+"""Work on an idle device starts 5 to 20 µs after its launch; after a millisecond, something ran before it."""
 _MOST_LOST_SHARE = 0.05
 """A step that misses the work of more launches than this share does not measure the device's time, if others do."""
 

@@ -19,7 +19,7 @@ from profkit.trace.events import Category, Int32s, Int64s, Rows, Trace
 _LOADS_CODE = re.compile(r"(?:cu|hip)(?:ModuleLoad|LibraryLoad)")
 """Code is loaded onto the device when a kernel is first launched."""
 _LEAST_NS = 1_000_000
-"""A launch takes about 5 us, and the operator around it about 50: this is something else."""
+"""A launch takes about 5 µs, and the operator around it about 50: this is something else."""
 _LATER_SHARE = 0.1
 """Later calls take at most this part of the first; sizes that differ from call to call seldom make as much."""
 _BUSY_SHARE = 0.1

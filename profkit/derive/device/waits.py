@@ -77,6 +77,6 @@ def _called_by_program(trace: Trace, tree: Tree, rows: Rows) -> Bools:
     code."""
     events = trace.events
     python = events.category == Category.PYTHON
-    profiler = python & trace.where_name(lambda name: _PROFILER.search(name) is not None)
+    profiler = python & trace.matching(_PROFILER)
     called = tree.nearest_ancestor(python | (events.category == Category.LINE_MARK), include_self=True, of=rows) >= 0
     return called & (tree.nearest_ancestor(profiler, include_self=True, of=rows) < 0)

@@ -19,10 +19,9 @@ from profkit.trace.values import distinct
 class DeviceUse(Struct, frozen=True):
     """The allocator's account of one device, in bytes; the first three are those of `torch.cuda.memory_stats`.
 
-    ``cached_bytes`` lie in segments that are free as a whole, ``split_bytes`` inside of used ones; ``pending_bytes``
-    wait for another stream. ``peak_row`` is the row of the history after which most was held, `NONE` where that was
-    before all, and ``rows`` are the first one of the device and the one behind its last. ``older_bytes`` is what was
-    held when the history begins.
+    ``cached_bytes`` lie in segments that are free as a whole, ``split_bytes`` inside of used ones. ``peak_row`` is the
+    row of the history after which most was held, `NONE` where that was before all, and ``rows`` are the first one of
+    the device and the one behind its last. ``older_bytes`` is what was held when the history begins.
     """
 
     device: int
@@ -31,7 +30,6 @@ class DeviceUse(Struct, frozen=True):
     inactive_split_bytes: int
     cached_bytes: int
     split_bytes: int
-    pending_bytes: int
     peak_bytes: int
     peak_row: int
     reserved_peak_bytes: int
@@ -93,7 +91,6 @@ def _account(snapshot: Snapshot, found: Allocations, device: int) -> DeviceUse:
         inactive_split_bytes=int(blocks.size_bytes[splits].sum()),
         cached_bytes=int(blocks.size_bytes[free & ~used[blocks.segment]].sum()),
         split_bytes=int(blocks.size_bytes[free & used[blocks.segment]].sum()),
-        pending_bytes=int(blocks.size_bytes[mine & (blocks.state == State.PENDING_FREE)].sum()),
         peak_bytes=int(held[peak]),
         peak_row=rows[0] + peak - 1 if peak else NONE,
         reserved_peak_bytes=int(reserved_after(snapshot, device, rows).max()),

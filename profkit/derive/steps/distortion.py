@@ -57,7 +57,7 @@ _OTHER_WORK_NS = 1_000_000
 _BUSY_SHARE = 0.9
 """Of a step: a device that works so long leaves a host little to lose by being slower."""
 _MOST_EDGE_NS = 5_000
-"""In steps with 50,000 starts and ends and more, each took 0.1 to 0.4 us (AMD EPYC, torch 2.13)."""
+"""In steps with 50,000 starts and ends and more, each took 0.1 to 0.4 µs (AMD EPYC, torch 2.13)."""
 
 
 def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: Run) -> Intervals:

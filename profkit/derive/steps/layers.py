@@ -9,7 +9,7 @@ from profkit.derive.timeline.tree import Tree
 from profkit.trace.events import Bools, Category, Int64s, Rows, Trace
 from profkit.trace.values import distinct, distinct_rows, median
 
-_MODULE = "nn.Module: "
+MODULE_CALL = "nn.Module: "
 """The beginning of the names of frames in which a module is called (``torch/csrc/autograd/profiler_python.cpp``)."""
 _ENDS = MATRIX | {"embedding"}
 """What a model begins and ends with: it brings the input to the width of the layers, and their result back."""
@@ -27,7 +27,7 @@ def are_layers(trace: Trace, tree: Tree, lane: int, starts_ns: Int64s) -> bool:
     them, and another at the last.
     """
     here = trace.events.lane == lane
-    calls = tree.outermost(trace.where_name(lambda name: name.startswith(_MODULE)) & here)
+    calls = tree.outermost(trace.where_name(lambda name: name.startswith(MODULE_CALL)) & here)
     calls &= trace.events.category == Category.PYTHON
     if calls.any():
         return _share_calls(trace, tree, np.flatnonzero(calls), starts_ns)

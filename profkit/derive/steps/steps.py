@@ -129,7 +129,7 @@ def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
-    return _finish(trace, launches, waits, first_calls, lane, whole_window(trace))
+    return _finish(trace, launches, waits, first_calls, lane, _whole_window(trace))
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -264,7 +264,28 @@ def _inside_longest(trace: Trace, tree: Tree, wanted: Bools, rows: Rows) -> Rows
     return np.flatnonzero(wanted & (tree.nearest_ancestor(wanted) == longest))
 
 
-def whole_window(trace: Trace) -> Windows:
+def take_whole(trace: Trace) -> Steps:
+    """The whole recording as one measured step, for when finding the steps broke; the main thread is the one whose
+    events last longest."""
+    start, end, source = _whole_window(trace)
+    on_device = np.array([lane.on_device for lane in trace.lanes], dtype=bool)
+    taken_ns = np.bincount(trace.events.lane, trace.events.duration_ns, minlength=len(trace.lanes))
+    lane = int(np.where(on_device, -1, taken_ns).argmax())
+    yes, no = np.ones(1, dtype=bool), np.zeros(1, dtype=bool)
+    return Steps(
+        start_ns=start,
+        end_ns=end,
+        begun_ns=start,
+        done_ns=end,
+        located=no,
+        measured=yes,
+        source=source,
+        main_lane=lane,
+        pause_ns=np.zeros(1, dtype=np.int64),
+    )
+
+
+def _whole_window(trace: Trace) -> Windows:
     """From the first event to the last."""
     events = trace.events
     known = ~trace.in_categories(Category.OTHER, Category.PYTHON)  # Python frames were open before the start

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.memory.allocator import Allocator, DeviceUse, held_after, reserved_after
 from profkit.evidence.allocator.lines import allocator_of
 from profkit.trace.events import Int64s
@@ -34,12 +34,9 @@ class Failure(Struct, frozen=True):
     largest_gap_bytes: int = 0
 
 
+@derived_once
 def failures(facts: Facts) -> tuple[Failure, ...]:
     """The requests that found no room, by device and in their order."""
-    return facts.once(_failures)
-
-
-def _failures(facts: Facts) -> tuple[Failure, ...]:
     return tuple(failure for use in allocator_of(facts).devices for failure in _of_device(allocator_of(facts), use))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.memory.allocator import Allocator
 from profkit.derive.memory.origins import calling_frames, innermost, outermost, python_frames
 from profkit.evidence.frames import is_library
@@ -32,24 +32,18 @@ def allocator_of(facts: Facts) -> Allocator:
     return facts.allocator
 
 
+@derived_once
 def frames_of_stacks(facts: Facts) -> Rows:
     """For each stack the innermost frame of the user's code, else the innermost of Python, `NONE` without any."""
-    return facts.once(_frames_of_stacks)
-
-
-def _frames_of_stacks(facts: Facts) -> Rows:
     stacks = allocator_of(facts).snapshot.stacks
     own, any_python = innermost(stacks, user_frames(facts)), innermost(stacks, python_frames(stacks))
     return _frames_at(stacks, np.where(own == NONE, any_python, own))
 
 
+@derived_once
 def calling_frames_of_stacks(facts: Facts) -> Rows:
     """For each stack the innermost frame of the user's code that stands outside of all calls of modules: where the
     model is called. `NONE` without any."""
-    return facts.once(_calling_frames_of_stacks)
-
-
-def _calling_frames_of_stacks(facts: Facts) -> Rows:
     stacks = allocator_of(facts).snapshot.stacks
     called = outermost(stacks, calling_frames(stacks))
     begin = np.where(called == NONE, stacks.starts[:-1], called + 1)
@@ -63,12 +57,9 @@ def _frames_at(stacks: Stacks, places: Rows) -> Rows:
     return frames
 
 
+@derived_once
 def user_frames(facts: Facts) -> Bools:
     """Which of the snapshot's distinct frames are of the user's code."""
-    return facts.once(_user_frames)
-
-
-def _user_frames(facts: Facts) -> Bools:
     stacks = allocator_of(facts).snapshot.stacks
     library = np.array([is_library(file.replace("\\", "/")) for file in stacks.files], dtype=bool)
     python = python_frames(stacks)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.memory.allocator import Allocator, DeviceUse
 from profkit.derive.memory.origins import Origin
 from profkit.derive.memory.purposes import Purpose
@@ -43,13 +43,10 @@ class KeptRounds(Struct, frozen=True):
     had_backward: bool
 
 
+@derived_once
 def kept_rounds(facts: Facts) -> KeptRounds | None:
     """The rounds that leave memory behind on the fullest device; None where there are none, or where the backward pass
     that frees it may be still to come, as it did before."""
-    return facts.once(_kept_rounds)
-
-
-def _kept_rounds(facts: Facts) -> KeptRounds | None:
     allocator = allocator_of(facts)
     if not allocator.devices or not allocator.fullest.has_history:
         return None

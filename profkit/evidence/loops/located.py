@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.places import call_site
 from profkit.marks import CALL_MARK
 from profkit.run import CallSite
@@ -21,9 +21,14 @@ def in_located_step(facts: Facts, rows: Rows) -> Rows:
     return inside
 
 
+def located_marks(facts: Facts) -> Rows:
+    """The marked lines of the first located step."""
+    return in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+
+
 def marks_before(facts: Facts, row: int) -> Rows:
     """The marked lines of the first located step that began before an event, the latest first."""
-    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    marks = located_marks(facts)
     start_ns = facts.trace.events.start_ns
     marks = marks[start_ns[marks] <= start_ns[row]]
     latest_first: Rows = marks[np.argsort(-start_ns[marks], kind="stable")]
@@ -46,12 +51,9 @@ def sites_between(facts: Facts, first: int, last: int) -> list[CallSite]:
     return [place for site in body if (place := call_site(facts, int(site)))]
 
 
+@derived_once
 def marks_around(facts: Facts) -> Rows:
     """Column over all events: the innermost line's mark around each, or `NONE`."""
-    return facts.once(_marks_around)
-
-
-def _marks_around(facts: Facts) -> Rows:
     return facts.tree.nearest_ancestor(facts.trace.events.category == Category.LINE_MARK)
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
-from profkit.evidence.loops.located import in_located_step
+from profkit.evidence.loops.located import in_located_step, located_marks
 from profkit.run import CallSite
 from profkit.source.syntax import parse_line
-from profkit.trace.events import Bools, Category, Float64s, Rows
+from profkit.trace.events import Bools, Float64s, Rows
 
 _SQUARES, _QUOTIENTS = ("addcmul", "square", "pow"), ("addcdiv", "div")
 
@@ -25,7 +25,7 @@ def rounds_of_lines(facts: Facts, steps: Rows) -> Float64s:
     events = facts.trace.events
     named = facts.optimizing & (events.name_code == events.name_code[steps[0]])
     calls = in_located_step(facts, np.flatnonzero(named))
-    marks = in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
+    marks = located_marks(facts)
     marks = marks[facts.tree.under(facts.trace.mask_of(calls))[marks]]
     rounds: Float64s = np.bincount(events.site[marks], minlength=len(facts.callsites)) / max(len(calls), 1)
     return rounds

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import ceil
 from typing import TypeGuard
 
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
-from profkit.evidence.retention.holding import growth_per_step, held_by_name, is_steady, since_growing
+from profkit.derive.facts import Facts, derived_once
+from profkit.evidence.retention.holding import (
+    growth_per_step,
+    held_by_name,
+    held_together,
+    is_steady,
+    since_growing,
+)
 from profkit.run import CallSite
 from profkit.source.syntax import parse_piece, parts_of
 from profkit.trace.values import median
@@ -38,16 +44,13 @@ class GrowingGraph(Struct, frozen=True):
     more_bytes: int
 
 
+@derived_once
 def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     """The names whose backward nodes, or tensors with a graph, grow steadily over all sampled steps.
 
     Steadily means that every step adds something, and none more than three times what another adds: the lengths of a
     few sequences that happen to rise do not count.
     """
-    return facts.once(_growing_graphs)
-
-
-def _growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
     found = []
     for path, samples in held_by_name(facts):
         last, held = samples[-1], since_growing(samples, "graph_nodes")
@@ -57,6 +60,12 @@ def _growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
             more = [ceil(median(column)) for column in (nodes, tensors, size)]
             found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))
     return tuple(found)
+
+
+def graphs_held_together(facts: Facts, graphs: Iterable[GrowingGraph]) -> list[list[GrowingGraph]]:
+    """The graphs, with those side by side that grow by the same nodes; the largest of each comes first."""
+    by_size = sorted(graphs, key=lambda graph: -graph.nodes)
+    return held_together(facts, by_size, "graph_nodes", lambda graph: graph.more_nodes)
 
 
 def carried_graph(facts: Facts) -> GrowingGraph | None:
@@ -106,11 +115,11 @@ def _terms(value: ast.expr) -> Iterator[ast.expr]:
         yield value
 
 
-def growth_bytes(facts: Facts, graph: GrowingGraph) -> int:
-    """How much memory grows from step to step: by the allocator, or else by the name's own tensors, and no less than
-    the nodes take, which the allocator does not see."""
+def growth_bytes(facts: Facts, graph: GrowingGraph, share: float = 1.0) -> int:
+    """How much memory grows from step to step: by its ``share`` of what the allocator says, or else by the name's own
+    tensors, and no less than the nodes take, which the allocator does not see."""
     measured = np.flatnonzero(facts.steps.measured)
     growth = graph.more_bytes
     if facts.memory.present and len(measured) > 1:
-        growth = int(median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
+        growth = int(share * median(np.diff(facts.memory.live_at_step_end_bytes[measured])))
     return max(growth, graph.more_nodes * _NODE_BYTES)

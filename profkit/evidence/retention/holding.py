@@ -6,7 +6,7 @@ events do not show who holds it. If they agree, the growth is real and its owner
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import ceil
 from typing import Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import order_sites
-from profkit.run import CallSite, LiveHolder
+from profkit.run import CallSite, LiveHolder, LiveSample
 from profkit.trace.events import NONE, Float64s, Int64s
 from profkit.trace.values import median
 
@@ -31,6 +31,10 @@ _NOTABLE_BYTES = 100_000
 size 256 are 450,000): losses and scores, kept on purpose."""
 _NOTABLE_SHARE = 1e-3
 """Anything below this share of the peak takes a thousand steps, more than most epochs, to double it."""
+
+
+_MOST = 0.5
+"""Of what the smaller gains; the rest is its own."""
 
 
 class GrowingName(Struct, frozen=True):
@@ -59,7 +63,13 @@ class _HasLine(Protocol):
     def site(self) -> CallSite | None: ...
 
 
+class _HasName(Protocol):
+    @property
+    def path(self) -> str: ...
+
+
 Held = TypeVar("Held", bound=_HasLine)
+Named = TypeVar("Named", bound=_HasName)
 
 
 def first_at_each_line(names: Iterable[Held]) -> Iterator[Held]:
@@ -92,6 +102,37 @@ def held_by_name(facts: Facts) -> Iterable[tuple[str, list[LiveHolder | None]]]:
         for holder in sample.holders:
             series.setdefault(holder.path, [None] * len(facts.live))[at] = holder
     return series.items()
+
+
+def held_together(
+    facts: Facts, names: Iterable[Named], column: str, more: Callable[[Named], int]
+) -> list[list[Named]]:
+    """The names, with those side by side of which most that the smaller gains in a step is what the other gains: while
+    one holds that, letting go of it elsewhere frees nothing. ``column`` of what they share counts it, ``more`` what a
+    name gains."""
+    groups: list[list[Named]] = []
+    for name in names:
+        whole = next((group for group in groups if any(
+            _shared_per_step(facts, name.path, other.path, column) > _MOST * min(more(name), more(other))
+            for other in group
+        )), None)  # fmt: skip
+        if whole is None:
+            groups.append([name])
+        else:
+            whole.append(name)
+    return groups
+
+
+def _shared_per_step(facts: Facts, path: str, other: str, column: str) -> float:
+    """By how much what both names hold grew in a step, from the first sample to the last."""
+    first, last = facts.live[0], facts.live[-1]
+    grown = _shared(last, path, other, column) - _shared(first, path, other, column)
+    return grown / max(1, last.step - first.step)
+
+
+def _shared(sample: LiveSample, path: str, other: str, column: str) -> int:
+    shared = (one for holder in sample.holders if holder.path == path for one in holder.shared if one.path == other)
+    return next((int(getattr(one, column)) for one in shared), 0)
 
 
 def growth_per_step(facts: Facts, held: list[LiveHolder | None], column: str) -> Float64s:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.program import calling_operator
 from profkit.evidence.wait_causes import pytorchs_own
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows
@@ -40,12 +40,9 @@ class Transfers(Struct, frozen=True):
         return Transfers(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
 
 
+@derived_once
 def program_transfers(facts: Facts) -> Transfers:
     """The program's transfers, derived once."""
-    return facts.once(_find)
-
-
-def _find(facts: Facts) -> Transfers:
     events, launches = facts.trace.events, facts.launches
     to_device, to_host, pageable, pinned = (
         facts.trace.where_name(lambda name, part=part: part in name)[launches.work]  # type: ignore[misc]

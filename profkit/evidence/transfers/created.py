@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.operators.operators import parse_types
 from profkit.evidence.program import launches_anything, named_operators
 from profkit.trace.events import Bools, Category, Int64s, Rows
@@ -33,12 +33,9 @@ class CreatedTensor(Struct, frozen=True):
     copy: int
 
 
+@derived_once
 def created_tensors(facts: Facts) -> list[CreatedTensor]:
     """Every tensor of the measured steps that the host filled and then sent to the device; derived once."""
-    return facts.once(_find)
-
-
-def _find(facts: Facts) -> list[CreatedTensor]:
     return list(_created(facts))
 
 

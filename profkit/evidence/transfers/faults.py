@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.evidence.frequency import in_most_steps
 from profkit.evidence.loops.located import call_marks
 from profkit.evidence.program import length_ns, spent_ns
@@ -50,42 +50,9 @@ class TransferFault(IntEnum):
     """Data that the host waits for, amid a step or more than a few numbers."""
 
 
+@derived_once
 def transfer_faults(facts: Facts) -> NDArray[np.int64]:
     """A `TransferFault` for each of the program's transfers; derived once."""
-    return facts.once(_tell)
-
-
-def faulty_transfers(facts: Facts, fault: TransferFault) -> Transfers:
-    """The transfers with this fault."""
-    return program_transfers(facts).at(transfer_faults(facts) == fault)
-
-
-def waits_told_of(facts: Facts) -> Bools:
-    """Waits for transfers that have a fault of their own, so that they are no fault of another kind."""
-    return facts.once(_told_of)
-
-
-def _told_of(facts: Facts) -> Bools:
-    faulty = program_transfers(facts).at(transfer_faults(facts) != TransferFault.NONE)
-    return facts.trace.mask_of(waits_below(facts, faulty.place))
-
-
-def runs_of_small(facts: Facts, transfers: Transfers) -> Int64s:
-    """The number of the run that each transfer belongs to: small ones to the device, one after another in one step,
-    with no kernel launched between two of them and no long pause."""
-    small = np.flatnonzero(transfers.to_device & (transfers.size_bytes <= STAGED_BYTES))
-    small = small[facts.trace.events.lane[transfers.call[small]] == facts.steps.main_lane]
-    run = np.full(len(transfers), NONE, dtype=np.int64)
-    if small.size:
-        place = transfers.place[small]
-        stretch, end_ns = _stretch(facts, transfers)[small], facts.tree.end_ns[place]
-        pause = length_ns(facts, end_ns[:-1], np.maximum(facts.trace.events.start_ns[place[1:]], end_ns[:-1]))
-        begins = (np.diff(stretch) != 0) | (pause > _LONGEST_PAUSE * spent_ns(facts, place[:-1]))
-        run[small] = np.concatenate([[0], np.cumsum(begins)])
-    return run
-
-
-def _tell(facts: Facts) -> NDArray[np.int64]:
     transfers = program_transfers(facts)
     if not len(transfers):
         return np.zeros(0, dtype=np.int64)
@@ -105,6 +72,33 @@ def _tell(facts: Facts) -> NDArray[np.int64]:
     return fault
 
 
+def faulty_transfers(facts: Facts, fault: TransferFault) -> Transfers:
+    """The transfers with this fault."""
+    return program_transfers(facts).at(transfer_faults(facts) == fault)
+
+
+@derived_once
+def waits_told_of(facts: Facts) -> Bools:
+    """Waits for transfers that have a fault of their own, so that they are no fault of another kind."""
+    faulty = program_transfers(facts).at(transfer_faults(facts) != TransferFault.NONE)
+    return facts.trace.mask_of(waits_below(facts, faulty.place))
+
+
+def runs_of_small(facts: Facts, transfers: Transfers) -> Int64s:
+    """The number of the run that each transfer belongs to: small ones to the device, one after another in one step,
+    with no kernel launched between two of them and no long pause."""
+    small = np.flatnonzero(transfers.to_device & (transfers.size_bytes <= STAGED_BYTES))
+    small = small[facts.trace.events.lane[transfers.call[small]] == facts.steps.main_lane]
+    run = np.full(len(transfers), NONE, dtype=np.int64)
+    if small.size:
+        place = transfers.place[small]
+        stretch, end_ns = _stretch(facts, transfers)[small], facts.tree.end_ns[place]
+        pause = length_ns(facts, end_ns[:-1], np.maximum(facts.trace.events.start_ns[place[1:]], end_ns[:-1]))
+        begins = (np.diff(stretch) != 0) | (pause > _LONGEST_PAUSE * spent_ns(facts, place[:-1]))
+        run[small] = np.concatenate([[0], np.cumsum(begins)])
+    return run
+
+
 def _is_pageable_data(facts: Facts, transfers: Transfers) -> Bools:
     """Large copies from pageable memory, and what else of it is sent before the next kernel is launched: the rest of
     the same batch, which the host would wait at instead."""
@@ -116,7 +110,7 @@ def _is_pageable_data(facts: Facts, transfers: Transfers) -> Bools:
 
 def _stretch(facts: Facts, transfers: Transfers) -> Int64s:
     """Equal for transfers of one step between whose calls no kernel is launched."""
-    launched = np.searchsorted(facts.once(_kernels_launched_ns), facts.trace.events.start_ns[transfers.call])
+    launched = np.searchsorted(_kernels_launched_ns(facts), facts.trace.events.start_ns[transfers.call])
     steps = len(facts.steps)
     return launched * (steps + 1) + facts.step_of(transfers.call)
 
@@ -144,7 +138,7 @@ def _is_held_up_by(facts: Facts, transfers: Transfers) -> Bools:
 
 def _is_amid_step(facts: Facts, place: Rows) -> Bools:
     """Whether kernels are launched in the same step both before the operator and after it."""
-    kernels, step = facts.once(_kernels_launched_ns), facts.step_of(place)
+    kernels, step = _kernels_launched_ns(facts), facts.step_of(place)
     first, last = (np.searchsorted(kernels, bound[step]) for bound in (facts.steps.start_ns, facts.steps.end_ns))
     before = np.searchsorted(kernels, facts.trace.events.start_ns[place])
     after = np.searchsorted(kernels, facts.tree.end_ns[place])
@@ -152,6 +146,7 @@ def _is_amid_step(facts: Facts, place: Rows) -> Bools:
     return amid
 
 
+@derived_once
 def _kernels_launched_ns(facts: Facts) -> Int64s:
     """When the kernels were launched, in order."""
     launches = facts.launches
@@ -192,11 +187,12 @@ def waited_before_ns(facts: Facts, transfers: Transfers) -> int:
     """How much of that is a wait for what the stream was to do before: no copy begins earlier, whatever it is from."""
     events = facts.trace.events
     place, first = np.unique(transfers.place, return_index=True)
-    call, free_ns = transfers.call[first], facts.once(_free_ns)[transfers.work[first]]
+    call, free_ns = transfers.call[first], _free_ns(facts)[transfers.work[first]]
     until_ns = np.minimum(free_ns, facts.tree.end_ns[place])
     return facts.steps.per_step_ns(int((until_ns - events.start_ns[call]).clip(min=0).sum()))
 
 
+@derived_once
 def _free_ns(facts: Facts) -> Int64s:
     """Column over all events: for each piece of device work, when its stream was done with what came before it."""
     events, work = facts.trace.events, facts.launches.work

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import wraps
 from importlib.resources import files
 from typing import Any
 
@@ -16,8 +17,30 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBPlugin
 from werkzeug import wrappers
 
 from profkit.errors import ProfkitError
-from profkit.integrations.tensorboard.runs import find_runs, read_diagnosis, row_of
+from profkit.failures import describe_failure
+from profkit.integrations.tensorboard.runs import Runs, read_diagnosis, row_of
 from profkit.integrations.tensorboard.tab import NAME
+
+_UNKNOWN = "There is no such run."
+
+
+Answer = Callable[["Plugin", werkzeug.Request], werkzeug.Response]
+
+
+def _route(answer: Answer) -> Callable[..., Any]:
+    """Serves an answer, and one line where it fails."""
+
+    @wraps(answer)
+    def answer_or_tell(plugin: Plugin, request: werkzeug.Request) -> werkzeug.Response:
+        try:
+            return answer(plugin, request)
+        except ProfkitError as error:
+            return _answer(str(error), "text/plain", 500)
+        except Exception as error:  # TensorBoard would print a traceback and close the connection
+            return _answer(f"This page {describe_failure(error)}.", "text/plain", 500)
+
+    served: Callable[..., Any] = wrappers.Request.application(answer_or_tell)  # type: ignore[arg-type] # takes methods too
+    return served
 
 
 class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
@@ -26,11 +49,11 @@ class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
     plugin_name = NAME
 
     def __init__(self, folders: str) -> None:
-        self._folders = folders
+        self._found = Runs(folders)
 
     def is_active(self) -> bool:
         """Whether there is a run to show."""
-        return bool(find_runs(self._folders))
+        return bool(self._found.find())
 
     def frontend_metadata(self) -> Any:
         return FrontendMetadata(es_module_path="/index.js", tab_name=NAME, disable_reload=False)
@@ -43,43 +66,36 @@ class Plugin(TBPlugin):  # type: ignore[misc] # TensorBoard publishes no types
             "/compare": self._compare,
         }
 
-    @wrappers.Request.application  # type: ignore[arg-type] # it is typed for functions and takes methods as well
+    @_route
     def _script(self, request: werkzeug.Request) -> werkzeug.Response:  # noqa: ARG002
         text = files(__package__).joinpath("index.js").read_text(encoding="utf-8")
         return _answer(text, "application/javascript")
 
-    @wrappers.Request.application  # type: ignore[arg-type]
+    @_route
     def _runs(self, request: werkzeug.Request) -> werkzeug.Response:  # noqa: ARG002
-        rows = [asdict(row_of(name, folder)) for name, folder in find_runs(self._folders).items()]
-        return _answer(json.dumps(rows), "application/json")
+        rows = [row_of(name, folder) for name, folder in self._found.find().items()]
+        latest_first = sorted(rows, key=lambda row: row.started, reverse=True)
+        return _answer(json.dumps(list(map(asdict, latest_first))), "application/json")
 
-    @wrappers.Request.application  # type: ignore[arg-type]
+    @_route
     def _report(self, request: werkzeug.Request) -> werkzeug.Response:
         from profkit.report.html.page import policy, render_html
 
-        folder = find_runs(self._folders).get(request.args.get("run", ""))
+        folder = self._found.find().get(request.args.get("run", ""))
         if folder is None:
-            return _answer("There is no such run.", "text/plain", 404)
-        try:
-            page = render_html(read_diagnosis(folder))
-        except ProfkitError as error:
-            return _answer(str(error), "text/plain", 500)
-        return _answer(page, "text/html", policy=policy())
+            return _answer(_UNKNOWN, "text/plain", 404)
+        return _answer(render_html(read_diagnosis(folder)), "text/html", policy=policy())
 
-    @wrappers.Request.application  # type: ignore[arg-type]
+    @_route
     def _compare(self, request: werkzeug.Request) -> werkzeug.Response:
         from profkit.comparing import compare_paths
         from profkit.report.html.comparison import policy, render_html
 
-        runs = find_runs(self._folders)
+        runs = self._found.find()
         before, after = (runs.get(request.args.get(side, "")) for side in ("before", "after"))
         if before is None or after is None:
-            return _answer("There is no such run.", "text/plain", 404)
-        try:
-            page = render_html(compare_paths(before, after))
-        except ProfkitError as error:
-            return _answer(str(error), "text/plain", 500)
-        return _answer(page, "text/html", policy=policy())
+            return _answer(_UNKNOWN, "text/plain", 404)
+        return _answer(render_html(compare_paths(before, after)), "text/html", policy=policy())
 
 
 def _answer(text: str, kind: str, status: int = 200, policy: str = "default-src 'none'") -> werkzeug.Response:

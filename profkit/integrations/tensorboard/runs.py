@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote, unquote, urlencode
 
 from profkit.errors import UnreadableInput
 from profkit.findings import Diagnosis, Severity, notable
+from profkit.integrations.tensorboard.tab import NAME
 from profkit.report.json import parse_json
 from profkit.report.wording import printable, verdict
 from profkit.run import DIAGNOSIS_FILE
@@ -17,12 +20,16 @@ from profkit.run import DIAGNOSIS_FILE
 _MOST_RUNS = 500
 _MOST_FOLDERS = 20_000
 """Log directories of years: what lies beyond is not looked at."""
+_CLOCK_NS = 2_000_000_000
+"""The coarsest clock of a file system (FAT). A directory that changed less than this ago may change again unseen."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as the tab lists it. ``step_ns`` is None without steps, ``worst`` empty without findings to act on."""
+    """A run as the tab lists it. ``id`` is what it is asked for by, ``name`` what is shown. ``step_ns`` is None without
+    steps, ``worst`` empty without findings to act on."""
 
+    id: str
     name: str
     started: str
     verdict: str
@@ -31,31 +38,85 @@ class RunRow:
     worst: str
 
 
-def find_runs(folders: str) -> dict[str, Path]:
-    """The directories with a diagnosis, by their names below the log directories, of which TensorBoard takes several
-    (``name:path,path``). The latest come first."""
-    found: dict[str, Path] = {}
-    for part in folders.split(","):
-        root = Path(_without_name(part.strip())).expanduser()
-        for folder in _folders(root):
-            name = folder.relative_to(root).as_posix() if folder != root else root.resolve().name
-            found.setdefault(name, folder)
-    latest = sorted(found, key=lambda name: (_age_ns(found[name]), name), reverse=True)
-    return {name: found[name] for name in latest[:_MOST_RUNS]}
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What a directory held when it had last changed at ``changed_ns``."""
+
+    changed_ns: int
+    inner: tuple[str, ...]
+    holds_diagnosis: bool
+
+
+class Runs:
+    """The runs below ``folders``, of which TensorBoard takes several (``name:path,path``). Directories that have not
+    changed are not read again: TensorBoard asks every few seconds."""
+
+    def __init__(self, folders: str) -> None:
+        self._folders = folders
+        self._listings: dict[str, _Listing] = {}
+
+    def find(self) -> dict[str, Path]:
+        """The directories with a diagnosis, by ids made of their names below the log directories. The latest come
+        first."""
+        found: dict[str, Path] = {}
+        seen: dict[str, _Listing] = {}
+        for part in self._folders.split(","):
+            root = Path(_without_name(part.strip())).expanduser()
+            for folder in self._walk(root, seen):
+                name = folder.relative_to(root).as_posix() if folder != root else root.resolve().name
+                found.setdefault(id_of(name), folder)
+        self._listings.clear()
+        self._listings.update(seen)
+        latest = sorted(found, key=lambda name: (_age_ns(found[name]), name), reverse=True)
+        return {name: found[name] for name in latest[:_MOST_RUNS]}
+
+    def _walk(self, root: Path, seen: dict[str, _Listing]) -> Iterator[Path]:
+        """Of each directory what is known of it, else what it is found to hold, into ``seen``."""
+        left = [str(root)]
+        while left and len(seen) < _MOST_FOLDERS:
+            folder = left.pop()
+            listing = self._list(folder)
+            if listing is None:
+                continue
+            seen[folder] = listing
+            left += [os.path.join(folder, name) for name in reversed(listing.inner)]
+            if listing.holds_diagnosis:
+                yield Path(folder)
+
+    def _list(self, folder: str) -> _Listing | None:
+        known = self._listings.get(folder)
+        try:
+            changed_ns = os.stat(folder).st_mtime_ns
+            if known is not None and known.changed_ns == changed_ns:
+                return known
+            with os.scandir(folder) as entries:
+                return _read_listing(changed_ns, list(entries))
+        except (OSError, ValueError):  # a name that no path can have
+            return None
+
+
+def _read_listing(changed_ns: int, entries: list[os.DirEntry[str]]) -> _Listing:
+    inner = sorted(entry.name for entry in entries
+                   if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False))  # fmt: skip
+    holds_diagnosis = any(entry.name == DIAGNOSIS_FILE for entry in entries)
+    is_settled = time.time_ns() - changed_ns > _CLOCK_NS
+    return _Listing(changed_ns if is_settled else -1, tuple(inner), holds_diagnosis)
+
+
+def id_of(name: str) -> str:
+    """A name as text that any page can send: file names may hold control characters, and bytes that are no text."""
+    return quote(name, errors="surrogateescape")
+
+
+def report_address(folders: str, name: str) -> str | None:
+    """The address of a run's report at its timeline, for another plugin's pages; None where there is none."""
+    run = id_of(name)
+    return f"../{NAME}/report?{urlencode({'run': run})}#timeline" if run in Runs(folders).find() else None
 
 
 def _without_name(part: str) -> str:
     name, colon, path = part.partition(":")
     return path if colon and len(name) > 1 and not os.path.exists(part) else part  # one letter: a drive of Windows
-
-
-def _folders(root: Path) -> Iterator[Path]:
-    for number, (folder, inner, files) in enumerate(os.walk(root)):
-        if number > _MOST_FOLDERS:
-            return
-        inner[:] = sorted(name for name in inner if not name.startswith("."))
-        if DIAGNOSIS_FILE in files:
-            yield Path(folder)
 
 
 def _age_ns(folder: Path) -> int:
@@ -67,30 +128,35 @@ def _age_ns(folder: Path) -> int:
 
 def read_diagnosis(folder: Path) -> Diagnosis:
     """The diagnosis in a run directory. Raises `UnreadableInput`."""
-    return _parse(folder / DIAGNOSIS_FILE, _age_ns(folder))
-
-
-@lru_cache(maxsize=64)
-def _parse(path: Path, age_ns: int) -> Diagnosis:  # noqa: ARG001  # a new age is a new diagnosis
+    path = folder / DIAGNOSIS_FILE
     try:
         return parse_json(path.read_bytes(), path)
     except OSError as error:
         raise UnreadableInput(path, f"cannot be read: {error.strerror or error}") from error
 
 
-def row_of(name: str, folder: Path) -> RunRow:
+
+
+def row_of(run: str, folder: Path) -> RunRow:
     """What the tab shows of a run; the reason where its diagnosis cannot be read."""
+    return _row(run, folder, _age_ns(folder))
+
+
+@lru_cache(maxsize=2 * _MOST_RUNS)
+def _row(run: str, folder: Path, age_ns: int) -> RunRow:  # noqa: ARG001  # a new age is a new diagnosis
+    name = printable(unquote(run, errors="surrogateescape"))
     try:
         found = read_diagnosis(folder)
     except UnreadableInput as error:
-        return RunRow(printable(name), "", printable(str(error)), None, 0.0, "")
+        return RunRow(run, name, "", printable(str(error)), None, 0.0, "")
     acted = notable(found.findings)
     largest = max((one.saving.fraction for one in acted if one.saving is not None), default=0.0)
     saving = max(largest, found.total.fraction if found.total is not None else 0.0)
     worst = min((one.severity for one in acted), key=lambda severity: severity.rank, default=Severity.INFO)
     timing = found.timing
     return RunRow(
-        name=printable(name),
+        id=run,
+        name=name,
         started=printable(found.run.started or ""),
         verdict=verdict(found),
         step_ns=timing.unprofiled_step_time_ns or timing.step_time_ns,

@@ -10,16 +10,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from profkit.comparing.values import Comparison, Move, Side
-from profkit.report.comparison_wording import (
-    MOST_MOVES,
-    difference_note,
-    explanation,
-    finding_note,
-    headline,
-    move_cells,
-    move_name,
-    side_facts,
-)
+from profkit.report import comparison_wording as wording
 from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, digest, environment
 from profkit.units import format_time
@@ -51,14 +42,14 @@ def render_html(comparison: Comparison) -> str:
     return _template().render(
         policy=policy(),
         style=Markup(style),  # noqa: S704  # ours, and without </style>
-        headline=headline(comparison),
-        notes=explanation(comparison),
+        headline=wording.headline(comparison),
+        notes=wording.explanation(comparison),
         sides=_sides(comparison),
-        findings=[finding_note(move) for move in comparison.findings],
+        findings=[wording.finding_note(move) for move in comparison.findings],
         lines=_rows(comparison.lines),
         operators=_rows(comparison.operators),
-        facts=[("before", side_facts(comparison.before)), ("after", side_facts(comparison.after))],
-        differences=[difference_note(one) for one in comparison.differences] or ["nothing that the recordings show"],
+        facts=[("before", wording.side_facts(comparison.before)), ("after", wording.side_facts(comparison.after))],
+        differences=wording.difference_notes(comparison),
     )
 
 
@@ -68,7 +59,7 @@ def policy() -> str:
 
 
 def _rows(moves: Sequence[Move]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(move_name(move), move_cells(move)) for move in moves[:MOST_MOVES]]
+    return [(wording.move_name(move), wording.move_cells(move)) for move in moves[:wording.MOST_MOVES]]
 
 
 def _sides(comparison: Comparison) -> list[Row]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from profkit.findings import Diagnosis, Finding, Saving, Severity, faults, notable
-from profkit.pictures.values import LEVELS, Branch, Lane, Pictures, levels_of
-from profkit.report.wording import printable
+from profkit.findings import Diagnosis, Finding, Saving, Severity, WorkerTimes, faults, notable
+from profkit.pictures.values import LEVELS, Branch, Lane, MemoryCurve, Pictures, levels_of
+from profkit.report.wording import printable, worker_lines
 from profkit.units import format_bytes, format_count, format_share, format_time
 
 LANE_HEIGHT = len(LEVELS) - 1
@@ -24,6 +24,7 @@ _HUES = (
     ("API", "launch"), ("launching", "launch"),
 )  # fmt: skip
 """A word of a label, and the colour of what it names: the same thing has one colour in all pictures."""
+_LEVEL_HUES = ("module", "line", "operator", "kernel")
 _MOST_BARS = 4
 _LEAST_COLUMNS = 16
 """Wide ones would look like a chart of something else."""
@@ -105,6 +106,32 @@ def stacked(diagnosis: Diagnosis) -> list[Piece]:
 
 def hue(label: str) -> str:
     return next((name for word, name in _HUES if word in label), "idle" if label.startswith("idle") else "other")
+
+
+class WorkerBar(Struct, frozen=True):
+    """What a worker of a DataLoader did, as one bar, and in words."""
+
+    label: str
+    pieces: tuple[Piece, ...]
+    line: str
+
+
+def worker_bars(diagnosis: Diagnosis) -> list[WorkerBar]:
+    several = len({worker.loader for worker in diagnosis.workers}) > 1
+    lines = worker_lines(diagnosis)
+    return [
+        WorkerBar(f"{f'{one.loader}.' if several else ''}{one.worker}", tuple(_pieces_of_worker(one)), line)
+        for one, line in zip(diagnosis.workers, lines, strict=False)
+    ]
+
+
+def _pieces_of_worker(worker: WorkerTimes) -> Iterator[Piece]:
+    x = 0.0
+    for label, name, share in (("fetching", "compute", worker.fetch), ("collating", "copy", worker.collate),
+                               ("waiting", "idle", worker.waiting)):  # fmt: skip
+        width = percent(share)
+        yield Piece(round(x, 2), width, name, label, format_share(share))
+        x += width
 
 
 class Column(Struct, frozen=True):
@@ -200,10 +227,14 @@ def step_labels(pictures: Pictures) -> list[Label]:
 
 
 class Curve(Struct, frozen=True):
+    """Memory over time, and in words what it comes to: ``holders`` are bars in per cent of the first."""
+
     path: str
     columns: int
     peak: str
     least: str
+    growth: str
+    holders: tuple[Piece, ...]
 
 
 def memory(pictures: Pictures) -> Curve | None:
@@ -211,7 +242,15 @@ def memory(pictures: Pictures) -> Curve | None:
     if curve is None:
         return None
     peak, least = format_bytes(curve.peak_bytes), format_bytes(curve.least_bytes)
-    return Curve(outline(curve.levels), len(curve.levels), peak, least)
+    growth = format_bytes(curve.growth_bytes) if curve.growth_bytes > 0 else ""
+    return Curve(outline(curve.levels), len(curve.levels), peak, least, growth, tuple(_holders(curve)))
+
+
+def _holders(curve: MemoryCurve) -> Iterator[Piece]:
+    largest = max((one.bytes for one in curve.holders), default=0)
+    for one in curve.holders:
+        label = printable(f"{one.label} {one.source}")
+        yield Piece(0.0, percent(one.bytes / max(largest, 1)), "backward", label, format_bytes(one.bytes))
 
 
 class Leaf(Struct, frozen=True):
@@ -226,19 +265,38 @@ class Leaf(Struct, frozen=True):
     title: str
 
 
-def leaves(branches: Sequence[Branch]) -> list[Leaf]:
-    return [
-        Leaf(
-            round(100 * one.begin, 3),
-            round(100 * one.fraction, 3),
-            one.depth,
-            ("place", "operator", "kernel")[min(max(one.depth, 0), 2)],
-            printable(one.label),
-            printable(one.label) if 100 * one.fraction >= _LEAST_LABEL else "",
-            f"{printable(one.label)}: {format_time(one.time_ns)}, {format_share(one.fraction)}",
-        )
-        for one in branches
-    ]
+class Levels(Struct, frozen=True):
+    """What the icicle is called, and its levels in words."""
+
+    title: str
+    explained: str
+
+
+def explain_levels(pictures: Pictures) -> Levels:
+    known = [level for level in _LEVEL_HUES if level in pictures.levels and (level != "kernel" or pictures.of_device)]
+    time = "Time on the device" if pictures.of_device else "Time of operators on the main thread"
+    inner = "" if pictures.of_device else ", and what these call"
+    missing = "" if "module" in known else " No modules were recorded."
+    title = f"Which {'s, '.join(known[:-1])}s and {known[-1]}s" if len(known) > 1 else "Operators"
+    return Levels(title, f"{time}: from above {'s, '.join(known)}s{inner}.{missing}")
+
+
+def leaves(pictures: Pictures) -> list[Leaf]:
+    return [_leaf(one, pictures.levels) for one in pictures.branches]
+
+
+def _leaf(branch: Branch, levels: Sequence[str]) -> Leaf:
+    level = levels[branch.depth] if 0 <= branch.depth < len(levels) else ""
+    name = printable(f"{branch.label} {branch.source}")
+    return Leaf(
+        round(100 * branch.begin, 3),
+        round(100 * branch.fraction, 3),
+        max(branch.depth, 0),
+        level if level in _LEVEL_HUES else "kernel",
+        name,
+        name if 100 * branch.fraction >= _LEAST_LABEL else "",
+        f"{name}: {format_time(branch.time_ns)}, {format_share(branch.fraction)}",
+    )
 
 
 class Row(Struct, frozen=True):
@@ -250,11 +308,11 @@ class Row(Struct, frozen=True):
     share: str
 
 
-def table(branches: Sequence[Branch], depth: int, most: int = 12) -> list[Row]:
-    """What takes the most time among the branches at one depth, those of one name together."""
+def table(pictures: Pictures, level: str, most: int = 12) -> list[Row]:
+    """What takes the most time among the branches of one level, those of one name together."""
     sums: dict[str, tuple[int, float]] = {}
-    for one in branches:
-        if one.depth == depth:
+    for one in pictures.branches:
+        if one.depth >= 0 and pictures.levels[one.depth : one.depth + 1] == (level,):
             time_ns, fraction = sums.get(one.label, (0, 0.0))
             sums[one.label] = time_ns + one.time_ns, fraction + one.fraction
     largest = sorted(sums.items(), key=lambda item: -item[1][0])[:most]

@@ -5,60 +5,42 @@ Its Content-Security-Policy forbids everything but the one style sheet and the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
 from html import escape
 from typing import Any
 
 from jinja2 import Template
 from markupsafe import Markup
 
-from profkit.findings import DeviceMemory, Diagnosis
+from profkit.concluding import conclude
+from profkit.findings import DeviceMemory, Diagnosis, VerdictKind
 from profkit.pictures.values import Pictures
+from profkit.report import wording
 from profkit.report.html import drawing
+from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, environment
+from profkit.report.html.ranks import render_ranks
 from profkit.report.memory_timeline import draw_timeline
-from profkit.report.wording import (
-    HOT_LINES,
-    HOT_OPERATORS,
-    MEMORY_LINES,
-    WHAT_TO_CHANGE,
-    bound_note,
-    cost,
-    group_by_reason,
-    hot_lines,
-    hot_operators,
-    ignored_note,
-    major_findings,
-    memory_figures,
-    memory_lines,
-    memory_parts,
-    memory_title,
-    minor_findings,
-    opportunities_note,
-    place,
-    printable,
-    printable_lines,
-    run_facts,
-    skipped_rules,
-    step_note,
-    verdict,
-    worker_lines,
-)
+from profkit.report.wording import printable
 from profkit.units import format_count, format_share
 
 
-def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None) -> str:
-    """The whole page. ``pages`` maps a rule's name to its page, shown folded beside each finding."""
+def render_html(diagnosis: Diagnosis, pages: Mapping[str, str] | None = None, editor: str = "") -> str:
+    """The whole page. ``pages`` maps a rule's name to its page, shown folded beside each finding. ``editor`` is the
+    template of links that open a line."""
     style, script = asset("report.css"), asset("report.js")
     pictures = diagnosis.pictures or Pictures()
     return _template().render(
         **_words(diagnosis),
         **_pictures(diagnosis, pictures),
+        silent=_silent(diagnosis, pages or {}),
         devices=[_of_device(diagnosis, memory) for memory in diagnosis.memory],
-        memory_lines=MEMORY_LINES,
+        memory_lines=wording.MEMORY_LINES,
         pages=pages or {},
+        link=partial(link_to, template=editor),
         pictures=pictures,
+        ranks=render_ranks(diagnosis.launch),
         policy=policy(),
         style=Markup(style),  # noqa: S704  # ours, and without </style>
         script=Markup(script),  # noqa: S704
@@ -72,40 +54,50 @@ def policy() -> str:
 
 
 def _words(diagnosis: Diagnosis) -> dict[str, Any]:
-    major = major_findings(diagnosis)
-    reasons = [(reason, skipped_rules(rules), rules) for reason, rules in group_by_reason(diagnosis.skipped)]
+    major = wording.major_findings(diagnosis)
+    reasons = [(reason, wording.skipped_rules(rules), rules)
+               for reason, rules in wording.group_by_reason(diagnosis.skipped)]  # fmt: skip
     return {
-        "verdict": verdict(diagnosis),
-        "step_note": step_note(diagnosis.timing),
-        "bound_note": bound_note(diagnosis.timing),
-        "what_to_change": WHAT_TO_CHANGE,
-        "opportunities_note": opportunities_note(major),
+        "verdict": wording.verdict(diagnosis),
+        "subject": wording.run_subject(diagnosis),
+        "step_note": wording.step_note(diagnosis.timing),
+        "bound_note": wording.bound_note(diagnosis.timing),
+        "what_to_change": wording.WHAT_TO_CHANGE,
+        "opportunities_note": wording.opportunities_note(major),
         "major": major,
-        "minor": minor_findings(diagnosis),
+        "minor": wording.minor_findings(diagnosis),
         "hottest": [
-            (HOT_LINES, hot_lines(diagnosis)),
-            (HOT_OPERATORS, [(share, name, "") for share, name in hot_operators(diagnosis)]),
+            (wording.HOT_LINES, wording.hot_lines(diagnosis)),
+            (wording.HOT_OPERATORS, [(share, name, "") for share, name in wording.hot_operators(diagnosis)]),
         ],
-        "workers": worker_lines(diagnosis),
-        "facts": run_facts(diagnosis),
-        "health": [note for note in (*diagnosis.health, ignored_note(diagnosis)) if note],
+        "workers": drawing.worker_bars(diagnosis),
+        "more_workers": wording.worker_lines(diagnosis)[wording.MOST_WORKERS:],
+        "facts": wording.run_facts(diagnosis),
+        "health": [note for note in (*diagnosis.health, wording.ignored_note(diagnosis)) if note],
         "skipped": [(reason, "" if few == ", ".join(rules) else few, rules) for reason, few, rules in reasons],
     }
 
 
+def _silent(diagnosis: Diagnosis, rules: Iterable[str]) -> list[str]:
+    """The rules that looked and told nothing. Of a recording that cannot be judged that would be no news."""
+    concluded = diagnosis.verdict or conclude(diagnosis)
+    told = {*diagnosis.skipped, *diagnosis.ignored, *(finding.rule for finding in diagnosis.findings)}
+    return [] if concluded.kind is VerdictKind.CANNOT_JUDGE else sorted(set(rules) - told)
+
+
 def _of_device(diagnosis: Diagnosis, memory: DeviceMemory) -> dict[str, Any]:
     return {
-        "title": memory_title(diagnosis, memory),
-        "figures": memory_figures(memory),
+        "title": wording.memory_title(diagnosis, memory),
+        "figures": wording.memory_figures(memory),
         "picture": Markup(draw_timeline(memory)),  # noqa: S704  # escapes what it shows
-        "parts": [(label, f"{size}, {share}") for label, size, share, _ in memory_parts(memory)],
-        "lines": memory_lines(memory),
+        "parts": [(label, f"{size}, {share}") for label, size, share, _ in wording.memory_parts(memory)],
+        "lines": wording.memory_lines(memory),
     }
 
 
 def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
-    branches = pictures.branches
     inner = "Kernels" if pictures.of_device else "Operators inside operators"
+    tables = (("Modules", "module"), ("Lines", "line"), ("Operators", "operator"), (inner, "kernel"))
     return {
         "bars": drawing.verdict_bars(diagnosis),
         "stacked": drawing.stacked(diagnosis),
@@ -114,9 +106,10 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
         "step_labels": drawing.step_labels(pictures),
         "marks": drawing.marks(diagnosis),
         "memory": drawing.memory(pictures),
-        "leaves": drawing.leaves(branches),
-        "depths": 1 + max((one.depth for one in branches), default=-1),
-        "tables": [("Operators", drawing.table(branches, 1)), (inner, drawing.table(branches, 2))],
+        "leaves": drawing.leaves(pictures),
+        "levels": drawing.explain_levels(pictures),
+        "depths": 1 + max((one.depth for one in pictures.branches), default=-1),
+        "tables": [(title, drawing.table(pictures, level)) for title, level in tables],
         "height": drawing.LANE_HEIGHT,
         "mark_width": drawing.MARK_WIDTH,
     }
@@ -130,10 +123,9 @@ def render_frame(diagnosis: Diagnosis) -> str:
     return f'<iframe sandbox="" title="profkit" style="{style}" srcdoc="{page}"></iframe>'
 
 
-def _figure(value: float | int | str) -> str:
-    if isinstance(value, str):
-        return printable(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+def _pieces(line: str) -> list[tuple[bool, str]]:
+    """A line of prose in pieces, each with whether it is code: what stands between backticks."""
+    return [(bool(at % 2), piece) for at, piece in enumerate(line.split("`")) if piece]
 
 
 @cache
@@ -141,13 +133,16 @@ def _template() -> Template:
     engine = environment()
     engine.filters.update(
         shown=printable,
-        lines=printable_lines,
-        line=lambda text: "".join(printable_lines(text)),
-        place=place,
-        cost=cost,
+        lines=wording.printable_lines,
+        line=lambda text: "".join(wording.printable_lines(text)),
+        place=wording.place,
+        cost=wording.cost,
+        changed=wording.change_lines,
         share=format_share,
         times=lambda count: format_count(count, "time"),
-        figure=_figure,
+        counted=lambda count: format_count(count, "rule"),
+        evidence=wording.evidence,
         whisker=drawing.whisker,
+        pieces=_pieces,
     )
     return engine.from_string(asset("report.html.j2"))

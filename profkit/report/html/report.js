@@ -15,13 +15,23 @@
     catch { getSelection().selectAllChildren(document.querySelector("h1")); }
   });
 
+  const unfold = () => {  // browsers of before 2024 leave a target's folds closed
+    const target = document.getElementById(location.hash.slice(1));
+    let fold = target?.closest("details");
+    if (!fold) return;
+    for (; fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+
   const timeline = document.getElementById("timeline");
   if (timeline) {
     const areas = all(".area", timeline), labels = all(".axis text", timeline), span = Number(timeline.dataset.spanNs);
     const shown = document.getElementById("shown");
     let from = 0, to = 1;
     const time = (ns) => ns >= 1e9 ? `${(ns / 1e9).toPrecision(3)} s` : ns >= 1e6 ? `${(ns / 1e6).toPrecision(3)} ms`
-      : `${(ns / 1e3).toPrecision(3)} us`;
+      : `${(ns / 1e3).toPrecision(3)} µs`;
     const show = (begin, end) => {
       const width = Math.min(1, Math.max(end - begin, 0.002));
       from = Math.min(Math.max(begin, 0), 1 - width);
@@ -84,6 +94,12 @@
       leaf.addEventListener("keydown", (event) => { if (event.key === "Enter") leaf.dispatchEvent(new Event("click")); });
     }
     document.getElementById("flame-all").addEventListener("click", () => focus(0, 100));
+    document.getElementById("flame-find").addEventListener("input", (event) => {
+      const wanted = event.target.value.trim().toLowerCase();
+      const found = leaves.filter((leaf) => leaf.dataset.name.toLowerCase().includes(wanted));
+      for (const leaf of leaves) leaf.classList.toggle("other-name", wanted !== "" && !found.includes(leaf));
+      document.getElementById("flame-found").textContent = wanted ? `${found.length} of ${leaves.length}` : "";
+    });
   }
 
   for (const table of all("table.sortable")) {

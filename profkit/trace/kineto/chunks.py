@@ -21,12 +21,13 @@ from profkit.marks import STEP_MARK
 from profkit.trace.events import HOST, NONE, Bools, Int64s
 from profkit.trace.kinds import MEMORY_EVENT, ON_DEVICE
 from profkit.trace.kineto.codes import KindCodes, TextCodes, codes_of, text_codes
+from profkit.trace.kineto.collectives import collective_codes
 from profkit.trace.kineto.convert import Part, either, integers, narrow
 from profkit.trace.kineto.schema import MISSING, Arguments, Event
 from profkit.trace.times import durations_of, nanoseconds_of, numbers_of, too_coarse
 from profkit.trace.values import distinct
 
-TEXTS = ("dims_code", "types_code", "concrete_code")
+TEXTS = ("dims_code", "types_code", "concrete_code", "collective_code")
 """Columns of text codes."""
 KINDS = ("kind",)
 _NO_ARGUMENTS = Arguments()
@@ -80,15 +81,20 @@ class ChunkDecoder:
             self._decoder = _as_text
             kept = _kept(self._decoder.decode(text))
             times_us, numbers = [e.ts for e in kept], None
-        return self._convert(events, kept, nanoseconds_of(times_us, numbers), cutoff_ns)
+        return self._convert(events, kept, nanoseconds_of(times_us, numbers), cutoff_ns, text)
 
-    def convert(self, events: Sequence[Event], cutoff_ns: int | None = None) -> Chunk:
-        """What decoded events say."""
+    def convert(self, events: Sequence[Event], cutoff_ns: int | None = None, text: bytes = b"") -> Chunk:
+        """What decoded events say; ``text`` is what they were decoded from, if it is at hand."""
         kept = _kept(events)
-        return self._convert(events, kept, nanoseconds_of([e.ts for e in kept]), cutoff_ns)
+        return self._convert(events, kept, nanoseconds_of([e.ts for e in kept]), cutoff_ns, text)
 
     def _convert(
-        self, events: Sequence[Event], kept: list[Event], times: tuple[Int64s, Bools], cutoff_ns: int | None
+        self,
+        events: Sequence[Event],
+        kept: list[Event],
+        times: tuple[Int64s, Bools],
+        cutoff_ns: int | None,
+        text: bytes | memoryview,
     ) -> Chunk:
         chunk = Chunk(rows=len(kept))
         if len(kept) < len(events):
@@ -103,12 +109,12 @@ class ChunkDecoder:
         if kept:
             known_before = len(self.kinds), len(self.texts)
             chunk.held = len(kept)
-            chunk.parts = {"start_ns": start_ns, **self._columns(chunk, kept)}
+            chunk.parts = {"start_ns": start_ns, **self._columns(chunk, kept, text)}
             chunk.new_kinds = _last_of(self.kinds, known_before[0])
             chunk.new_texts = _last_of(self.texts, known_before[1])
         return chunk
 
-    def _columns(self, chunk: Chunk, events: list[Event]) -> dict[str, Part]:
+    def _columns(self, chunk: Chunk, events: list[Event], text: bytes | memoryview) -> dict[str, Part]:
         duration_ns, chunk.impossible_durations = durations_of([e.dur for e in events])
         fields = map(msgspec.structs.astuple, [e.args or _NO_ARGUMENTS for e in events])
         columns: dict[str, Any] = dict(zip(Arguments.__struct_fields__, zip(*fields, strict=True), strict=True))
@@ -131,6 +137,7 @@ class ChunkDecoder:
             "dims_code": either(texts["dims"], texts["dims_2021"]),
             "types_code": texts["types"],
             "concrete_code": texts["concrete"],
+            "collective_code": collective_codes(self.texts, columns["collective"], events, text),
             **{key: narrow(part) for key, part in parts.items()},
         }
 

@@ -41,6 +41,7 @@ _COLUMNS: dict[str, tuple[type[Any], int]] = {
     "dims_code": (np.int32, NONE),
     "types_code": (np.int32, NONE),
     "concrete_code": (np.int32, NONE),
+    "collective_code": (np.int32, NONE),
     "size_bytes": (np.int64, 0),
     "address": (np.int64, NONE),
     "held_bytes": (np.int64, NONE),
@@ -93,9 +94,9 @@ class ColumnBuilder:
         """
         self.append(self.decoder.decode(text, self.cutoff_ns))
 
-    def add(self, events: Sequence[Event]) -> None:
-        """Append decoded events."""
-        self.append(self.decoder.convert(events, self.cutoff_ns))
+    def add(self, events: Sequence[Event], text: bytes = b"") -> None:
+        """Append decoded events; ``text`` is what they were decoded from, if it is at hand."""
+        self.append(self.decoder.convert(events, self.cutoff_ns, text))
 
     @property
     def cutoff_ns(self) -> int | None:
@@ -242,7 +243,7 @@ class ColumnBuilder:
     def _describe_lanes(self) -> tuple[Lane, ...]:
         names = self._thread_names
         return tuple(
-            Lane(str(pid), str(tid), on_device, names.get((pid, tid)) or names.get((pid, None), ""))
+            Lane(str(pid), str(tid), on_device, names.get((pid, tid)) or names.get((pid, None), ""), (pid, tid))
             for pid, tid, on_device in self._lanes
         )
 

@@ -132,21 +132,13 @@ class EventText:
 
     def _enter(self) -> Document:
         """Move the window past the bracket that opens the list of events; returns what was before that."""
-        window, searched, tried = self._window, 0, 0
-        if window.text.startswith(_LIST):
-            window.forget(1)
-            self._is_list = True
-            return Document(events=[])
-        while True:
-            for found in _ARRAY.finditer(window.text, searched):
-                head = _document(window.text[: found.end()] + b"]}")
-                if head is not None and head.is_trace:
-                    window.forget(found.end())
-                    return head
-                tried += 1
-            searched = max(0, len(window.text) - _LONGEST_GAP_BYTES)
-            if tried >= _MOST_ARRAYS or len(window.text) > MOST_HELD_BYTES or not window.extend():
-                return self._enter_damaged()
+        self._is_list = self._window.text.startswith(_LIST)
+        opening = find_opening(self._window)
+        if opening is None:
+            return self._enter_damaged()
+        head, begin = opening
+        self._window.forget(begin)
+        return head
 
     def _enter_damaged(self) -> Document:
         window = self._window
@@ -204,7 +196,7 @@ class EventText:
             last = _document_decoder.decode(_OPEN + text + (b"}" if self._is_list else b""))
         except UNDECODABLE:
             return self._read_singly(len(text))
-        self._builder.add(last.events or [])
+        self._builder.add(last.events or [], text)
         return last
 
     def _read_singly(self, least: int) -> Document | None:
@@ -258,7 +250,7 @@ class EventText:
         rest = window.text[1:]
         tail = _document((_OPEN + b"]" + rest) if not self._is_list else _OPEN + b"]}" + rest)
         if tail is not None:
-            self._builder.add(tail.events or [])
+            self._builder.add(tail.events or [], rest)
             return tail
         again, cause = window.text.find(self._separator), "the text behind the events is not whole"
         if again < 0:
@@ -268,6 +260,23 @@ class EventText:
         self.losses.add(window.offset, window.offset + end, cause)
         window.forget(end)
         return None
+
+
+def find_opening(window: Window) -> tuple[Document, int] | None:
+    """What stands before the events, and where the first of them begins in the window, which is extended as far as
+    that takes; None where what stands before them is not whole."""
+    if window.text.startswith(_LIST):
+        return Document(events=[]), len(_LIST)
+    searched, tried = 0, 0
+    while True:
+        for found in _ARRAY.finditer(window.text, searched):
+            head = _document(window.text[: found.end()] + b"]}")
+            if head is not None and head.is_trace:
+                return head, found.end()
+            tried += 1
+        searched = max(0, len(window.text) - _LONGEST_GAP_BYTES)
+        if tried >= _MOST_ARRAYS or len(window.text) > MOST_HELD_BYTES or not window.extend():
+            return None
 
 
 def _document(text: bytes) -> Document | None:

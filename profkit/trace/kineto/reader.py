@@ -26,6 +26,8 @@ _LARGE_BYTES = 1 << 20
 """A file of this size, compressed or not, takes longer to read than another process takes to begin."""
 _RELEASE_OF_BASE_TIME = (2, 3)
 """``baseTimeNanoseconds`` came after the nanoseconds of 2.3, whose traces still count from 1970."""
+_MOST_GROUPS, _MOST_RANKS = 4096, 1 << 20
+"""Of a launch; a file may say anything."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -39,7 +41,7 @@ def read_kineto(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES, on_progress:
     """
     content, builder = Content(path, on_progress), ColumnBuilder(limit_bytes)
     with _no_collection():
-        window = _open(content)
+        window = open_window(content)
         text = EventText(window, builder, content.file_bytes >= _LARGE_BYTES)
         try:
             document = text.read()
@@ -50,9 +52,9 @@ def read_kineto(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES, on_progress:
         losses = text.losses
         if not builder.rows:
             raise UnreadableInput(path, content.damage or _why_nothing(losses))
-        base_ns = document.base_ns if isinstance(document.base_ns, int) else 0
         is_cut_off = content.damage is not None or losses.nothing_after is not None
-        trace = builder.build(_describe(document, is_cut_off), base_ns)
+        recording = _describe(document, is_cut_off)
+        trace = builder.build(recording, recording.clock_base_ns)
     if not len(trace.events):
         raise UnreadableInput(path, "holds no event with a time")
     return trace.with_health(*_describe_losses(content, losses, builder.rows))
@@ -71,7 +73,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _open(content: Content) -> Window:
+def open_window(content: Content) -> Window:
     """A window on the first text that is not blank."""
     window = Window(iter(content))
     while len(window.text) < len(_BYTE_ORDER_MARK) and window.extend():
@@ -117,9 +119,21 @@ def _describe(document: Document, is_cut_off: bool) -> Recording:
         has_memory=_flag(document.profile_memory),
         rank=_integer(info.get("rank")),
         ranks=_integer(info.get("world_size")),
+        host=encodable(document.host_name) if isinstance(document.host_name, str) else "",
         is_cut_off=is_cut_off,
         least_release=_RELEASE_OF_BASE_TIME if isinstance(document.base_ns, int) else None,
+        clock_base_ns=document.base_ns if isinstance(document.base_ns, int) else 0,
+        groups=tuple(dict.fromkeys(_groups(info.get("pg_config")))),
     )
+
+
+def _groups(configured: object) -> Iterator[tuple[int, ...]]:
+    """The ranks of the process groups in ``distributedInfo``, which has them since 2024."""
+    for one in configured[:_MOST_GROUPS] if isinstance(configured, list) else ():
+        ranks = one.get("ranks") if isinstance(one, dict) else None
+        known = ranks if isinstance(ranks, list) and len(ranks) <= _MOST_RANKS else []
+        if known and all(type(rank) is int and 0 <= rank < _MOST_RANKS for rank in known):
+            yield tuple(known)
 
 
 def _integer(value: object) -> int | None:

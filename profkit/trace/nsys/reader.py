@@ -86,7 +86,7 @@ def _assemble(parts: Sequence[Part]) -> Trace:
         events=Events(
             lane=lane[order],
             start_ns=start_ns[order] - base_ns, duration_ns=duration_ns[order], external=none.astype(np.int64),
-            dims_code=none, types_code=none, concrete_code=none, address=none.astype(np.int64),
+            dims_code=none, types_code=none, concrete_code=none, collective_code=none, address=none.astype(np.int64),
             held_bytes=none.astype(np.int64), device_type=none.astype(np.int8), device=none.astype(np.int8),
             **ids, **{key: column[kind] for key, column in of_kind.items()},
         ),

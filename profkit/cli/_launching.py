@@ -1,0 +1,115 @@
+"""Several ranks: a program run in so many processes (`profkit diagnose --nproc`), and their diagnosis as one launch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from profkit.cli import BAD_INPUT
+from profkit.cli._recording import PROGRAM_FAILED, RecordedProgram, run_program
+from profkit.errors import RunDirectoryError, UsageError
+
+if TYPE_CHECKING:
+    from profkit.gathering.launching import Diagnosed
+    from profkit.settings import Settings
+
+_LAUNCH = "launch"
+
+
+def run(
+    target: str, arguments: tuple[str, ...], output: Path | None, module: bool, *, nproc: int | None, **wishes: Any
+) -> RecordedProgram:
+    """Run a script, or a module, recorded, in one process or in so many; ends profkit with one line where nothing was
+    recorded."""
+    if nproc is None:
+        return run_program(target, arguments, output, module, **wishes)
+    return _run_ranks(nproc, target, arguments, output, module, wishes)
+
+
+def holds_launch(target: str) -> bool:
+    """Whether the target is read as several ranks: a folder of them, or a place of another file system."""
+    from profkit.gathering.finding import find_ranks
+    from profkit.gathering.remote import path_of
+
+    path = path_of(target)
+    return path is None or (path.is_dir() and bool(find_ranks(path)))
+
+
+def launch_of(run_directory: Path) -> Path:
+    """The launch that a run directory belongs to, or the run directory itself."""
+    from profkit.gathering import finding
+
+    return finding.launch_of(run_directory) or run_directory
+
+
+def diagnose_launch(
+    target: str, on: str | None, output: Path | None, measure: bool, settings: Settings
+) -> tuple[Diagnosed, Path]:
+    """Diagnose the ranks together, and the directory that the reports go to: the launch's own unless another is
+    named."""
+    from profkit.cli._memory_reuse import stop_collecting_garbage
+
+    stop_collecting_garbage()
+    from profkit import measuring
+    from profkit.cli._reading import ReadingBar
+    from profkit.gathering.launching import diagnose_ranks
+    from profkit.gathering.remote import path_of
+    from profkit.run import create_directory, default_directory, refuse_other_run
+
+    if output is not None:
+        refuse_other_run(output)
+    path = path_of(target)
+    with ReadingBar(path or Path(target.rstrip("/"))) as bar:
+        found = diagnose_ranks(target, on, measuring.measure if measure else None, settings, bar.count)
+    in_place = path is not None and path.is_dir() and output is None
+    return found, path if path is not None and in_place else create_directory(output or default_directory(target))
+
+
+def _run_ranks(
+    processes: int,
+    target: str,
+    arguments: tuple[str, ...],
+    output: Path | None,
+    module: bool,
+    wishes: dict[str, Any],
+) -> RecordedProgram:
+    from profkit.collect.launch.parent import launch_ranks
+    from profkit.run import create_directory, find_trace
+
+    if wishes["stop_after_recording"]:
+        raise UsageError("--stop-after-recording: with --nproc one rank would leave the others waiting")
+    directory = _new_directory(target) if output is None else create_directory(output)
+    status = launch_ranks(processes, target, arguments, directory, module=module, **wishes)
+    ranks = [folder for folder in _folders_of(directory) if find_trace(folder) is not None]
+    if not ranks:
+        click.echo(f"profkit: {target}: nothing was recorded of any rank in {directory}", err=True)
+        sys.exit(PROGRAM_FAILED if status else BAD_INPUT)
+    return RecordedProgram((directory, *ranks), status, is_launch=True)
+
+
+def _new_directory(target: str) -> Path:
+    """``traces/<target>/launch``, ``launch-2`` …: the first that there is not."""
+    from profkit.run import create_directory, directory_of_target, numbered
+
+    first = directory_of_target(target) / _LAUNCH
+    for path in numbered(first):
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunDirectoryError(path, f"cannot be written: {error.strerror or error}") from error
+        return create_directory(path)
+    raise AssertionError  # the numbers never end
+
+
+def _folders_of(directory: Path) -> list[Path]:
+    """In the order of the ranks."""
+    from profkit.run import load_run
+
+    folders = [path for path in directory.iterdir() if path.is_dir()]
+    identities = [(load_run(path).identity, path) for path in folders]
+    return [path for _, path in sorted((who.rank, path) for who, path in identities if who is not None)]

@@ -1,0 +1,161 @@
+"""Where the ranks of a launch record: one directory for all of them, and a folder in it for each.
+
+All ranks have to name the same directory, each on its own and without asking another, and the next launch a new one. So
+the name is made from what is the same for all of them and differs between launches: how the launcher names the launch,
+or, of processes that all run on one host, which process started them. The first rank to come writes the name into the
+directory, and a rank takes a folder by making it: neither can happen twice.
+
+Where all that is the same for each launch (``--rdzv-id`` and a fixed port on several hosts, a shell that starts every
+launch), a rank that finds its folder taken goes on to the next number. The ranks agree on that as long as each of them
+had begun in the launches before.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2s
+from multiprocessing import parent_process
+from pathlib import Path
+
+import msgspec
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+
+from profkit.collect.ranks.identity import SPAWNED, find_place, launch_in
+from profkit.collect.ranks.launchers import STARTED_BY_FIRST, Place, is_loopback, meeting_point
+from profkit.errors import RunDirectoryError, UnreadableInput
+from profkit.run import LAUNCH_FILE, Launch, create_directory, is_run, load_run, numbered
+
+_TRIES, _PATIENCE_S = 40, 0.05
+"""How often, and how long, the file of another rank is waited for that it has made and not written yet: two seconds in
+all, many times what a network's file system keeps a small file back for."""
+_DIGEST_BYTES = 4
+_STARTED = 19
+"""Where ``/proc/PID/stat`` tells when a process started, counted from the field behind its name."""
+_PROCESS = "process"
+
+
+def claim_directory(wanted: Path | None, target_directory: Path) -> Path | None:
+    """This process's own folder, made, if it is one of several: in ``wanted`` or, by default, in a folder of
+    ``target_directory`` that is named after the launch; in `numbered` ones where other launches have these. None for a
+    process alone.
+
+    Raises `RunDirectoryError` if nothing can be written there.
+    """
+    place = find_place() or _unknown_place()
+    if place is None:
+        return None
+    name = name_launch(place)
+    at = wanted or target_directory / name
+    try:
+        return create_directory(_claim(at, name, place))
+    except OSError as error:
+        raise RunDirectoryError(at, f"cannot be written: {error.strerror or error}") from error
+
+
+def settle(folder: Path) -> Path:
+    """Rename the folder of a process whose rank was not known when it was made, if it is known by now."""
+    if folder.name != f"{_PROCESS}{os.getpid()}" or not launch_in(folder.parent):
+        return folder
+    with suppress(OSError, UnreadableInput):  # it stays where it is
+        identity = load_run(folder).identity
+        if identity is None or identity.rank < 0:
+            return folder
+        settled = folder.with_name(f"rank{identity.rank}")
+        settled.mkdir()  # nobody else's from here on
+        folder.replace(settled)
+        return settled
+    return folder
+
+
+def name_launch(place: Place) -> str:
+    """The same for all ranks of a launch: ``torchrun-1f3a9c20``, ``slurm-12345.0``."""
+    if place.launcher == "slurm":
+        job, step, restarts = place.job
+        again = f".{restarts}" if restarts not in ("", "0") else ""
+        return f"slurm-{_plain(job)}.{_plain(step)}{again}"
+    starter = _starter(place)
+    digest = blake2s(repr((place.launcher, place.job, starter)).encode(), digest_size=_DIGEST_BYTES)
+    return f"{place.launcher}-{digest.hexdigest()}"
+
+
+def _unknown_place() -> Place | None:
+    """That of one of the program's own processes (`multiprocessing`), whose rank may show later."""
+    if parent_process() is None:
+        return None
+    return Place(-1, -1, launcher=SPAWNED, job=meeting_point(os.environ), is_one_host=is_loopback(os.environ))
+
+
+def _claim(wanted: Path, name: str, place: Place) -> Path:
+    """A folder that nobody else has, in the first directory that is this launch's or becomes it."""
+    folder = f"rank{place.rank}" if place.rank >= 0 else f"{_PROCESS}{os.getpid()}"
+    names = _own_names(name)
+    this = next(names)
+    for directory in numbered(wanted):
+        if not _is_of(directory, Launch(this, place.launcher, place.world_size)):
+            continue
+        with suppress(FileExistsError):
+            (directory / folder).mkdir()
+            return directory / folder
+        this = next(names)
+    raise AssertionError  # the numbers never end
+
+
+def _own_names(name: str) -> Iterator[str]:
+    return (str(path) for path in numbered(Path(name)))
+
+
+def _is_of(directory: Path, launch: Launch) -> bool:
+    """Whether the directory is that launch's, which it becomes if it is nobody's."""
+    if is_run(directory) and not (directory / LAUNCH_FILE).exists():
+        return False
+    directory.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        with (directory / LAUNCH_FILE).open("xb", buffering=0) as file:
+            file.write(msgspec.json.encode(launch))
+        return True
+    for _ in range(_TRIES):
+        if there := launch_in(directory):
+            return there == launch.launch
+        time.sleep(_PATIENCE_S)
+    return False
+
+
+def _starter(place: Place) -> str:
+    """The process that started all ranks, if they run on one host: the nearest above this one that is none of them, as
+    it lacks the variable that tells its rank. Wrappers between the two have it. Lightning's is rank 0 itself, which
+    sets the variable when it has started."""
+    if (parent := parent_process()) is not None and place.launcher == SPAWNED:
+        return _describe(parent.pid or 0) if place.is_one_host or not any(place.job) else ""
+    if not place.is_one_host:
+        return ""
+    with suppress(psutil.Error):
+        this = psutil.Process()
+        itself = [this] if place.launcher == STARTED_BY_FIRST else []
+        for process in (*itself, *this.parents()):
+            if not _is_rank(process, place.variable):
+                return _describe(process.pid)
+    return ""
+
+
+def _is_rank(process: psutil.Process, variable: str) -> bool:
+    """Not one that does not show its variables: it is another user's, as a scheduler's are."""
+    try:
+        theirs: dict[str, str] = process.environ()
+    except (psutil.Error, OSError):
+        return False
+    return theirs.get(variable) == os.environ.get(variable)
+
+
+def _describe(process: int) -> str:
+    """A number that the system gives to no other process until it restarts."""
+    with suppress(OSError, IndexError):
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        return f"{process}.{status.rpartition(')')[2].split()[_STARTED]}"
+    return str(process)
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in text)

@@ -1,0 +1,1 @@
+"""Gradients that the processes of a launch average, and what their exchanges hold up."""

@@ -1,0 +1,72 @@
+"""This rank's own collectives, and which of the ranks of its launch it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.evidence.averaging.gradients import gradient_all_reduces
+from profkit.evidence.ranks.table import rank_table
+from profkit.ranks.table import Collectives, RankTable
+from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.values import among, distinct
+
+
+@derived_once
+def own_table(facts: Facts) -> RankTable:
+    """What this rank exchanged, on the trace's own clock."""
+    return rank_table(facts, "")
+
+
+def own_number(facts: Facts, tables: Sequence[RankTable]) -> int:
+    """Which of the tables is this rank's, `NONE` if it is none of them."""
+    mine = own_table(facts).collectives
+    return next((number for number, table in enumerate(tables)
+                 if np.array_equal(table.collectives.start_ns, mine.start_ns)
+                 and np.array_equal(table.collectives.end_ns, mine.end_ns)), NONE)  # fmt: skip
+
+
+def on_trace_clock(facts: Facts, times_ns: Int64s) -> Int64s:
+    """A table's times as those of the trace's events."""
+    return times_ns - facts.trace.base_ns
+
+
+def called_under(facts: Facts, calls: Rows, names: tuple[str, ...]) -> Bools:
+    """Which calls, `NONE` where none is known, are inside a range whose name begins with one of these."""
+    inside = facts.tree.under(facts.trace.where_name(lambda name: name.startswith(names)))
+    found: Bools = (calls >= 0) & inside[calls]
+    return found
+
+
+def all_reduces(facts: Facts) -> Bools:
+    """Which of this rank's collectives are all-reduces."""
+    table = own_table(facts)
+    names = np.array([name == "all_reduce" for name in table.texts], dtype=bool)
+    found: Bools = np.append(names, False)[table.collectives.operation]
+    return found
+
+
+def gradient_messages(facts: Facts) -> tuple[Int64s, Int64s]:
+    """The table's all-reduces that the storing of gradients starts, and the step of each."""
+    issue_ns = on_trace_clock(facts, own_table(facts).collectives.issue_ns)
+    calls = facts.trace.events.start_ns[gradient_all_reduces(facts)]
+    rows = np.flatnonzero(among(issue_ns, calls) & all_reduces(facts))
+    step = facts.steps.index_of(issue_ns[rows])
+    return rows[step >= 0], step[step >= 0]
+
+
+def sizes_by_order(taken: Collectives, rows: Int64s, step: Int64s) -> Int64s:
+    """The bytes of these collectives; those of a step without shapes are as in one with as many that has them."""
+    size = taken.size_bytes[rows].copy()
+    known: dict[int, Int64s] = {}
+    for one in distinct(step):
+        mine = np.flatnonzero(step == one)
+        if (size[mine] >= 0).all():
+            known.setdefault(len(mine), size[mine])
+    for one in distinct(step):
+        mine = np.flatnonzero(step == one)
+        if (size[mine] < 0).any() and len(mine) in known:
+            size[mine] = known[len(mine)]
+    return size

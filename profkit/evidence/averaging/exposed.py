@@ -1,0 +1,190 @@
+"""What of each collective's transfer held up a rank's own work, waits for late ranks left out, and what a message costs
+however small it is."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.evidence.averaging.exchanged import own_number, own_table
+from profkit.ranks.lateness import weigh_lateness
+from profkit.ranks.launch import Launch
+from profkit.ranks.own_work import Floats, step_index
+from profkit.ranks.table import Cause, Collectives, RankTable
+from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.values import distinct, median
+
+_SLOW_LINK = 1.25
+"""Bytes in a nanosecond of 10 Gbit Ethernet. What takes longer from one rank's sight may as well be a wait."""
+
+_APART = 4
+"""Sizes that differ by less tell no slope from noise."""
+_HALF_BYTES = 1 << 18
+"""A message of which half the time is latency (Hockney's half-performance length), where the recording does not tell.
+Between two processes of one machine gloo takes 0.45 ms and 1.1 ns a byte (torch 2.13, two hyperthreads), which makes
+400 kB; less is assumed, so that less of a message's time counts as latency."""
+
+
+class Exposed(Struct, frozen=True):
+    """Columns over the ranks' parts in collectives: the rank's place in ``tables``, the row in its table, the joint
+    collective (`NONE` where ``is_whole`` is False: there the one rank's sight is all there is), how long its transfer
+    took and how much of that the rank stood still."""
+
+    tables: tuple[RankTable, ...]
+    is_whole: bool
+    table: Int64s
+    row: Int64s
+    joint: Int64s
+    transfer_ns: Int64s
+    exposed_ns: Int64s
+
+    def column(self, name: str) -> Int64s:
+        """That column of the tables' collectives."""
+        values = np.zeros(len(self.row), dtype=np.int64)
+        for number, table in enumerate(self.tables):
+            mine = self.table == number
+            values[mine] = getattr(table.collectives, name)[self.row[mine]]
+        return values
+
+
+class PerStep(Struct, frozen=True):
+    """By rank and step, of the steps that all of them recorded: how long the step took and how much of it the rank
+    computed."""
+
+    number: Int64s
+    length_ns: Floats
+    computed_ns: Floats
+
+
+@derived_once
+def find_exposed(facts: Facts) -> Exposed:
+    """Of the whole launch where all of its ranks were recorded whole, else of this rank alone."""
+    launch = facts.launch
+    if launch is not None and len(launch.joint) and not any(table.is_light for table in launch.tables):
+        complete = _complete(launch)
+        if complete.any():
+            return _of_launch(launch, complete)
+    return find_exposed_of(own_table(facts))
+
+
+def latency_ns(facts: Facts, rows: Int64s) -> float | None:
+    """What each of this rank's messages costs apart from its bytes: time is latency plus bytes by bandwidth (Hockney,
+    The communication challenge for MPP, Parallel Computing 1994), through the medians of the smallest and the largest
+    size. Of one size, it is a share of the median time; of the shortest, where one rank's sight is all there is, as the
+    others hold waits for other ranks too. None where no size is known.
+    """
+    taken = own_table(facts).collectives
+    transfer_ns, is_alone = _by_themselves(facts)
+    rows = rows[taken.size_bytes[rows] > 0]
+    if not len(rows):
+        return None
+    time_ns, size = transfer_ns[rows], taken.size_bytes[rows]
+    least, most = int(size.min()), int(size.max())
+    if most >= _APART * least:
+        low, high = (median(time_ns[size == one]) for one in (least, most))
+        slope = max(0.0, (high - low) / (most - least))
+        return max(0.0, low - slope * least)
+    alone_ns = time_ns[is_alone[rows]]
+    typical_ns = median(alone_ns) if len(alone_ns) else float(time_ns.min())
+    return typical_ns / (1 + most / _HALF_BYTES)
+
+
+def _by_themselves(facts: Facts) -> tuple[Int64s, Bools]:
+    """How long each of this rank's collectives took, and whether that is without any wait for others."""
+    taken, exposed = own_table(facts).collectives, find_exposed(facts)
+    took_ns, is_alone = taken.end_ns - taken.start_ns, np.zeros(len(taken), dtype=bool)
+    if exposed.is_whole:
+        mine = exposed.table == own_number(facts, exposed.tables)
+        took_ns[exposed.row[mine]], is_alone[exposed.row[mine]] = exposed.transfer_ns[mine], True
+    return took_ns, is_alone
+
+
+def _of_launch(launch: Launch, complete: Bools) -> Exposed:
+    """The shortest time of all ranks in a collective is its transfer's: the last one waits for nobody."""
+    toll, parts = weigh_lateness(launch), launch.parts
+    mine = complete[parts.joint]
+    return Exposed(launch.tables, True, parts.table[mine], parts.row[mine], parts.joint[mine],
+                   toll.transfer_ns[parts.joint][mine], toll.exposed_ns[mine])  # fmt: skip
+
+
+def find_exposed_of(table: RankTable) -> Exposed:
+    """What one rank alone can tell."""
+    taken = table.collectives
+    row = np.arange(len(taken))
+    transfer_ns = _most_of_transfer(table)
+    stood_ns = np.minimum(taken.wait_end_ns - taken.wait_start_ns, transfer_ns)
+    return Exposed((table,), False, np.zeros(len(row), dtype=np.int64), row, np.full(len(row), NONE), transfer_ns,
+                   stood_ns)  # fmt: skip
+
+
+def _complete(launch: Launch) -> Bools:
+    """Which collectives all ranks of their group were recorded in: the last one may be missing from others."""
+    world = launch.world_size
+    sizes = np.array([*(group.size if group.size > 0 else world for group in launch.groups), world])
+    found: Bools = (launch.joint.members >= sizes[launch.joint.group]) & (launch.joint.members > 1)
+    return found
+
+
+def _most_of_transfer(table: RankTable) -> Int64s:
+    """How long each collective's transfer took at most, as one rank alone can tell: 0 where its size is not known."""
+    taken = table.collectives
+    took_ns = np.minimum(taken.end_ns - taken.start_ns, _over_slow_link_ns(table))
+    found = np.zeros(len(taken), dtype=np.int64)
+    kind = taken.operation * (len(table.groups) + 2) + taken.group + 1
+    for one in distinct(kind[taken.size_bytes > 0]).tolist():
+        mine = np.flatnonzero((kind == one) & (taken.size_bytes > 0))
+        found[mine] = np.minimum(took_ns[mine], _shortest_comparable(taken, mine))
+    return found
+
+
+def _over_slow_link_ns(table: RankTable) -> Int64s:
+    taken = table.collectives
+    sizes = np.array([max(group.size, 2) for group in table.groups] + [2], dtype=np.float64)[taken.group]
+    gathers, reduces = (_is(table, name)[taken.operation] for name in ("all_gather", "all_reduce"))
+    times = np.where(gathers, sizes - 1, np.where(reduces, 2 * (sizes - 1) / sizes, 1.0))
+    moved = taken.size_bytes.clip(min=0).astype(np.float64) * times
+    return (moved / _SLOW_LINK).clip(max=2.0**62).astype(np.int64)
+
+
+def _is(table: RankTable, operation: str) -> Bools:
+    return np.array([text == operation for text in (*table.texts, "")], dtype=bool)
+
+
+def _shortest_comparable(taken: Collectives, rows: Int64s) -> Int64s:
+    """The shortest of these collectives that move as many bytes or more, or what a smaller one would take with as many
+    bytes: a message's time for each byte falls with its size (Hockney, 1994)."""
+    order = rows[np.argsort(taken.size_bytes[rows], kind="stable")]
+    size = taken.size_bytes[order].astype(np.float64)
+    took_ns = (taken.end_ns - taken.start_ns)[order].astype(np.float64)
+    first = np.searchsorted(size, size)
+    larger = np.minimum.accumulate(took_ns[::-1])[::-1][first]
+    smaller = np.minimum.accumulate(took_ns / size) * size
+    found = np.zeros(len(rows), dtype=np.int64)
+    found[np.argsort(taken.size_bytes[rows], kind="stable")] = np.minimum(larger, smaller).astype(np.int64)
+    return found
+
+
+def measure_steps(exposed: Exposed) -> PerStep:
+    """The steps that all ranks recorded."""
+    tables = exposed.tables
+    number = reduce(np.intersect1d, [table.steps.number for table in tables])
+    length, computed = (np.zeros((len(tables), len(number))) for _ in range(2))
+    for at, table in enumerate(tables):
+        index, known = step_index(number, table.steps.number)
+        length[at, index[known]] = (table.steps.end_ns - table.steps.start_ns)[known]
+        index, known = step_index(number, table.work.step)
+        known &= table.work.cause == Cause.COMPUTE
+        np.add.at(computed[at], index[known], table.work.time_ns[known])
+    return PerStep(number, length, computed)
+
+
+def add_up(exposed: Exposed, steps: PerStep, time_ns: Int64s, wanted: Bools) -> Floats:
+    """What the wanted parts take of each rank's steps."""
+    found = np.zeros_like(steps.length_ns)
+    index, known = step_index(steps.number, exposed.column("step"))
+    mine = known & wanted
+    np.add.at(found, (exposed.table[mine], index[mine]), time_ns[mine])
+    return found

@@ -1,0 +1,1 @@
+"""From the recordings of many ranks, wherever they lie, to a diagnosis of their launch."""

@@ -1,0 +1,225 @@
+"""Where the time of single ranks goes, in figures for a page about each: of all ranks of a small launch, and of those
+that matter of a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from profkit.findings import CallSummary, Location, OwnTime, RankDetails, RankStep, RankWait
+from profkit.ranks.lateness import Toll
+from profkit.ranks.launch import Launch
+from profkit.ranks.own_work import step_index
+from profkit.ranks.table import Cause, RankTable
+from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.values import distinct, distinct_rows, median, occurrences
+
+MOST_DETAILED = 64
+"""Of more ranks, `EACH_WAY` that others wait for longest and as many that wait longest."""
+EACH_WAY = 8
+MOST_STEPS = 32
+MOST_PEERS = 8
+MOST_CALLS = 5
+Matrix = NDArray[np.int64]
+
+
+class Costs(Struct, frozen=True):
+    """By rank and step: how long others wait for the rank, how long it waits, how long its communication holds it up;
+    and whether it took part in the step at all. ``numbers`` are those of the steps."""
+
+    numbers: Int64s
+    caused_ns: Matrix
+    waited_ns: Matrix
+    exposed_ns: Matrix
+    present: NDArray[np.bool_]
+
+    def mean_ns(self, which: Matrix, at: int) -> int:
+        """Of the steps that the rank took part in."""
+        own = which[at][self.present[at]]
+        return int(own.mean()) if len(own) else 0
+
+
+def add_up(launch: Launch, toll: Toll) -> Costs:
+    """The costs of the parts, by rank and step."""
+    numbers = distinct(launch.joint.step[launch.joint.step >= 0])
+    step = launch.joint.step[launch.parts.joint]
+    inside = step >= 0
+    place = launch.parts.table[inside], np.searchsorted(numbers, step[inside])
+    shape = len(launch.tables), len(numbers)
+    caused_ns, waited_ns, exposed_ns = (np.zeros(shape, np.int64) for _ in range(3))
+    for matrix, cost_ns in ((caused_ns, toll.caused_ns), (waited_ns, toll.waited_ns), (exposed_ns, toll.exposed_ns)):
+        np.add.at(matrix, place, cost_ns[inside])
+    present = np.zeros(shape, dtype=bool)
+    present[place] = True
+    for row, table in zip(present, launch.tables, strict=True):
+        at, known = step_index(numbers, table.steps.number)
+        row[at[known]] = True
+    return Costs(numbers, caused_ns, waited_ns, exposed_ns, present)
+
+
+def choose_detailed(costs: Costs) -> list[int]:
+    """The indices of the tables whose ranks get details."""
+    count = len(costs.present)
+    if count <= MOST_DETAILED:
+        return list(range(count))
+    chosen: set[int] = set()
+    for matrix in (costs.caused_ns, costs.waited_ns):
+        total_ns = matrix.sum(axis=1)
+        chosen |= {int(at) for at in np.argsort(-total_ns, kind="stable")[:EACH_WAY] if total_ns[at] > 0}
+    return sorted(chosen)
+
+
+def detail_ranks(launch: Launch, toll: Toll, costs: Costs) -> dict[int, RankDetails]:
+    """The details of the chosen ranks, by the index of the table."""
+    own = _OwnWork.of(launch, costs.numbers)
+    return {at: _details(launch, toll, costs, own, at) for at in choose_detailed(costs)}
+
+
+class _OwnWork(Struct, frozen=True):
+    """By rank: the mean step of those that the others share, NaN if there is none, and its own work by cause; and the
+    median of the latter, by whether only collectives were recorded."""
+
+    step_ns: NDArray[np.float64]
+    cause_ns: NDArray[np.float64]
+    median_ns: dict[bool, NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, launch: Launch, numbers: Int64s) -> _OwnWork:
+        step_ns, cause_ns = np.full(len(launch.tables), np.nan), np.zeros((len(launch.tables), len(Cause)))
+        for at, table in enumerate(launch.tables):
+            _, shared = step_index(numbers, table.steps.number)
+            if shared.any():
+                step_ns[at] = (table.steps.end_ns - table.steps.start_ns)[shared].mean()
+                _, inside = step_index(numbers, table.work.step)
+                spent = np.bincount(table.work.cause[inside], table.work.time_ns[inside], len(Cause))
+                cause_ns[at] = spent / shared.sum()
+        light = np.array([table.is_light for table in launch.tables], dtype=bool)
+        medians = {}
+        for kind in (False, True):
+            alike = cause_ns[(light == kind) & ~np.isnan(step_ns)]
+            medians[kind] = np.median(alike, axis=0) if len(alike) else np.zeros(len(Cause))
+        return cls(step_ns, cause_ns, medians)
+
+
+def _details(launch: Launch, toll: Toll, costs: Costs, own: _OwnWork, at: int) -> RankDetails:
+    table = launch.tables[at]
+    mine = np.flatnonzero((launch.parts.table == at) & (launch.joint.step[launch.parts.joint] >= 0))
+    waits_for, awaited_by = _peers(launch, toll, at, max(int(costs.present[at].sum()), 1))
+    called = table.collectives.step >= 0
+    is_timed = not np.isnan(own.step_ns[at])
+    parts = _own_times(table, costs.numbers, own, at) if is_timed else ()
+    standing_ns = costs.mean_ns(costs.waited_ns, at) + costs.mean_ns(costs.exposed_ns, at)
+    step_ns = int(own.step_ns[at]) if is_timed else None
+    return RankDetails(
+        step_ns=step_ns,
+        own=parts,
+        uncompared_ns=max(0, (step_ns or 0) - sum(one.time_ns for one in parts) - standing_ns),
+        waits_for=waits_for,
+        awaited_by=awaited_by,
+        collectives=int(called.sum()) / max(len(table.steps.number), 1),
+        compared=int(called[launch.parts.row[mine]].sum()) / max(int(called.sum()), 1),
+        calls=tuple(_calls(launch, toll, table, mine)),
+        steps=tuple(_steps(table, costs, at)),
+        steps_per_column=-(-len(costs.numbers) // MOST_STEPS) or 1,
+        clock_behind_ns=int(launch.offset_ns[at]) if len(mine) else None,
+    )
+
+
+def _own_times(table: RankTable, numbers: Int64s, own: _OwnWork, at: int) -> tuple[OwnTime, ...]:
+    """The causes that take any time, the longest first."""
+    _, inside = step_index(numbers, table.work.step)
+    time_ns, median_ns = own.cause_ns[at].astype(np.int64), own.median_ns[table.is_light]
+    causes = [Cause(code) for code in np.argsort(-time_ns, kind="stable").tolist() if time_ns[code]]
+    return tuple(OwnTime(cause.name.lower(), int(time_ns[cause]), int(median_ns[cause]),
+                         _longest_line(table, inside & (table.work.cause == cause))) for cause in causes)  # fmt: skip
+
+
+def _longest_line(table: RankTable, wanted: Bools) -> Location | None:
+    wanted = wanted & (table.work.site >= 0) & (table.work.site < len(table.sites))
+    if not wanted.any():
+        return None
+    time_ns = np.bincount(table.work.site[wanted], table.work.time_ns[wanted])
+    return Location.of(table.sites[int(time_ns.argmax())])
+
+
+def _peers(launch: Launch, toll: Toll, at: int, steps: int) -> tuple[tuple[RankWait, ...], tuple[RankWait, ...]]:
+    """Whom the rank waits for, and who waits for it."""
+    parts = launch.parts
+    inside = launch.joint.step[parts.joint] >= 0
+    last = parts.table[toll.last][parts.joint]
+    counted = np.bincount(parts.joint, toll.caused_ns)[parts.joint] > 0  # as in what the rank costs the others
+    waits, awaited = inside & (parts.table == at), inside & (last == at) & counted
+    return (_longest(launch, last[waits], toll.waited_ns[waits], steps),
+            _longest(launch, parts.table[awaited], toll.waited_ns[awaited], steps))  # fmt: skip
+
+
+def _longest(launch: Launch, table: Int64s, waited_ns: Int64s, steps: int) -> tuple[RankWait, ...]:
+    time_ns = np.bincount(table, waited_ns, len(launch.tables)).astype(np.int64) // steps
+    order = np.argsort(-time_ns, kind="stable")[:MOST_PEERS]
+    return tuple(RankWait(launch.tables[at].identity.rank, int(time_ns[at])) for at in order.tolist() if time_ns[at])
+
+
+def _calls(launch: Launch, toll: Toll, table: RankTable, mine: Int64s) -> Iterator[CallSummary]:
+    """Of the rank's parts in the joint collectives, those with the longest waits, for whomever."""
+    joint = launch.parts.joint[mine]
+    if not len(joint):
+        return
+    kinds = np.stack([launch.joint.group[joint], launch.joint.operation[joint]])
+    _, kind = distinct_rows(*kinds)
+    _, in_step = distinct_rows(launch.joint.step[joint], kind)
+    number = occurrences(in_step)
+    first, call = distinct_rows(kind, number)
+    costs = [np.bincount(call, cost[mine], len(first)) for cost in (toll.waited_ns + toll.caused_ns, toll.exposed_ns)]
+    alike = np.bincount(kind[first])
+    for one in np.lexsort([-cost for cost in reversed(costs)])[:MOST_CALLS].tolist():
+        rows = mine[call == one]
+        group = launch.groups[int(kinds[0, first[one]])]
+        yield _call(launch, toll, table, rows, (int(number[first[one]]) + 1, int(alike[kind[first[one]]])),
+                    (group.description or group.name, group.size))  # fmt: skip
+
+
+def _call(
+    launch: Launch, toll: Toll, table: RankTable, rows: Int64s, place: tuple[int, int], group: tuple[str, int]
+) -> CallSummary:
+    """One call, from the rows of `Launch.parts` that it has in the steps."""
+    joint, own = launch.parts.joint[rows], launch.parts.row[rows]
+    known = table.collectives.size_bytes[own]
+    sites = table.collectives.site[own]
+    sites = sites[(sites >= 0) & (sites < len(table.sites))]
+    anybody = np.bincount(launch.parts.joint, toll.waited_ns)[joint] > 0  # else all came at once, and any may be last
+    last = np.bincount(launch.parts.table[toll.last[joint[anybody]]], minlength=1)
+    code = int(launch.joint.operation[joint[0]])
+    return CallSummary(
+        operation=launch.texts[code] if 0 <= code < len(launch.texts) else "",
+        group=group[0],
+        group_size=group[1],
+        size_bytes=int(median(known[known >= 0])) if (known >= 0).any() else NONE,
+        number=place[0],
+        alike=place[1],
+        steps=len(rows),
+        waited_ns=int(toll.waited_ns[rows].mean()),
+        caused_ns=int(toll.caused_ns[rows].mean()),
+        transfer_ns=int(toll.transfer_ns[joint].mean()),
+        exposed_ns=int(toll.exposed_ns[rows].mean()),
+        last_rank=launch.tables[int(last.argmax())].identity.rank if anybody.any() else NONE,
+        last_steps=int(last.max()),
+        location=Location.of(table.sites[int(sites[0])]) if len(sites) else None,
+    )
+
+
+def _steps(table: RankTable, costs: Costs, at: int) -> Iterator[RankStep]:
+    """Of each column of steps the longest."""
+    place, shared = step_index(costs.numbers, table.steps.number)
+    length_ns, own_ns = np.zeros(len(costs.numbers), np.int64), np.zeros(len(costs.numbers), np.int64)
+    length_ns[place[shared]] = (table.steps.end_ns - table.steps.start_ns)[shared]
+    worked, inside = step_index(costs.numbers, table.work.step)
+    np.add.at(own_ns, worked[inside], table.work.time_ns[inside])
+    per_column = -(-len(costs.numbers) // MOST_STEPS) or 1
+    for begin in range(0, len(costs.numbers), per_column):
+        longest = begin + int(length_ns[begin : begin + per_column].argmax())
+        if length_ns[longest] > 0:
+            row = (column[at, longest] for column in (costs.waited_ns, costs.exposed_ns, costs.caused_ns))
+            yield RankStep(int(costs.numbers[longest]), int(length_ns[longest]), int(own_ns[longest]), *map(int, row))

@@ -1,0 +1,171 @@
+"""Which recordings in a folder are those of a launch's ranks.
+
+What tells a rank is its number: in the ``run.json`` beside its trace, in a name (``rank3/``, ``rank-3.json.gz``,
+``worker_rank3.1699.pt.trace.json``), or in the head of the trace itself, where Kineto writes ``distributedInfo``. Two
+numbers make a launch. Which rank a recording really is, it says when it is read: here only files are chosen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from profkit.errors import UnreadableInput
+from profkit.gathering.remote import MOST_FILES, find_remote, path_of
+from profkit.run import (
+    DIAGNOSIS_FILE,
+    LAUNCH_FILE,
+    REPORT_FILE,
+    RUN_FILE,
+    SMALL_FILES,
+    TRACE_SUFFIXES,
+    find_trace,
+    load_run,
+)
+from profkit.trace.containers import Content
+
+_ENDINGS = (".json", ".json.gz", ".json.zst")
+_NO_TRACES = frozenset((*SMALL_FILES, DIAGNOSIS_FILE, LAUNCH_FILE, REPORT_FILE))
+_NUMBERED = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_CYCLE = re.compile(r"(?:\.\d+)?\.pt\.trace\.json")
+"""What follows the worker's name in a file of ``tensorboard_trace_handler``: the time, if it adds one."""
+_SAID = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*(\d{1,6})')
+_HEAD_BYTES = 1 << 20
+"""The properties of eight devices and what else stands in front take a tenth of that."""
+
+
+def find_ranks(directory: Path) -> list[Path]:
+    """The run directories and the traces of the ranks of one launch, in ``directory`` or in the folders of its hosts;
+    empty if it holds no launch.
+
+    Raises `UnreadableInput` if nobody may look into it.
+    """
+    try:
+        if (directory / RUN_FILE).exists():  # one process's
+            return []
+        return _in_one_folder(directory) or _in_folders_of_hosts(directory)
+    except OSError as error:
+        raise UnreadableInput(directory, f"cannot be read: {error.strerror or error}") from error
+
+
+def launch_of(run: Path) -> Path | None:
+    """The directory of the launch that a run directory is one rank of."""
+    parent = run.parent
+    return parent if run in find_ranks(parent) else None
+
+
+def is_light(recording: Path) -> bool:
+    """Whether profkit recorded nothing there but collectives and steps, as of most ranks of a large launch."""
+    return recording.is_dir() and load_run(recording).is_light
+
+
+def file_of(recording: Path) -> Path | None:
+    """The trace itself."""
+    return find_trace(recording) if recording.is_dir() else recording
+
+
+def list_traces(place: str) -> list[tuple[str, int, int]]:
+    """Path, size and time of change of each rank's trace in a place, as other machines are asked for them."""
+    found = []
+    for path in find_ranks(Path(place)):
+        trace = file_of(path)
+        if trace is not None:
+            about = trace.stat()
+            found.append((str(path), about.st_size, about.st_mtime_ns))
+    return found
+
+
+def find_remote_ranks(url: str) -> list[str]:
+    """The traces of a launch in a place of another file system, by their names: none of them is opened."""
+    path = path_of(url)
+    if path is not None:
+        return [str(one) for one in find_ranks(path)]
+    names = [one.url for one in find_remote(url) if one.url.rpartition("/")[2] not in _NO_TRACES]
+    traces = [name for name in names if name.endswith(_ENDINGS)]
+    numbered = {name: number_in(name[len(url) :]) for name in traces}
+    chosen = [name for name, number in numbered.items() if number is not None]
+    if len({numbered[name] for name in chosen}) < 2:
+        chosen = [name for name in traces if name.endswith(TRACE_SUFFIXES)]
+    return _last_of_each(chosen)
+
+
+def _in_one_folder(directory: Path) -> list[Path]:
+    """Folders and files beside each other."""
+    recordings = dict(_recordings_in(directory))
+    ranks = {path: number for path, number in recordings.items() if number is not None}
+    chosen = [Path(name) for name in _last_of_each(str(path) for path in ranks)]
+    is_launch = len({ranks[path] for path in chosen}) > 1 or (directory / LAUNCH_FILE).exists()
+    return sorted(chosen, key=lambda path: (ranks[path], path)) if is_launch else []
+
+
+def _in_folders_of_hosts(directory: Path) -> list[Path]:
+    """Of folders that hold some of the ranks each, and none that another holds."""
+    found: dict[Path, int] = {}
+    for folder in _folders(directory):
+        found |= {path: number for path, number in _recordings_in(folder) if number is not None}
+    numbers = list(found.values())
+    is_one = len(numbers) > 1 and len(set(numbers)) == len(numbers)
+    return sorted(found, key=lambda path: (found[path], path)) if is_one else []
+
+
+def _recordings_in(directory: Path) -> Iterator[tuple[Path, int | None]]:
+    """The run directories and traces right in a folder, and the rank that each seems to be."""
+    if (directory / RUN_FILE).exists():
+        return
+    for folder in _folders(directory):
+        trace = find_trace(folder)
+        if trace is not None:
+            yield (folder if (folder / RUN_FILE).exists() else trace), _rank_of_folder(folder, trace)
+    for path in _files(directory):
+        if path.name.endswith(_ENDINGS) and path.name not in _NO_TRACES:
+            number = number_in(path.name)
+            yield path, _said_rank(path) if number is None else number
+
+
+def _rank_of_folder(folder: Path, trace: Path) -> int | None:
+    if (folder / RUN_FILE).exists():
+        with suppress(UnreadableInput):
+            identity = load_run(folder).identity
+            return identity.rank if identity is not None and identity.rank >= 0 else number_in(folder.name)
+    number = number_in(f"{folder.name}/{trace.name}")
+    return _said_rank(trace) if number is None else number
+
+
+def _folders(directory: Path) -> Iterator[Path]:
+    with os.scandir(directory) as entries:
+        found = [entry.path for _, entry in zip(range(MOST_FILES), entries, strict=False) if entry.is_dir()]
+    yield from map(Path, sorted(found))
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    with os.scandir(directory) as entries:
+        found = [entry.path for _, entry in zip(range(MOST_FILES), entries, strict=False) if entry.is_file()]
+    yield from map(Path, sorted(found))
+
+
+def number_in(name: str) -> int | None:
+    """The last number that a name gives to a rank."""
+    found = _NUMBERED.findall(name)
+    return int(found[-1]) if found else None
+
+
+def _said_rank(path: Path) -> int | None:
+    """What stands in front of the trace's events."""
+    head = b""
+    with suppress(UnreadableInput):
+        head = next(iter(Content(path)), b"")
+    said = _SAID.search(head[:_HEAD_BYTES])
+    return int(said[1]) if said else None
+
+
+def _last_of_each(paths: Iterable[str]) -> list[str]:
+    """Of several recordings of one worker the last, as `tensorboard_trace_handler` writes one for each cycle."""
+    workers: dict[str, str] = {}
+    for path in sorted(paths):
+        name = PurePosixPath(path).name
+        worker = path.removesuffix(name) + (name[: cycle.start()] if (cycle := _CYCLE.search(name)) else name)
+        workers[worker] = path
+    return sorted(workers.values())

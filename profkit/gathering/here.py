@@ -1,0 +1,144 @@
+"""The traces of many ranks on this machine: several processes, as many as its processors and its memory allow.
+
+They are forks where that is safe. A process with threads, such as a notebook's or one that has imported torch, starts
+new interpreters, which costs each of them what it takes to import the readers.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+
+from profkit.errors import ProfkitError
+from profkit.forks import Fork, processes_at_hand
+from profkit.gathering.finding import file_of
+from profkit.gathering.outcome import Done, do_at
+from profkit.gathering.remote import path_of
+from profkit.gathering.started import Started, can_start
+from profkit.gathering.turns import NUMBER_BYTES, take_turns
+from profkit.trace.limits import memory_limit
+
+_MOST_PLACES = 16_000
+"""Their numbers fit into a pipe: 64 kB on Linux."""
+_WORTH_BYTES = 32 << 20
+"""An interpreter takes half a second to start and to import the readers, which read as much in that time."""
+_PACKED = 10
+"""How much larger a packed trace is than its file, about."""
+_CGROUP = Path("/sys/fs/cgroup")
+Value = TypeVar("Value")
+
+
+def reduce_here(work: Callable[[str], Value], places: Sequence[str]) -> Iterator[Done[Value]]:
+    """What ``work`` makes of each place, in the order in which it is done.
+
+    Each process has one trace in memory at a time, so at most the reader's limit, and takes the next when it is done.
+    A process that is ended over a trace, for its memory perhaps, costs that trace alone. Where no other process can be
+    had, or none is worth its start, this one does it all.
+    """
+    count = min(processes_for(memory_limit()), len(places))
+    if not can_fork():
+        count = min(count, _worth_starting(places))
+    left = set(range(len(places)))
+    if count > 1 and len(places) <= _MOST_PLACES:
+        for done in _share(work, places, count):
+            left.discard(done.number)
+            yield done
+    yield from (do_at(work, number, places[number]) for number in sorted(left))
+
+
+def processes_for(limit_bytes: int) -> int:
+    """How many processes may have a trace in memory that takes so much: one for each processor that this one may use,
+    as far as free memory goes; 1 where no other can be had."""
+    if not can_fork() and not can_start():
+        return 1
+    return max(1, min(len(os.sched_getaffinity(0)), free_memory() // limit_bytes))
+
+
+def can_fork() -> bool:
+    """Whether this process may be forked, and there is a processor for another."""
+    return processes_at_hand() > 1
+
+
+def _worth_starting(places: Sequence[str]) -> int:
+    """How many interpreters have enough to read to be worth their start. How much lies elsewhere is not asked: to fetch
+    it takes long enough."""
+    paths = [path_of(place) for place in places]
+    if any(path is None for path in paths):
+        return len(places)
+    return sum(_size_of(path) for path in paths if path is not None) // _WORTH_BYTES
+
+
+def _size_of(recording: Path) -> int:
+    """Bytes of its trace, unpacked; 0 where there is none."""
+    with suppress(OSError, ProfkitError):
+        trace = file_of(recording)
+        return 0 if trace is None else trace.stat().st_size * (_PACKED if trace.suffix in (".gz", ".zst") else 1)
+    return 0
+
+
+def free_memory(cgroup: Path = _CGROUP) -> int:
+    """Bytes that this process and those it starts may still take: of the machine, or of its container if that has
+    less."""
+    free = [int(psutil.virtual_memory().available)]
+    with suppress(OSError, ValueError):  # without a limit it says "max"
+        free.append(int((cgroup / "memory.max").read_text()) - int((cgroup / "memory.current").read_text()))
+    return max(0, min(free))
+
+
+def _share(work: Callable[[str], Value], places: Sequence[str], count: int) -> Iterator[Done[Value]]:
+    """What so many processes make of the places. One that is ended is replaced."""
+    numbers = _numbers_in_a_pipe(len(places))
+    begin: Callable[[], Fork | Started] = partial(Started, numbers, work, places)
+    if can_fork():
+        begin = partial(Fork, partial(take_turns, numbers=numbers, work=work, places=places))
+    at_work: dict[Fork | Started, int | None] = {}
+    try:
+        for _ in range(count):
+            with suppress(OSError):  # with fewer processes, or none, it takes longer
+                at_work[begin()] = None
+        while at_work:
+            fork = _next_to_speak(at_work)
+            said = _hear(fork)
+            if isinstance(said, Done):
+                yield said
+            if said is not None:
+                at_work[fork] = said if isinstance(said, int) else None
+                continue
+            fork.end()
+            lost = at_work.pop(fork)
+            if lost is not None:
+                with suppress(OSError):
+                    at_work[begin()] = None
+                yield Done(lost, cause=f"{places[lost]}: the process that read it was ended, perhaps by the system")
+    finally:
+        os.close(numbers)
+        for fork in at_work:
+            fork.end()
+
+
+def _numbers_in_a_pipe(count: int) -> int:
+    """The reading end of a pipe with the numbers below ``count``: whoever is free takes the next."""
+    numbers, source = os.pipe()
+    os.write(source, b"".join(number.to_bytes(NUMBER_BYTES, "little") for number in range(count)))
+    os.close(source)
+    return numbers
+
+
+def _next_to_speak(forks: dict[Fork | Started, Any]) -> Fork | Started:
+    ready, _, _ = select.select([fork.channel for fork in forks], [], [])
+    return next(fork for fork in forks if fork.channel in ready)
+
+
+def _hear(fork: Fork | Started) -> Any:
+    """The number of the place that it begins, or what became of it; None once the process has ended."""
+    try:
+        return fork.channel.receive()
+    except EOFError:
+        return None

@@ -1,0 +1,170 @@
+"""The diagnosis of a launch: every rank's recording becomes a table, the tables are matched, and the rank that the
+others wait for longest is judged by its own recording too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from profkit.derive.facts import Facts
+from profkit.diagnosing import Measure, diagnose_with_rows, read_facts
+from profkit.errors import UnreadableInput, UsageError
+from profkit.evidence.ranks.table import rank_table
+from profkit.failures import attempt
+from profkit.findings import Diagnosis, LaunchSummary
+from profkit.gathering.finding import find_remote_ranks, list_traces, number_in
+from profkit.gathering.here import reduce_here
+from profkit.gathering.outcome import Done
+from profkit.gathering.remote import Reached, path_of, within_reach
+from profkit.gathering.summary import summarise
+from profkit.ranks.late import find_late
+from profkit.ranks.lateness import Toll, find_reasons, latest_rank, weigh_lateness
+from profkit.ranks.launch import Launch
+from profkit.ranks.matching import match
+from profkit.ranks.table import RankTable
+from profkit.ruling.uneven_inputs import uneven_inputs
+from profkit.settings import EVERYTHING, Settings
+from profkit.trace.events import Rows
+from profkit.units import format_count
+
+Reduce = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Done[Any]]]
+"""Has some machine do the work at each of the places, and gives what was done, in whatever order."""
+OnDone = Callable[[int, int], None]
+"""Is told how many of how many recordings are read."""
+_SCHEME = "ray://"
+
+
+class Gathered(Struct, frozen=True):
+    """What the ranks of a launch did together, what the waiting between them costs, and the place of the recording that
+    is judged by itself: that of the rank that costs the others most."""
+
+    launch: Launch
+    toll: Toll
+    shown: str
+
+
+class Diagnosed(Struct, frozen=True):
+    """The diagnosis of a launch, and what it rests on of the rank that is shown: the path of its recording, its facts
+    and the events behind each finding. There are none of a rank that another machine judged."""
+
+    diagnosis: Diagnosis
+    path: Path | None = None
+    facts: Facts | None = None
+    rows: tuple[Rows, ...] = ()
+
+
+def diagnose_ranks(
+    target: str,
+    on: str | None = None,
+    measure: Measure | None = None,
+    settings: Settings = EVERYTHING,
+    on_done: OnDone | None = None,
+) -> Diagnosed:
+    """Diagnose the launch whose recordings lie in ``target``, a folder of this machine or of another file system.
+
+    ``on`` names the Ray cluster whose machines read them (``ray``, ``ray://HOST:PORT``); None reads them here. A
+    recording that cannot be read is told in the launch's notes. Raises `UnreadableInput` where there is none, or none
+    that can be read.
+    """
+    with _machines(target, on) as (places, reduce):
+        if not places:
+            raise UnreadableInput(target, "holds no recordings of several ranks")
+        gathered = gather(places, reduce, on_done)
+        shown = path_of(gathered.shown)
+        if shown is not None and not shown.exists():
+            return _judged_there(gathered, settings, reduce)
+        with within_reach(gathered.shown) as reached:
+            found = _judge(gathered, reached, measure, settings)
+        return found if shown is not None else structs.replace(found, path=None)  # the copy is gone
+
+
+def gather(places: Sequence[str], reduce: Reduce = reduce_here, on_done: OnDone | None = None) -> Gathered:
+    """Read the recordings at these places and match what their ranks did together."""
+    tables: dict[int, RankTable] = {}
+    unread: dict[int, str] = {}
+    for count, done in enumerate(reduce(read_rank, places), 1):
+        if done.value is None:
+            unread[done.number] = f"not read: {done.cause}"
+        else:
+            tables[done.number] = done.value
+        if on_done is not None:
+            on_done(count, len(places))
+    if not tables:
+        raise UnreadableInput(places[0], f"none of {format_count(len(places), 'recording')} is read: {unread[0]}")
+    launch = match([tables[number] for number in sorted(tables)])
+    if not launch.tables:
+        cause = f"none of {format_count(len(tables), 'recording')} fits others"
+        raise UnreadableInput(places[0], ": ".join([cause, *launch.notes[:1]]))
+    launch = structs.replace(launch, notes=(*launch.notes, *(unread[number] for number in sorted(unread))))
+    toll = weigh_lateness(launch)
+    full = [at for at, table in enumerate(launch.tables) if not table.is_light]
+    shown = latest_rank(launch, toll, full)
+    return Gathered(launch, toll, launch.tables[shown].source)
+
+
+def read_rank(place: str) -> RankTable:
+    """The table of the recording at a path, or at an address of another file system. Where the recording does not say
+    which rank it is, its name does."""
+    with within_reach(place) as reached:
+        table = rank_table(read_facts(reached.path, origin=reached.origin), place)
+    number = number_in(place)
+    if table.identity.rank >= 0 or number is None:
+        return table
+    return structs.replace(table, identity=structs.replace(table.identity, rank=number))
+
+
+@contextmanager
+def _machines(target: str, on: str | None) -> Iterator[tuple[list[str], Reduce]]:
+    """Where the recordings lie, and what has machines that can reach them read them."""
+    if on is None:
+        yield find_remote_ranks(target), reduce_here
+        return
+    from profkit.gathering.on_ray import cluster, find_holders, reduce_on_ray
+
+    path = path_of(target)
+    with cluster(_address(on)):
+        holders = find_holders(list_traces, str(path.absolute())) if path is not None else {}
+        yield sorted(holders) or find_remote_ranks(target), partial(reduce_on_ray, holders=holders)
+
+
+def _address(on: str) -> str | None:
+    """Raises `UsageError` for anything but ``ray`` and ``ray://ADDRESS``."""
+    if on == "ray":
+        return None
+    if not on.startswith(_SCHEME) or on == _SCHEME:
+        raise UsageError(f"--on {on}: give ray, or ray://HOST:PORT")
+    return on.removeprefix(_SCHEME)
+
+
+def _judge(gathered: Gathered, reached: Reached, measure: Measure | None, settings: Settings) -> Diagnosed:
+    facts = read_facts(reached.path, launch=gathered.launch, origin=reached.origin)
+    diagnosis, rows = diagnose_with_rows(facts, measure, settings)
+    summary, failure = attempt("what the ranks did together", partial(_summarise, gathered, facts), None)
+    diagnosis = replace(diagnosis, launch=summary, health=(*diagnosis.health, *failure))
+    return Diagnosed(diagnosis, reached.path, facts, tuple(rows))
+
+
+def _judged_there(gathered: Gathered, settings: Settings, reduce: Reduce) -> Diagnosed:
+    """Judged on the machine that has the recording."""
+    (done,) = reduce(partial(_diagnosis_at, gathered, settings), [gathered.shown])
+    if done.value is None:
+        raise UnreadableInput(gathered.shown, f"cannot be read a second time: {done.cause}")
+    return Diagnosed(done.value)
+
+
+def _diagnosis_at(gathered: Gathered, settings: Settings, place: str) -> Diagnosis:
+    return _judge(gathered, Reached(Path(place)), None, settings).diagnosis
+
+
+def _summarise(gathered: Gathered, facts: Facts) -> LaunchSummary:
+    launch, toll = gathered.launch, gathered.toll
+    shown = next(table for table in launch.tables if table.source == gathered.shown)
+    own = facts.once(uneven_inputs).own
+    late = find_late(own)
+    return summarise(launch, toll, find_reasons(launch, toll, own, late), late, shown.identity.rank)

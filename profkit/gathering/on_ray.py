@@ -1,0 +1,148 @@
+"""The traces of many ranks on a Ray cluster: one task a trace, on a machine that has the file; only tables travel.
+
+Ray schedules, repeats the tasks of a machine that is lost, and carries the results. It is an extra (``profkit[ray]``),
+and imported here alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TypeVar
+
+from profkit.errors import UsageError
+from profkit.gathering.outcome import Done, do_at
+from profkit.trace.limits import memory_limit
+
+_MOST_RETRIES = 5
+"""Of one task, when its machine or process is lost: more than that, and its trace is what kills it."""
+_CLIENT = "ray://"
+Value = TypeVar("Value")
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[None]:
+    """Connected to the cluster at ``address``: ``HOST:PORT`` for its Ray client's, ``auto`` for the one that this
+    machine is part of. Without an address it is that of ``RAY_ADDRESS``, or one on this machine alone that ends again:
+    to look for another, Ray waits for minutes where one has ended unasked.
+
+    Raises `UsageError` if Ray is not installed or not reached.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that is started here tells nobody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's coming default, without its warning
+    ray = _ray()
+    if ray.is_initialized():  # by the program that calls profkit
+        yield
+        return
+    if address is None:
+        where = None if os.environ.get("RAY_ADDRESS") else "local"
+    else:
+        where = address if address == "auto" else f"{_CLIENT}{address}"
+    try:
+        ray.init(address=where, logging_level="ERROR", log_to_driver=False, configure_logging=False)
+    except Exception as error:  # each way to reach a cluster has its own errors
+        at = f"at {address}" if address else "on this machine"
+        raise UsageError(f"--on ray: no cluster was reached {at}: {_first_line(error)}") from error
+    try:
+        with redirect_stdout(sys.stderr):  # where Ray tells of lost machines, and no report is printed
+            yield
+    finally:
+        ray.shutdown()
+
+
+def reduce_on_ray(
+    work: Callable[[str], Value], places: Sequence[str], holders: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[Done[Value]]:
+    """What ``work``, a function of a module that all machines have, makes of each place, in the order in which it is
+    done. ``holders`` are the nodes that have a place; others are within reach of all.
+
+    What was done by a machine that is lost is done again elsewhere. A `ProfkitError` costs its place alone.
+    """
+    ray = _ray()
+    task = ray.remote(num_cpus=1, memory=_memory_of_a_task(ray), max_retries=_MOST_RETRIES)(do_at)
+    left = {number: list((holders or {}).get(place, ())) for number, place in enumerate(places)}
+
+    def submit(number: int) -> Any:
+        nodes = left[number]
+        strategy = _only_on(nodes.pop(0)) if nodes else "SPREAD"
+        return task.options(scheduling_strategy=strategy).remote(work, number, places[number])
+
+    running = {submit(number): number for number in range(len(places))}
+    while running:
+        (ready,), _ = ray.wait(list(running), num_returns=1)
+        number = running.pop(ready)
+        try:
+            done = copy.deepcopy(ray.get(ready))  # Ray's own arrays end with the connection
+        except ray.exceptions.RayError as error:
+            if left[number]:
+                running[submit(number)] = number
+                continue
+            done = Done(number, cause=f"{places[number]}: {_describe(error)}")
+        yield done
+
+
+def find_holders(find: Callable[[str], Sequence[tuple[str, int, int]]], place: str) -> dict[str, tuple[str, ...]]:
+    """The files that ``find`` sees in ``place`` on the cluster's machines, each by its path, with the nodes that have
+    it; none where all do. ``find`` gives path, size and time of change, by which files of one name are told apart: of
+    two that differ, the first is kept.
+
+    Raises `UsageError` if no machine of the cluster knows of the place.
+    """
+    ray = _ray()
+    nodes = sorted(str(node["NodeID"]) for node in ray.nodes() if node["Alive"])
+    task = ray.remote(num_cpus=0, max_retries=1)(do_at)
+    asked = [(node, task.options(scheduling_strategy=_only_on(node)).remote(find, number, place))
+             for number, node in enumerate(nodes)]  # fmt: skip
+    seen: dict[str, tuple[tuple[int, int], list[str]]] = {}
+    causes = []
+    for number, (node, answer) in enumerate(asked):
+        try:
+            answered = ray.get(answer)
+        except ray.exceptions.RayError as error:
+            answered = Done(number, cause=_describe(error))
+        causes += [answered.cause] if answered.value is None else []
+        for path, size, changed in answered.value or ():
+            known, holders = seen.setdefault(path, ((size, changed), []))
+            if known == (size, changed):
+                holders.append(node)
+    if not seen:
+        raise UsageError(f"--on ray: {place}: no machine of the cluster has a trace there"
+                         f"{f' ({causes[0]})' if causes else ''}")  # fmt: skip
+    return {path: () if len(holders) == len(nodes) else tuple(holders) for path, (_, holders) in seen.items()}
+
+
+def _memory_of_a_task(ray: Any) -> int:
+    """What one task may take: the reader's limit, or all of the smallest machine's if that is less, or the task would
+    wait for ever."""
+    present = [int(node["Resources"].get("memory", 0)) for node in ray.nodes() if node["Alive"]]
+    return min([memory_limit(), *(size for size in present if size)])
+
+
+def _only_on(node: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def _describe(error: Exception) -> str:
+    name = type(error).__name__
+    if name in ("TaskUnschedulableError", "NodeDiedError"):
+        return "the machine that has the file is gone"
+    if "No module named 'profkit" in str(error):
+        return "profkit is not installed on the cluster's machines"
+    return f"Ray gave it up: {name}: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--on ray: Ray is not installed: pip install 'profkit[ray]'") from None
+    return ray

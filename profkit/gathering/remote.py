@@ -1,0 +1,191 @@
+"""Traces that lie elsewhere (``s3://``, ``gs://``, ``hdfs://`` …), by fsspec: an extra (``profkit[remote]``).
+
+A trace is copied block by block to a temporary folder, read there and removed. Nothing of it is held in memory but what
+the reader keeps, which goes back in a damaged file and forks for a large one, as no connection allows. A process has at
+most one copy at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from msgspec import Struct
+
+from profkit.errors import ProfkitError, UnreadableInput, UsageError
+from profkit.forks import Channel, Fork, processes_at_hand
+from profkit.run import RUN_FILE, SMALL_FILES
+from profkit.trace.cache import Origin
+from profkit.units import format_bytes
+
+MOST_FILES = 100_000
+"""Listed below one place: a launch of 4,096 ranks with twenty files each has fewer."""
+_DEPTH = 4
+"""Of the folders below a place: a launch, a host, a rank, and what lies in it."""
+_MOST_SMALL_BYTES = 64 << 20
+_BLOCK_BYTES = 4 << 20
+_LEAST_ROOM_BYTES = 1 << 30
+"""What stays free of the disk that a trace is copied to."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+
+
+_VERSIONS = ("ETag", "etag", "generation", "mtime", "modified", "modificationTime", "LastModified", "last_modified",
+             "created")  # fmt: skip
+"""What file systems say of a file that is another once the file is: s3fs, gcsfs, adlfs, those of Hadoop, fsspec's
+own."""
+
+
+class Reached(Struct, frozen=True):
+    """A recording on this machine, and what it is a copy of if it is one."""
+
+    path: Path
+    origin: Origin | None = None
+
+
+class RemoteFile(Struct, frozen=True):
+    url: str
+    size_bytes: int
+
+
+def is_url(place: str) -> bool:
+    return _URL.match(place) is not None
+
+
+def path_of(place: str) -> Path | None:
+    """Where a place lies on this machine, as paths and ``file://`` do; None for others."""
+    if not is_url(place):
+        return Path(place)
+    parts = urlsplit(place)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" and not parts.netloc else None
+
+
+def find_remote(url: str) -> list[RemoteFile]:
+    """All files in a place, its folders included, in order of name; the file itself if it is one.
+
+    It is asked for in another process if possible: the file systems start threads, and a process that has threads is
+    not forked any more. Raises `UnreadableInput` where there is nothing or nobody answers.
+    """
+    return _list_apart(url) if processes_at_hand() > 1 else _list(url)
+
+
+@contextmanager
+def within_reach(place: str) -> Iterator[Reached]:
+    """A recording on this machine: the place itself, or a copy that goes with the context."""
+    path = path_of(place)
+    if path is not None:
+        yield Reached(path)
+        return
+    with copied(place) as copy:
+        yield copy
+
+
+@contextmanager
+def copied(url: str) -> Iterator[Reached]:
+    """A copy of a trace, with the small files of its run directory if it lies in one: then the directory's path.
+
+    Raises `UnreadableInput` where it cannot be had or is too large for the disk.
+    """
+    with tempfile.TemporaryDirectory(prefix="profkit-") as folder:
+        copy = _copy_into(url, Path(folder))
+        try:
+            yield copy
+        except UnreadableInput as error:
+            if not error.path.is_relative_to(folder):
+                raise
+            raise UnreadableInput(url, error.cause) from error
+
+
+def _copy_into(url: str, folder: Path) -> Reached:
+    with _named(url):
+        system, path = _open(url)
+        copy = folder / re.split(r"[\\/]", path)[-1]
+        about = system.info(path)
+        origin = Origin(url, " ".join(f"{name}={about[name]}" for name in _VERSIONS if about.get(name)))
+        _refuse_what_does_not_fit(url, int(about["size"]), folder)
+        _copy(system, path, copy)
+        parent = path.rpartition("/")[0]
+        if not system.exists(f"{parent}/{RUN_FILE}"):
+            return Reached(copy, origin)
+        _copy_small_files(system, parent, folder)
+        return Reached(folder, origin)
+
+
+def _copy_small_files(system: Any, parent: str, folder: Path) -> None:
+    for name in SMALL_FILES:
+        path = f"{parent}/{name}"
+        if system.exists(path) and int(system.info(path)["size"]) <= _MOST_SMALL_BYTES:
+            _copy(system, path, folder / name)
+
+
+def _copy(system: Any, path: str, copy: Path) -> None:
+    with system.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead") as source, copy.open("wb") as target:
+        shutil.copyfileobj(source, target, _BLOCK_BYTES)
+
+
+def _refuse_what_does_not_fit(url: str, size_bytes: int, folder: Path) -> None:
+    free_bytes = shutil.disk_usage(folder).free - _LEAST_ROOM_BYTES
+    if size_bytes > free_bytes:
+        room = f"{format_bytes(max(free_bytes, 0))} may be used of {folder.parent} (TMPDIR names another folder)"
+        raise UnreadableInput(url, f"takes {format_bytes(size_bytes)}, and {room}")
+
+
+def _list(url: str) -> list[RemoteFile]:
+    with _named(url):
+        system, path = _open(url)
+        found = system.find(path, maxdepth=_DEPTH, detail=True)
+        if len(found) > MOST_FILES:
+            raise UnreadableInput(url, f"holds more than {MOST_FILES:,} files: name the folder of one launch")
+        files = [RemoteFile(system.unstrip_protocol(name), int(about["size"] or 0)) for name, about in found.items()
+                 if about["type"] == "file"]  # fmt: skip
+    if not files:
+        raise UnreadableInput(url, "no such file or folder")
+    return sorted(files, key=lambda one: one.url)
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """The file system and the path in it."""
+    if "::" in url:
+        raise UsageError(f"{url}: name the place itself; file systems in file systems are not looked into")
+    try:
+        import fsspec
+    except ImportError:
+        raise UsageError(f"{url}: fsspec is not installed: pip install 'profkit[remote]'") from None
+    system, path = fsspec.core.url_to_fs(url)
+    return system, path
+
+
+@contextmanager
+def _named(url: str) -> Iterator[None]:
+    """Every error of a file system as one of profkit's that names the place."""
+    try:
+        yield
+    except (UsageError, UnreadableInput):
+        raise
+    except FileNotFoundError:
+        raise UnreadableInput(url, "no such file or folder") from None
+    except ImportError as error:
+        raise UsageError(f"{url}: {error}") from error
+    except Exception as error:  # each file system has its own errors
+        first = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UnreadableInput(url, f"cannot be read: {first}") from error
+
+
+def _list_apart(url: str) -> list[RemoteFile]:
+    def work(channel: Channel) -> None:
+        with suppress(ProfkitError):  # it is asked again here, and says why here
+            channel.send(_list(url))
+
+    other = Fork(work)
+    try:
+        return cast("list[RemoteFile]", other.channel.receive())
+    except EOFError:
+        return _list(url)
+    finally:
+        other.end()

@@ -1,0 +1,76 @@
+"""An interpreter of its own that works through places, where this process cannot be forked: it has threads.
+
+What multiprocessing starts imports the program's main file again, and runs all that is not behind ``if __name__``. This
+one imports profkit alone, from where this process found it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import PurePath
+from typing import Any
+
+from profkit.forks import PROCESSES, Channel
+from profkit.gathering.turns import take_turns
+
+_SERVE = "import sys; sys.path[:] = sys.argv[4:]; from profkit.gathering.started import serve; serve(*sys.argv[1:4])"
+
+
+def can_start() -> bool:
+    """Whether another interpreter can be had, and there is a processor for it: what has Python inside may call itself
+    the executable."""
+    name = PurePath(sys.executable or "").name.lower()
+    if sys.platform != "linux" or "python" not in name or getattr(sys, "frozen", False):
+        return False
+    return os.environ.get(PROCESSES) != "1" and len(os.sched_getaffinity(0)) > 1
+
+
+class Started:
+    """A new interpreter that takes turns at the places. Raises `OSError` if it cannot be made.
+
+    ``work`` is a function of a module that it can import. It ends when this process does.
+    """
+
+    def __init__(self, numbers: int, work: Callable[[str], Any], places: Sequence[str]) -> None:
+        ends: list[int] = []
+        try:
+            ends += [*os.pipe(), *os.pipe()]
+            requests, asking, answers, answering = ends
+            handed = (numbers, requests, answering)
+            self._process = subprocess.Popen(  # noqa: S603  # this interpreter, with code of profkit's
+                [sys.executable, "-c", _SERVE, *map(str, handed), *filter(_is_text, sys.path)],
+                pass_fds=handed, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError:
+            for end in ends:
+                os.close(end)
+            raise
+        os.close(requests)
+        os.close(answering)
+        self.channel = Channel(answers, asking)
+        with suppress(OSError):  # it has ended: whoever listens to it notices
+            self.channel.send((work, list(places)))
+
+    def end(self) -> None:
+        """End it, whatever it is doing."""
+        self.channel.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def serve(numbers: str, requests: str, answers: str) -> None:
+    """In the interpreter that was started."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
+    channel = Channel(int(requests), int(answers))
+    with suppress(EOFError, BrokenPipeError):  # the first process is gone
+        work, places = channel.receive()
+        take_turns(channel, int(numbers), work, places)
+
+
+def _is_text(entry: Any) -> bool:
+    return isinstance(entry, str)

@@ -1,0 +1,166 @@
+"""What several ranks did together, in figures for a report: bounded in size, whatever their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from msgspec import structs
+
+from profkit.findings import (
+    LOW_FROM,
+    GroupSummary,
+    LaunchSummary,
+    Location,
+    PipelineSummary,
+    RankSummary,
+    SizeCount,
+    StageSummary,
+)
+from profkit.gathering.details import Costs, add_up, detail_ranks
+from profkit.pictures.of_ranks import draw_ranks
+from profkit.ranks.bubbles import even_share, measure_bubble
+from profkit.ranks.late import Late
+from profkit.ranks.lateness import Reason, Toll
+from profkit.ranks.launch import Launch
+from profkit.ranks.pipelines import Pipeline, find_pipelines
+from profkit.ranks.table import RankTable
+from profkit.trace.events import Int64s
+
+MOST_GROUPS = 256
+"""Those that take longest: a launch of thousands of ranks may have as many groups."""
+_SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
+"""Upper ends of the classes of sizes: up to the first latency alone counts, and from 16 MiB on bandwidth (NCCL's tests
+reach a link's at about that)."""
+
+
+def summarise(
+    launch: Launch,
+    toll: Toll,
+    reasons: Sequence[Reason | None],
+    late: Late | None = None,
+    shown_rank: int | None = None,
+) -> LaunchSummary:
+    """``reasons`` are those of `Launch.tables`, and ``late`` says whose work is longer; ``shown_rank`` is the one whose
+    own code the diagnosis judges."""
+    lengths = [_median(table.steps.end_ns - table.steps.start_ns) for table in launch.tables]
+    known = [length for length in lengths if length is not None]
+    step_ns = int(np.median(known)) if known else None
+    pipelines = find_pipelines(launch)
+    late_toll = _without_pipelines(launch, toll, pipelines)
+    costs = add_up(launch, late_toll)
+    waiting = _kept_waiting(launch, late_toll)
+    chance = np.zeros(len(launch.tables), dtype=bool) if late is None else ~late.late
+    details = detail_ranks(launch, late_toll, costs)
+    ranks = tuple(
+        replace(
+            _rank(table, costs, at, step_ns, waiting[at], reasons[at]),
+            is_by_chance=bool(chance[at]),
+            details=details.get(at),
+        )
+        for at, table in enumerate(launch.tables)
+    )
+    numbers, names = costs.numbers.tolist(), [one.rank for one in ranks]
+    caused_ns = add_up(launch, toll).caused_ns
+    return LaunchSummary(
+        world_size=launch.world_size,
+        ranks=ranks,
+        steps=len(numbers),
+        step_time_ns=step_ns,
+        groups=tuple(_groups(launch, toll, max(len(numbers), 1))),
+        picture=draw_ranks(names, numbers, caused_ns, costs.waited_ns) if numbers else None,
+        shown_rank=shown_rank,
+        notes=launch.notes,
+        pipelines=tuple(_pipeline(launch, toll, one) for one in pipelines if one.returns),
+    )
+
+
+def _without_pipelines(launch: Launch, toll: Toll, pipelines: Sequence[Pipeline]) -> Toll:
+    """What ranks cost each other but for the stages of a pipeline, which wait for each other even if none is slow."""
+    within = np.zeros(len(launch.joint), dtype=bool)
+    for pipeline in pipelines:
+        within[pipeline.joint] = True
+    return structs.replace(toll, caused_ns=np.where(within[launch.parts.joint], 0, toll.caused_ns))
+
+
+def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary:
+    bubble = measure_bubble(launch, toll, pipeline)
+    ranks = [launch.tables[at].identity.rank for at in pipeline.stages]
+    stages = zip(ranks, bubble.worked_ns.tolist(), bubble.idle_ns.tolist(), strict=True)
+    return PipelineSummary(
+        stages=tuple(StageSummary(rank, int(worked), int(idle)) for rank, worked, idle in stages),
+        micro_batches=pipeline.micro_batches,
+        idle_fraction=round(bubble.share, 6),
+        even_fraction=round(even_share(pipeline), 6),
+    )
+
+
+def _kept_waiting(launch: Launch, toll: Toll) -> list[int]:
+    """For each rank, how many others took part in a collective that came later for it."""
+    last = np.full(len(launch.joint), -1, np.int64)
+    late = np.flatnonzero(toll.caused_ns > 0)
+    last[launch.parts.joint[late]] = launch.parts.table[late]
+    for_whom = last[launch.parts.joint]
+    pairs = np.unique(np.stack([for_whom, launch.parts.table]), axis=1)
+    counted = pairs[0][(pairs[0] >= 0) & (pairs[0] != pairs[1])]
+    return [int(count) for count in np.bincount(counted, minlength=len(launch.tables))]
+
+
+def _rank(
+    table: RankTable, costs: Costs, at: int, step_ns: int | None, kept_waiting: int, reason: Reason | None
+) -> RankSummary:
+    caused = costs.caused_ns[at]
+    late = caused[(caused > 0) & (caused >= LOW_FROM * (step_ns or 0))]
+    site = reason.site if reason is not None and len(late) else None
+    return RankSummary(
+        rank=table.identity.rank,
+        source=table.source,
+        host=table.identity.host,
+        device=table.device,
+        steps=len(table.steps.number),
+        step_time_ns=_median(table.steps.end_ns - table.steps.start_ns),
+        late_steps=len(late),
+        late_ns=_median(late) or 0,
+        kept_waiting=kept_waiting if len(late) else 0,
+        caused_ns=costs.mean_ns(costs.caused_ns, at),
+        waited_ns=costs.mean_ns(costs.waited_ns, at),
+        exposed_ns=costs.mean_ns(costs.exposed_ns, at),
+        cause=reason.cause.name.lower() if reason is not None and len(late) else "",
+        location=Location.of(site) if site is not None else None,
+        notes=table.notes,
+    )
+
+
+def _groups(launch: Launch, toll: Toll, steps: int) -> Iterator[GroupSummary]:
+    """Those that take longest first."""
+    inside = launch.joint.step >= 0
+    time_ns = np.bincount(launch.joint.group[inside], toll.transfer_ns[inside], minlength=len(launch.groups))
+    for at in np.argsort(-time_ns, kind="stable")[:MOST_GROUPS].tolist():
+        own = np.flatnonzero(inside & (launch.joint.group == at))
+        if len(own):
+            of_own = np.isin(launch.parts.joint, own)
+            yield GroupSummary(
+                name=launch.groups[at].description or launch.groups[at].name,
+                size=launch.groups[at].size,
+                recorded=len(np.unique(launch.parts.table[of_own])),
+                collectives_per_step=len(own) / steps,
+                bytes_per_step=int(launch.joint.size_bytes[own].clip(min=0).sum()) // steps,
+                time_ns_per_step=int(time_ns[at]) // steps,
+                sizes=tuple(_sizes(launch.joint.size_bytes[own], steps)),
+            )
+
+
+def _sizes(size_bytes: Int64s, steps: int) -> Iterator[SizeCount]:
+    """The classes that hold any; the last ends at the largest."""
+    edges = [*_SIZES, max(int(size_bytes.max()), _SIZES[-1] + 1)]
+    below = -1
+    for edge in edges:
+        own = size_bytes[(size_bytes > below) & (size_bytes <= edge)]  # and none of those that are unknown
+        below = edge
+        if len(own):
+            yield SizeCount(edge, len(own) / steps, int(own.sum()) // steps)
+
+
+def _median(values: Int64s) -> int | None:
+    return int(np.median(values)) if len(values) else None

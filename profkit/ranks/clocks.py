@@ -1,0 +1,118 @@
+"""The clocks of the ranks, by what they did together: a collective ends for all of its ranks at the same time.
+
+A message does not: its sender may look much later whether it is gone. But none arrives before it was sent. Ranks that
+only send each other messages have clocks between the bounds that those of each direction set, as in Duda, Harrus,
+Haddad and Bernard, Estimating Global Time in Distributed Systems (1987).
+
+Each may be wrong by any amount, a day as well as a microsecond. A clock's drift within the seconds of a recording is
+smaller than what a thread takes to notice that a collective is over, so one number for each rank is enough.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.ranks.launch import Joint, Launch, Parts
+from profkit.trace.events import Bools, Int64s
+from profkit.trace.values import distinct, median
+
+
+def align_clocks(launch: Launch) -> Launch:
+    """The launch with its clocks' offsets, and the joint collectives in order of time."""
+    offset_ns = _offsets(launch)
+    parts = launch.parts
+    start_ns = taken(launch, "start_ns") + offset_ns[parts.table]
+    first_ns = np.full(len(launch.joint), np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, parts.joint, start_ns)
+    order = np.argsort(first_ns, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    joint = Joint(**{name: getattr(launch.joint, name)[order] for name in Joint.__struct_fields__})
+    by_joint = np.lexsort((parts.table, place[parts.joint]))
+    sorted_parts = Parts(place[parts.joint][by_joint], parts.table[by_joint], parts.row[by_joint])
+    return Launch(launch.tables, launch.world_size, launch.groups, launch.texts, joint, sorted_parts, offset_ns,
+                  launch.notes)  # fmt: skip
+
+
+def taken(launch: Launch, column: str) -> Int64s:
+    """A column of the ranks' own collectives, for each of the parts."""
+    found = np.zeros(len(launch.parts), dtype=np.int64)
+    for at, table in enumerate(launch.tables):
+        mine = launch.parts.table == at
+        found[mine] = getattr(table.collectives, column)[launch.parts.row[mine]]
+    return found
+
+
+def is_message(launch: Launch) -> Bools:
+    """Which of the joint collectives are messages from one rank to another."""
+    return np.array([group.is_message for group in launch.groups] + [False], dtype=bool)[launch.joint.group]
+
+
+def message_parts(launch: Launch) -> tuple[Int64s, Int64s]:
+    """Of each message the part of its sender and that of its receiver."""
+    parts = launch.parts
+    mine = np.flatnonzero(is_message(launch)[parts.joint])
+    sends = np.zeros(len(mine), dtype=bool)
+    for at, table in enumerate(launch.tables):
+        here = parts.table[mine] == at
+        sends[here] = table.sends[parts.row[mine[here]]]
+    ordered = mine[np.lexsort((~sends, parts.joint[mine]))]
+    _, first, count = np.unique(parts.joint[ordered], return_index=True, return_counts=True)
+    two = first[count == 2]
+    return ordered[two], ordered[two + 1]
+
+
+def _offsets(launch: Launch) -> Int64s:
+    """What is added to each rank's times to get the first one's: the median difference of the ends, from the first rank
+    outwards. A rank that shares no collective with any of these keeps its own clock."""
+    parts, end_ns = launch.parts, taken(launch, "end_ns")
+    offset_ns = np.zeros(len(launch.tables), dtype=np.int64)
+    known = np.zeros(len(launch.tables), dtype=bool)
+    known[:1] = True
+    while True:
+        reached = _reach(launch, end_ns + offset_ns[parts.table], known)
+        reached = reached or _reach_by_messages(launch, offset_ns, known)
+        if not reached:
+            return offset_ns
+        for at, difference_ns in reached.items():
+            offset_ns[at], known[at] = difference_ns, True
+
+
+def _reach(launch: Launch, end_ns: Int64s, known: Bools) -> dict[int, int]:
+    """The offsets of those ranks that are not known yet and share a collective with known ones."""
+    parts = launch.parts
+    together = ~is_message(launch)[parts.joint]
+    mine = known[parts.table] & together
+    latest = np.full(len(launch.joint), np.iinfo(np.int64).min)
+    np.maximum.at(latest, parts.joint[mine], end_ns[mine])
+    waiting = np.flatnonzero(~known[parts.table] & together & (latest[parts.joint] > np.iinfo(np.int64).min))
+    difference = latest[parts.joint[waiting]] - end_ns[waiting]
+    table = parts.table[waiting]
+    return {at: int(median(difference[table == at])) for at in distinct(table).tolist()}
+
+
+def _reach_by_messages(launch: Launch, offset_ns: Int64s, known: Bools) -> dict[int, int]:
+    """The same of ranks that share messages alone with known ones: what their recordings say of their clocks, as far as
+    it lies between the bounds that the messages set, else the middle between these, or the one that there is."""
+    source, target = message_parts(launch)
+    sender, receiver = launch.parts.table[source], launch.parts.table[target]
+    sent_ns = taken(launch, "start_ns")[source] + offset_ns[sender]
+    received_ns = taken(launch, "end_ns")[target] + offset_ns[receiver]
+    reached: dict[int, int] = {}
+    for at in np.flatnonzero(~known).tolist():
+        to, back = known[sender] & (receiver == at), known[receiver] & (sender == at)
+        least_ns = [int(one.max()) for one in [(sent_ns - received_ns)[to]] if len(one)]
+        most_ns = [int(one.min()) for one in [(received_ns - sent_ns)[back]] if len(one)]
+        if least_ns or most_ns:
+            said_ns = _said(launch, at)
+            bounds = [*least_ns, *most_ns]
+            fits = said_ns is not None and all(one <= said_ns for one in least_ns) and all(
+                said_ns <= one for one in most_ns)  # fmt: skip
+            reached[at] = said_ns if fits and said_ns is not None else sum(bounds) // len(bounds)
+    return reached
+
+
+def _said(launch: Launch, at: int) -> int | None:
+    """What has to be added to this rank's times to get the first one's, as the recordings say it: 0 on one host."""
+    first, own = (launch.tables[one].identity.clock_offset_ns for one in (0, at))
+    return None if first is None or own is None else own - first

@@ -1,0 +1,130 @@
+"""How much of what the ranks work is explained by the size of their inputs.
+
+Sizes and times are taken from the mean of the ranks in the same step. Whether they go together is Pearson's coefficient
+of correlation, told from chance by Student's t (R. A. Fisher, Statistical Methods for Research Workers, 1925, section
+34). Where sizes vary from step to step, the means of the ranks are taken out too, as of panels with fixed effects (Y.
+Mundlak, On the Pooling of Time Series and Cross Section Data, Econometrica 1978): a slower device then explains
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.ranks.chance import LEAST_STEPS, LEVEL, upper_tail
+from profkit.ranks.late import MOST_OF_IT
+from profkit.ranks.launch import Launch
+from profkit.ranks.own_work import Floats, OwnWork, step_index
+from profkit.trace.events import NONE, Int64s
+
+MOST_STEEP = 2.0
+"""Attention's work goes with the square of the length, and nothing common is steeper: a rank whose time is further
+above the others' than that is slow for another reason."""
+_LEAST_STEEP = 0.5
+"""Where one rank's inputs are always larger, its time has to be about as much longer: most work goes with the size."""
+
+
+class Imbalance(Struct, frozen=True):
+    """By rank and step: the size of the input over the mean of the ranks, and by how much own work is longer for it
+    than at the mean, below 0 where shorter. ``correlation`` is Pearson's, of the ranks for which it is least; not a
+    number where nothing is explained. ``compared`` says whether there were inputs to compare."""
+
+    ratio: Floats
+    longer_ns: Floats
+    correlation: float
+    compared: bool
+
+    @property
+    def steps(self) -> Int64s:
+        """The places of the steps in which inputs explain something."""
+        return np.flatnonzero((self.longer_ns > 0).any(axis=0))
+
+
+def find_imbalance(launch: Launch, own: OwnWork) -> Imbalance:
+    """Of each kind of ranks, those whose inputs are known."""
+    ratio, longer_ns = np.ones_like(own.total_ns), np.zeros_like(own.total_ns)
+    found: list[float] = []
+    compared = False
+    kinds = np.unique(own.kind)
+    for code in kinds:
+        size, ranks, at = _comparable(launch, own, np.flatnonzero(own.kind == code))
+        if len(ranks) < 2 or len(at) < LEAST_STEPS:
+            continue
+        compared = True
+        place = np.ix_(ranks, at)
+        slope, correlation = _explain(size, own.total_ns[place], len(kinds))
+        if slope > 0:
+            ratio[place] = size / size.mean(axis=0)
+            longer_ns[place] = slope * (size - size.mean(axis=0))
+            found.append(correlation)
+    return Imbalance(ratio, longer_ns, min(found, default=math.nan), compared)
+
+
+def without_imbalance(own: OwnWork, imbalance: Imbalance) -> OwnWork:
+    """What the ranks would work if all inputs of a step were of one size."""
+    kept = kept_share(own, imbalance)
+    return OwnWork(own.steps, own.total_ns * kept, own.places, own.place_ns * kept[:, :, None], own.kind)
+
+
+def kept_share(own: OwnWork, imbalance: Imbalance) -> Floats:
+    """By rank and step: what would be left of the own work."""
+    kept: Floats = (1 - imbalance.longer_ns / np.maximum(own.total_ns, 1)).clip(min=0)
+    return kept
+
+
+def _comparable(launch: Launch, own: OwnWork, mine: Int64s) -> tuple[Floats, Int64s, Int64s]:
+    """Sizes by rank and step, the ranks, and the places of the steps: those in which all of them call as many
+    operators. The measure is the first that all ranks know."""
+    operators = _column(launch, own, mine, "operators")
+    ranks = np.flatnonzero((operators != NONE).any(axis=1))
+    best = np.zeros((0, 0)), mine[ranks], np.zeros(0, dtype=np.int64)
+    if len(ranks) < 2:
+        return best
+    operators = operators[ranks]
+    alike = (operators == operators[0]).all(axis=0) & (operators[0] != NONE)
+    for measure in ("elements", "allocated_bytes"):
+        size = _column(launch, own, mine[ranks], measure)
+        at = np.flatnonzero(alike & (size != NONE).all(axis=0))
+        if len(at) >= LEAST_STEPS:
+            return size[:, at].astype(np.float64), mine[ranks], at
+    return best
+
+
+def _column(launch: Launch, own: OwnWork, ranks: Int64s, name: str) -> Int64s:
+    """By rank and step, `NONE` where it is not known."""
+    found = np.full((len(ranks), len(own.steps)), NONE, dtype=np.int64)
+    for row, rank in zip(found, ranks.tolist(), strict=True):
+        table = launch.tables[rank]
+        if table.inputs is not None:
+            at, known = step_index(own.steps, table.steps.number)
+            row[at[known]] = getattr(table.inputs, name)[known]
+    return found
+
+
+def _explain(size: Floats, time_ns: Floats, comparisons: int) -> tuple[float, float]:
+    """How much longer the ranks work for each unit of size, and how closely that holds; 0 if not beyond chance."""
+    x, y = size - size.mean(axis=0), time_ns - time_ns.mean(axis=0)
+    own_x, own_y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
+    ranks, steps = size.shape
+    varies = (own_x**2).sum() >= MOST_OF_IT * (x**2).sum()
+    if varies:
+        slope, correlation = _slope(own_x, own_y, (ranks - 1) * (steps - 1) - 1, comparisons)
+    else:
+        slope, correlation = _slope(x, y, (ranks - 1) * steps - 1, comparisons)
+    steepness = slope * size.mean() / max(time_ns.mean(), 1)
+    is_like_it = varies or (steepness >= _LEAST_STEEP and correlation**2 >= MOST_OF_IT)
+    return (slope, correlation) if 0 < steepness <= MOST_STEEP and is_like_it else (0.0, math.nan)
+
+
+def _slope(x: Floats, y: Floats, freedom: int, comparisons: int) -> tuple[float, float]:
+    of_x, of_y, both = float((x**2).sum()), float((y**2).sum()), float((x * y).sum())
+    if both <= 0 or freedom < 1:
+        return 0.0, 0.0
+    correlation = min(both / math.sqrt(of_x * of_y), 1.0)
+    rest = 1 - correlation**2
+    if rest > 0 and upper_tail(correlation * math.sqrt(freedom / rest), freedom) * comparisons >= LEVEL:
+        return 0.0, correlation
+    return both / of_x, correlation

@@ -1,0 +1,53 @@
+"""A launch: the tables of its ranks, and which of their collectives belong together."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from profkit.ranks.table import Group, RankTable
+from profkit.trace.events import Int64s
+
+
+class Joint(Struct, frozen=True):
+    """One row for each collective that several ranks took part in, in order of time. ``group``, ``operation`` are
+    indices of the launch's; ``members`` is how many of the group's ranks were recorded in it."""
+
+    step: Int64s
+    group: Int64s
+    sequence: Int64s
+    operation: Int64s
+    size_bytes: Int64s
+    members: Int64s
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+class Parts(Struct, frozen=True):
+    """The ranks' parts in the joint collectives, sorted by ``joint``, then by rank: the index of the rank's table, and
+    the row in that table's collectives."""
+
+    joint: Int64s
+    table: Int64s
+    row: Int64s
+
+    def __len__(self) -> int:
+        return len(self.joint)
+
+
+class Launch(Struct, frozen=True):
+    """The ranks that were read, in order of rank, and what they did together.
+
+    ``world_size`` is how many ranks the launch had, of which only those in ``tables`` were recorded and fit together.
+    ``offset_ns`` of each table is what has to be added to its times to get the first one's. ``notes`` say what is
+    missing, doubled or does not fit.
+    """
+
+    tables: tuple[RankTable, ...]
+    world_size: int
+    groups: tuple[Group, ...]
+    texts: tuple[str, ...]
+    joint: Joint
+    parts: Parts
+    offset_ns: Int64s
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,325 @@
+"""Which collectives of several ranks are one and the same: by group, sequence, operation and bytes, never by clocks.
+
+Ranks ask for the collectives of a group in one order. Where the trace numbers them, equal numbers belong together; else
+those of a step with the same number, one by one, as far as operations and bytes agree; else the whole order is shifted
+to where all agree. Several such places are told, and none is chosen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+import numpy as np
+from msgspec import Struct, structs
+
+from profkit.ranks.clocks import align_clocks
+from profkit.ranks.launch import Joint, Launch, Parts
+from profkit.ranks.members import Members, choose_members
+from profkit.ranks.subgroups import tell_groups
+from profkit.ranks.table import Group, RankTable
+from profkit.trace.events import NONE, Int64s
+from profkit.trace.values import among, distinct, occurrences
+
+UNEVEN = ("all_to_all", "send_recv", "gather", "scatter", "")
+"""Operations to which each rank may put in another number of bytes."""
+_AGREE_SHARE = 0.9
+"""Kernels get lost from a trace; of collectives that do not belong together, far fewer agree."""
+_MOST_IN_A_STEP = 4096
+"""A step with more is matched only where it is the same as the other's."""
+_MOST_SHIFTED = 20_000
+"""Longer sequences are not tried at every place: that takes a second."""
+_KEY_SPAN = 1 << 48
+
+
+class _Rows(Struct, frozen=True):
+    """The collectives of one rank in one group: rows of its table, and what is compared of each. ``size_bytes`` is 0
+    where ranks may differ, and `NONE` if it is not known."""
+
+    rows: Int64s
+    operation: Int64s
+    size_bytes: Int64s
+    step: Int64s
+    sequence: Int64s
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the trace gave the numbers: those that were counted begin at 0 and leave none out."""
+        return not np.array_equal(self.sequence, np.arange(len(self.sequence)))
+
+    def keys(self, with_sizes: bool) -> Int64s:
+        return self.operation * _KEY_SPAN + self.size_bytes.clip(0, _KEY_SPAN - 1) if with_sizes else self.operation
+
+
+class _Pair(Struct, frozen=True):
+    """The same group as two ranks saw it, and what is compared of each collective."""
+
+    base: _Rows
+    own: _Rows
+    base_keys: Int64s
+    own_keys: Int64s
+
+
+Indices = tuple[Int64s, Int64s]
+"""Of the base's collectives and of the rank's own, side by side."""
+
+
+def match(tables: Sequence[RankTable]) -> Launch:
+    """What the ranks did together. Those that do not belong to the launch of most are left out, with a note."""
+    members = choose_members(tables)
+    members, doubts = _with_groups(members)
+    found = _match(members.tables, members.world_size)
+    alone, notes = _strangers(found)
+    if alone:
+        kept = [table for at, table in enumerate(found.tables) if at not in alone]
+        found = _match(tuple(kept), members.world_size)
+    aligned = align_clocks(found)
+    return _with_notes(aligned, members, [*notes, *doubts])
+
+
+def _with_groups(members: Members) -> tuple[Members, list[str]]:
+    """With the groups told that recordings do not name."""
+    tables, notes = tell_groups(members.tables)
+    return structs.replace(members, tables=tables), notes
+
+
+def _with_notes(launch: Launch, members: Members, notes: Sequence[str]) -> Launch:
+    world = members.world_size if members.world_size > 0 else len(launch.tables)
+    return Launch(launch.tables, world, launch.groups, launch.texts, launch.joint, launch.parts, launch.offset_ns,
+                  (*members.notes, *notes, *launch.notes, *_missing(launch, world)))  # fmt: skip
+
+
+def _missing(launch: Launch, world: int) -> list[str]:
+    """Which ranks were not recorded, if they are few; of a sample how large it is."""
+    recorded = {table.identity.rank for table in launch.tables}
+    missing = [rank for rank in range(world) if rank not in recorded] if world < 1 << 20 else []
+    if not missing or not recorded:
+        return []
+    if 2 * len(missing) > world or len(missing) > 8:
+        return [f"{len(recorded):,} of {world:,} ranks were recorded, and what the others did is not known"]
+    names = ", ".join(map(str, missing))
+    if len(missing) == 1:
+        return [f"rank {names} of {world:,} is missing, and what it did is not known"]
+    return [f"ranks {names} of {world:,} are missing, and what they did is not known"]
+
+
+def _strangers(launch: Launch) -> tuple[set[int], list[str]]:
+    """Tables whose collectives match nobody's while most others' do: of another job with as many ranks, perhaps."""
+    taken = np.bincount(launch.parts.table, minlength=len(launch.tables))
+    alone = set(np.flatnonzero(taken == 0).tolist())
+    if 2 * len(alone) >= len(launch.tables):
+        return set(), []
+    return alone, [f"{launch.tables[at].source}: its collectives are none of the others'; it is left out"
+                   for at in sorted(alone)]  # fmt: skip
+
+
+def _match(tables: tuple[RankTable, ...], world_size: int) -> Launch:
+    texts: dict[str, int] = {}
+    groups, group_of = _common_groups(tables, world_size)
+    found: list[tuple[Int64s, ...]] = []
+    notes: list[str] = []
+    for number in range(len(groups)):
+        inside = [np.flatnonzero(np.append(of_own, NONE)[table.collectives.group] == number)
+                  for table, of_own in zip(tables, group_of, strict=True)]  # fmt: skip
+        rows = {at: _rows_of(tables[at], own, texts) for at, own in enumerate(inside) if len(own)}
+        if len(rows) > 1:
+            found.append(_match_group(tables, rows, number, notes))
+    columns = [np.concatenate(column) for column in zip(*found, strict=True)] if found else []
+    return _assemble(tables, groups, tuple(texts), columns, list(dict.fromkeys(notes)))
+
+
+def _rows_of(table: RankTable, rows: Int64s, texts: dict[str, int]) -> _Rows:
+    taken = table.collectives
+    codes = np.array([texts.setdefault(text, len(texts)) for text in table.texts] or [NONE], dtype=np.int64)
+    uneven = np.array([text in UNEVEN for text in table.texts] or [True], dtype=bool)
+    operation = taken.operation[rows]
+    size_bytes = np.where(uneven[operation], 0, taken.size_bytes[rows])
+    return _Rows(rows, codes[operation], size_bytes, taken.step[rows], taken.sequence[rows])
+
+
+def _common_groups(tables: tuple[RankTable, ...], world_size: int) -> tuple[tuple[Group, ...], list[Int64s]]:
+    """The groups of all tables, each once, and for each table the number of each of its own.
+
+    Groups are the same if their ranks are. Several of the same ranks are told apart by their names, or, where ranks
+    name them differently, by their order.
+    """
+    by_ranks = [_by_ranks(table, world_size) for table in tables]
+    names: dict[object, set[tuple[str, ...]]] = {}
+    for own in by_ranks:
+        for key, mine in own.items():
+            names.setdefault(key, set()).add(tuple(sorted(group.name for _, group in mine)))
+    numbers: dict[object, int] = {}
+    groups: list[Group] = []
+    group_of = [np.full(len(table.groups), NONE, dtype=np.int64) for table in tables]
+    for at, own in enumerate(by_ranks):
+        for key, mine in own.items():
+            same_names = len(names[key]) == 1 and len({group.name for _, group in mine}) == len(mine)
+            for order, (index, group) in enumerate(mine):
+                whole = (key, group.name if same_names else order)
+                if whole not in numbers:
+                    numbers[whole] = len(groups)
+                    groups.append(group)
+                group_of[at][index] = numbers[whole]
+    return tuple(groups), group_of
+
+
+def _by_ranks(table: RankTable, world_size: int) -> dict[object, list[tuple[int, Group]]]:
+    found: dict[object, list[tuple[int, Group]]] = {}
+    for index, group in enumerate(table.groups):
+        size = group.size if group.size > 0 else world_size
+        if group.is_message:  # by sender and receiver; where these are not known it fits nobody's
+            key: object = group.ranks or (table.identity.rank, index, "unknown")
+        elif group.ranks is None:
+            key = (size, group.description, "unknown")
+        else:
+            key = (*sorted(group.ranks), "together")
+        found.setdefault(key, []).append((index, group))
+    return found
+
+
+def _match_group(
+    tables: tuple[RankTable, ...], rows: dict[int, _Rows], group: int, notes: list[str]
+) -> tuple[Int64s, ...]:
+    """Columns over the parts: the group, the reference's row that it belongs to, the reference's table, its own table
+    and row."""
+    reference = _reference(rows)
+    base = rows[reference]
+    found = [(np.arange(len(base)), np.full(len(base), reference), base.rows)]
+    for at, own in rows.items():
+        if at != reference:
+            theirs, mine, note = _pair(base, own)
+            notes.extend([f"{tables[at].source}: {note}"] if note else [])
+            found.append((theirs, np.full(len(mine), at), own.rows[mine]))
+    place, table, row = (np.concatenate(column) for column in zip(*found, strict=True))
+    several = np.bincount(place, minlength=len(base))[place] > 1
+    place, table, row = place[several], table[several], row[several]
+    return np.full(len(place), group), base.rows[place], np.full(len(place), reference), table, row
+
+
+def _reference(rows: dict[int, _Rows]) -> int:
+    """Of those that do what most do, the one with most collectives: a stranger is compared with them, and not they with
+    it."""
+    kinds = {at: frozenset(distinct(row.keys(True)).tolist()) for at, row in rows.items()}
+    common = Counter(kinds.values())
+    return max(rows, key=lambda at: (common[kinds[at]], len(rows[at]), -at))
+
+
+def _pair(base: _Rows, own: _Rows) -> tuple[Int64s, Int64s, str]:
+    """Indices of both that belong together, and a note where that is not clear."""
+    with_sizes = bool((base.size_bytes >= 0).all() and (own.size_bytes >= 0).all())
+    pair = _Pair(base, own, base.keys(with_sizes), own.keys(with_sizes))
+    found = _by_number(pair) if base.is_numbered or own.is_numbered else None
+    found = _by_step(pair) if found is None else found
+    if found is not None:
+        return (*found, "")
+    shifts = _shifts(pair.base_keys, pair.own_keys)
+    if len(shifts) == 1:
+        first = max(0, -shifts[0])
+        mine = np.arange(first, min(len(own), len(base) - shifts[0]))
+        return mine + shifts[0], mine, ""
+    nothing = np.zeros(0, dtype=np.int64)
+    why = "fit those of others at several places" if shifts else "do not fit those of others"
+    return nothing, nothing, f"its collectives {why}, and are not compared with them"
+
+
+def _by_number(pair: _Pair) -> Indices | None:
+    """Those with the same number, the first with the first where several have one; None if they do not agree."""
+    base, own = pair.base, pair.own
+    span = int(max(base.sequence.max(), own.sequence.max())) + 1
+    keys = [occurrences(one.sequence) * span + one.sequence for one in (base, own)]
+    order = np.argsort(keys[0], kind="stable")
+    mine = np.flatnonzero(among(keys[1], keys[0]))
+    theirs = order[np.searchsorted(keys[0][order], keys[1][mine])]
+    agree = pair.base_keys[theirs] == pair.own_keys[mine]
+    if not agree.any() or agree.mean() < _AGREE_SHARE:
+        return None
+    return theirs[agree], mine[agree]
+
+
+def _by_step(pair: _Pair) -> Indices | None:
+    """One by one in steps of the same number; where a step's differ, the longest runs that agree."""
+    common = np.intersect1d(distinct(pair.base.step), distinct(pair.own.step))
+    common = common[common >= 0]
+    found = [_within_step(pair, step) for step in common.tolist()]
+    if not found:
+        return None
+    theirs, mine = (np.concatenate(column) for column in zip(*found, strict=True))
+    inside = np.count_nonzero(among(pair.own.step, common))
+    return (theirs, mine) if len(mine) and 2 * len(mine) >= inside else None
+
+
+def _within_step(pair: _Pair, step: int) -> Indices:
+    theirs, mine = np.flatnonzero(pair.base.step == step), np.flatnonzero(pair.own.step == step)
+    first, second = pair.base_keys[theirs], pair.own_keys[mine]
+    if np.array_equal(first, second):
+        return theirs, mine
+    if max(len(first), len(second)) > _MOST_IN_A_STEP:
+        return theirs[:0], mine[:0]
+    blocks = SequenceMatcher(None, first.tolist(), second.tolist(), autojunk=False).get_matching_blocks()
+    side_by_side = [(one.a + i, one.b + i) for one in blocks for i in range(one.size)]
+    at = np.array(side_by_side, dtype=np.int64).reshape(-1, 2)
+    return theirs[at[:, 0]], mine[at[:, 1]]
+
+
+def _shifts(base: Int64s, own: Int64s) -> list[int]:
+    """By how much the rank's sequence may be shifted so that all that then stand side by side agree: the shift with
+    most side by side, or all of several with as many."""
+    best: list[int] = []
+    most = 0
+    if len(base) + len(own) > _MOST_SHIFTED:
+        return best
+    for shift in range(1 - len(own), len(base)):
+        first, last = max(0, -shift), min(len(own), len(base) - shift)
+        if last - first >= max(most, 1) and np.array_equal(base[first + shift : last + shift], own[first:last]):
+            best, most = [*(best if last - first == most else []), shift], last - first
+    return best if 2 * most >= min(len(base), len(own)) else []
+
+
+def _assemble(
+    tables: tuple[RankTable, ...],
+    groups: tuple[Group, ...],
+    texts: tuple[str, ...],
+    columns: list[Int64s],
+    notes: list[str],
+) -> Launch:
+    empty = np.zeros(0, dtype=np.int64)
+    offset = np.zeros(len(tables), dtype=np.int64)
+    if not columns:
+        nothing = Joint(*[empty] * 6)
+        return Launch(tables, len(tables), groups, texts, nothing, Parts(empty, empty, empty), offset, tuple(notes))
+    group, base_row, base_table, table, row = columns
+    keys = np.stack([group, base_table, base_row])
+    joints, number = np.unique(keys, axis=1, return_inverse=True)
+    number = number.ravel()
+    parts = Parts(number, table, row)
+    found = Joint(
+        step=_taken(tables, joints, "step"),
+        group=joints[0],
+        sequence=_taken(tables, joints, "sequence"),
+        operation=_operations(tables, joints, texts),
+        size_bytes=_taken(tables, joints, "size_bytes"),
+        members=np.bincount(number, minlength=joints.shape[1]),
+    )
+    return Launch(tables, len(tables), groups, texts, found, parts, offset, tuple(notes))
+
+
+def _taken(tables: tuple[RankTable, ...], joints: Int64s, column: str) -> Int64s:
+    """What the reference's table says of each joint collective."""
+    found = np.zeros(joints.shape[1], dtype=np.int64)
+    for at in distinct(joints[1]).tolist():
+        mine = joints[1] == at
+        found[mine] = getattr(tables[at].collectives, column)[joints[2][mine]]
+    return found
+
+
+def _operations(tables: tuple[RankTable, ...], joints: Int64s, texts: tuple[str, ...]) -> Int64s:
+    found = np.zeros(joints.shape[1], dtype=np.int64)
+    for at in distinct(joints[1]).tolist():
+        codes = np.array([texts.index(text) for text in tables[at].texts], dtype=np.int64)
+        mine = joints[1] == at
+        found[mine] = codes[tables[at].collectives.operation[joints[2][mine]]]
+    return found

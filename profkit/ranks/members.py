@@ -1,0 +1,74 @@
+"""Which of the recordings are the ranks of one launch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+
+from msgspec import Struct, structs
+
+from profkit.ranks.table import RankTable
+
+_LEAST_WHOLE = 2
+"""With fewer whole recordings than this, damaged ones are better than none."""
+
+
+class Members(Struct, frozen=True):
+    """The tables that fit together, in order of rank, how many ranks the launch had, -1 if unknown, and why others are
+    left out."""
+
+    tables: tuple[RankTable, ...]
+    world_size: int
+    notes: tuple[str, ...] = ()
+
+
+def choose_members(tables: Sequence[RankTable]) -> Members:
+    """What most recordings say of the launch counts; who says something else belongs to another."""
+    launch = _commonest(table.identity.launch for table in tables if table.identity.launch)
+    world = _commonest(table.identity.world_size for table in tables if table.identity.world_size > 0)
+    numbered = _numbered(tables)
+    are_whole = sum(not table.is_cut_off for table in tables) >= _LEAST_WHOLE
+    kept: dict[int, RankTable] = {}
+    notes = []
+    for table in sorted(numbered, key=lambda one: (one.identity.rank, -len(one.collectives), one.source)):
+        rank = table.identity.rank
+        reason = _why_not(table, launch, world)
+        if table.is_cut_off and are_whole and not reason:
+            reason = "its file is cut off, and what is lost may be from any time"
+        if not reason and rank in kept:
+            reason = f"it is rank {rank}, as {kept[rank].source} is, which holds more or as many collectives"
+        if reason:
+            notes.append(f"{table.source}: {reason}; it is left out")
+        else:
+            kept[rank] = table
+    return Members(tuple(kept.values()), world if isinstance(world, int) else -1, tuple(notes))
+
+
+def _numbered(tables: Sequence[RankTable]) -> list[RankTable]:
+    """Where none says which rank it is, they are counted in the order given."""
+    if not tables or any(table.identity.rank >= 0 for table in tables):
+        return list(tables)
+    return [structs.replace(table, identity=structs.replace(table.identity, rank=rank))
+            for rank, table in enumerate(tables)]  # fmt: skip
+
+
+def _why_not(table: RankTable, launch: Hashable, world: Hashable) -> str:
+    """Why a table cannot be one of the launch's, empty if it can."""
+    own = table.identity
+    if not len(table.collectives):
+        return "it holds no collective that could tie it to the others"
+    if own.launch and own.launch != launch:
+        return "it is of another launch"
+    if isinstance(world, int) and own.world_size > 0 and own.world_size != world:
+        return f"it is one of {own.world_size:,} ranks, where the others are of {world:,}"
+    if own.rank < 0:
+        return "it does not say which rank it is"
+    if isinstance(world, int) and own.rank >= world:
+        return f"it is rank {own.rank:,}, where there are {world:,}"
+    return ""
+
+
+def _commonest(values: Iterable[Hashable]) -> Hashable:
+    """The first of those that most say; None if there is none."""
+    counted = Counter(values).most_common(1)
+    return counted[0][0] if counted else None

@@ -1,0 +1,181 @@
+"""The process groups of collectives whose recordings do not name them.
+
+Gloo's calls and traces from before PyTorch 2.2 do not say which group a collective is of. Ranks that take part in one
+leave proof if they are not of one group: a collective that brings something from everyone to everyone ends on no rank
+before it has begun on all. If no offset between two clocks lets that be so each time, the two are of different groups.
+With the groups that a recording lists (``pg_config``), the only one that its ranks may be in is taken; without that
+list, ranks that fall apart into groups of equal size. What stays open is told, and compared with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+from msgspec import structs
+
+from profkit.ranks.table import Group, RankTable
+from profkit.trace.events import NONE, Bools, Int64s
+
+_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Operations that end nowhere before they have begun everywhere."""
+_TOLERATED_NS = 100_000
+"""Clocks of two machines drift apart by 10 µs a second and less."""
+_MOST_RANKS = 64
+"""Of more ranks without lists of their groups not all pairs are compared."""
+
+_Ranks = tuple[int, ...]
+_Rows = dict[int, Int64s]
+"""Rows of a table, by its place among the tables."""
+
+
+def tell_groups(tables: tuple[RankTable, ...]) -> tuple[tuple[RankTable, ...], list[str]]:
+    """The tables with groups for what is said of none, as far as it can be told, and notes on the rest."""
+    tables = _tell_messages(tables)
+    notes = [f"{table.source}: its messages do not say whom they go to or come from, and are compared with nothing"
+             for table in tables if any(one.is_message and one.ranks is None for one in table.groups)]  # fmt: skip
+    for slot in range(max((len(_unnamed(table)) for table in tables), default=0)):
+        for operation, rows in _kinds(tables, slot):
+            groups, note = _told(tables, operation, rows)
+            tables = _regrouped(tables, rows, groups) if groups is not None else tables
+            notes.extend([note] if note else [])
+    return tables, list(dict.fromkeys(notes))
+
+
+def _tell_messages(tables: tuple[RankTable, ...]) -> tuple[RankTable, ...]:
+    """Of the pairs that a message may be between, the one of which the other rank may have its counterpart."""
+    at = {table.identity.rank: table for table in tables}
+
+    def may_be(pair: _Ranks, own: RankTable, sends: bool | None) -> bool:
+        other = at.get(pair[1] if pair[0] == own.identity.rank else pair[0])
+        theirs = other.groups if other is not None else ()
+        return other is None or any(one.is_message and one.sends != sends and pair in (one.ranks, *one.candidates)
+                                    for one in theirs)  # fmt: skip
+
+    changed = []
+    for table in tables:
+        groups = []
+        for one in table.groups:
+            left = [pair for pair in one.candidates if may_be(pair, table, one.sends)] if one.is_message else []
+            is_told = one.ranks is None and len(left) == 1
+            groups.append(structs.replace(one, name=f"{left[0][0]} to {left[0][1]}", ranks=left[0]) if is_told else one)
+        changed.append(structs.replace(table, groups=tuple(groups)))
+    return tuple(changed)
+
+
+def _unnamed(table: RankTable) -> list[int]:
+    """Groups of which nothing is said but, perhaps, which there are."""
+    return [at for at, one in enumerate(table.groups)
+            if one.ranks is None and not one.is_message and not one.name and not one.description
+            and len(one.candidates) != 1]  # fmt: skip
+
+
+def _kinds(tables: tuple[RankTable, ...], slot: int) -> Iterator[tuple[str, _Rows]]:
+    """The collectives of these groups by operation and size, of those that several ranks take part in."""
+    found: dict[tuple[str, int], _Rows] = {}
+    for number, table in enumerate(tables):
+        own, taken = _unnamed(table), table.collectives
+        rows = np.flatnonzero(taken.group == own[slot]) if slot < len(own) else np.zeros(0, dtype=np.int64)
+        pairs, inverse = np.unique(np.stack([taken.operation[rows], taken.size_bytes[rows]]), axis=1,
+                                   return_inverse=True)  # fmt: skip
+        for at, (operation, size) in enumerate(pairs.T.tolist()):
+            mine = rows[inverse.ravel() == at]
+            found.setdefault((table.texts[operation], size), {})[number] = mine
+    yield from ((operation, rows) for (operation, _), rows in found.items() if len(rows) > 1)
+
+
+def _told(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks] | None, str]:
+    """For each table the ranks of its group, none where that stays open; no such thing where all may be of one group
+    and no list says otherwise. And a note."""
+    listed = {at: _candidates(tables[at]) for at in rows}
+    if not any(listed.values()):
+        first = next(iter(rows))
+        is_split = operation in _FOR_ALL and any(_are_apart(tables, rows, first, at) for at in rows)
+        return _cliques(tables, operation, rows) if is_split else (None, "")
+    number = {tables[at].identity.rank: at for at in rows}
+    chosen: dict[int, _Ranks] = dict.fromkeys(rows, ())
+    for at in rows if operation in _FOR_ALL else ():
+        possible = [ranks for ranks in listed[at] if _may_be(tables, rows, number, ranks)]
+        chosen[at] = possible[0] if len(possible) == 1 else ()
+    agreed = {at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()
+              for at, ranks in chosen.items()}  # fmt: skip
+    return agreed, "" if all(agreed.values()) else _doubt(operation, "they are compared with nothing")
+
+
+def _doubt(operation: str, what: str) -> str:
+    return f"the recordings do not say which process group some collectives ({operation}) are of: {what}"
+
+
+def _candidates(table: RankTable) -> tuple[_Ranks, ...]:
+    own = _unnamed(table)
+    return table.groups[own[0]].candidates if own else ()
+
+
+def _may_be(tables: tuple[RankTable, ...], rows: _Rows, number: dict[int, int], ranks: _Ranks) -> bool:
+    """Whether nothing speaks against these ranks being one group."""
+    recorded = {table.identity.rank for table in tables}
+    inside = [number[rank] for rank in ranks if rank in number]
+    takes_part = all(rank in number for rank in ranks if rank in recorded)
+    reference = inside[0]
+    return takes_part and not any(_are_apart(tables, rows, reference, at) for at in inside[1:])
+
+
+def _are_apart(tables: tuple[RankTable, ...], rows: _Rows, one: int, other: int) -> bool:
+    """Whether these two ranks cannot have taken part in the same collectives, whatever their clocks say."""
+    if one == other:
+        return False
+    first, second = _side_by_side(tables[one], rows[one], tables[other], rows[other])
+    a, b = tables[one].collectives, tables[other].collectives
+    if not len(first):
+        return False
+    least_ns = int((a.start_ns[first] - b.end_ns[second]).max())
+    most_ns = int((a.end_ns[first] - b.start_ns[second]).min())
+    clocks = tables[one].identity.clock_offset_ns, tables[other].identity.clock_offset_ns
+    if clocks[0] is not None and clocks[1] is not None:
+        said_ns = clocks[1] - clocks[0]
+        return not least_ns - _TOLERATED_NS <= said_ns <= most_ns + _TOLERATED_NS
+    return least_ns > most_ns + _TOLERATED_NS
+
+
+def _side_by_side(one: RankTable, own: Int64s, other: RankTable, others: Int64s) -> tuple[Int64s, Int64s]:
+    """The rows of both in the steps of which both have as many."""
+    steps = [table.collectives.step[rows] for table, rows in ((one, own), (other, others))]
+    common = [step for step in np.intersect1d(steps[0], steps[1]).tolist()
+              if step >= 0 and np.count_nonzero(steps[0] == step) == np.count_nonzero(steps[1] == step)]  # fmt: skip
+    chosen: list[Bools] = [np.isin(step, common) for step in steps]
+    return own[chosen[0]], others[chosen[1]]
+
+
+def _cliques(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[dict[int, _Ranks], str]:
+    """Groups of equal size in which no two ranks are apart, while all are from those of others; none where the ranks do
+    not fall apart like that."""
+    together = {at: {at} for at in rows}
+    for one, other in combinations(rows, 2) if len(rows) <= _MOST_RANKS else ():
+        if not _are_apart(tables, rows, one, other):
+            together[one].add(other)
+            together[other].add(one)
+    is_clear = all(together[at] == together[other] for at in rows for other in together[at])
+    sizes = {len(one) for one in together.values()}
+    if not is_clear or len(sizes) > 1 or sizes == {1}:
+        return dict.fromkeys(rows, ()), _doubt(operation, "they are of several, and compared with nothing")
+    return ({at: tuple(sorted(tables[one].identity.rank for one in together[at])) for at in rows},
+            _doubt(operation, "told by which ranks cannot have taken part in the same"))  # fmt: skip
+
+
+def _regrouped(
+    tables: tuple[RankTable, ...], rows: _Rows, groups: dict[int, _Ranks]
+) -> tuple[RankTable, ...]:
+    """Each table with a group for these rows; none for those of which it stays open."""
+    changed: Sequence[RankTable] = list(tables)
+    for at, ranks in groups.items():
+        table = changed[at]
+        told = Group("", len(ranks), ranks)
+        known = table.groups if not ranks or told in table.groups else (*table.groups, told)
+        group, sequence = table.collectives.group.copy(), table.collectives.sequence.copy()
+        group[rows[at]] = known.index(told) if ranks else NONE
+        mine = np.flatnonzero(group == group[rows[at][0]])
+        sequence[mine] = np.arange(len(mine))
+        taken = structs.replace(table.collectives, group=group, sequence=sequence)
+        changed = [*changed[:at], structs.replace(table, groups=known, collectives=taken), *changed[at + 1 :]]
+    return tuple(changed)

@@ -1,0 +1,41 @@
+"""Links that open a line in an editor: for files that lie on this machine, and inert whatever they are called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from profkit.findings import Location
+from profkit.settings import EDITORS
+
+_JETBRAINS = "JetBrains"
+
+
+def link_to(location: Location, template: str) -> str:
+    """The address that opens a line, by a template with ``{file}`` and ``{line}``; empty for a file that is not here,
+    or where only the function is known that holds the line."""
+    if not template or location.line <= 0 or not _is_here(location.file):
+        return ""
+    path = Path(location.file)
+    drive = f"/{path.drive}" if path.drive else ""
+    file = drive + quote(path.as_posix()[len(path.drive) :], safe="/", errors="replace")
+    return template.replace("{line}", str(location.line)).replace("{file}", file)
+
+
+def _is_here(file: str) -> bool:
+    path = Path(file)
+    try:
+        return path.is_absolute() and path.suffix == ".py" and not file.startswith(("\\\\", "//")) and path.is_file()
+    except (OSError, ValueError):  # a null byte, or a name that is too long
+        return False
+
+
+def usual_editor(environment: Mapping[str, str] = os.environ) -> str:
+    """The template of the editor whose terminal this is, else VS Code's. Over SSH and in CI the page is looked at on
+    another machine, where the files are not: then there is none."""
+    if environment.get("SSH_CONNECTION") or environment.get("CI"):
+        return ""
+    is_jetbrains = environment.get("TERMINAL_EMULATOR", "").startswith(_JETBRAINS)
+    return EDITORS["pycharm" if is_jetbrains else "vscode"]

@@ -1,0 +1,146 @@
+"""A copy of a trace for https://ui.perfetto.dev, with the findings in it.
+
+Each finding has a track, whose slices last as long as the events that it rests on, and arrows from there to the longest
+of these. The form is Chrome's Trace Event Format, as the trace's own is. Perfetto ends an arrow at the innermost slice
+that is open at its time, whose children may begin at once: so an arrow ends a nanosecond after the event begins. Slices
+and arrows stand before the file's own events, as no slice may be told after an arrow that begins in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+import msgspec
+import numpy as np
+from isal import igzip
+
+from profkit.derive.timeline.intervals import Intervals, union
+from profkit.errors import RunDirectoryError, UsageError
+from profkit.findings import Diagnosis, Finding
+from profkit.report.wording import cost, place, printable, short_place
+from profkit.trace.events import Category, Int64s, Rows, Trace
+from profkit.trace.kineto.insertion import with_events
+
+PERFETTO_FILE = "perfetto.json.gz"
+MOST_SLICES = 2000
+"""Of one finding, the longest: a track with more shows as one bar until it is zoomed to where a few are left."""
+MOST_ARROWS = 100
+"""Of one finding, to the longest events: more hide what they point to."""
+_FIRST_PROCESS = 2_000_000_000
+"""No system gives processes such numbers, and Perfetto keeps them in 32 bits."""
+_COMPRESSION_LEVEL = 1
+_CATEGORY = "profkit"
+
+_Event = dict[str, Any]
+
+
+def write_perfetto(diagnosis: Diagnosis, trace: Trace, marked: Sequence[Rows], source: Path, target: Path) -> None:
+    """Write the copy. ``source`` is the file of the ``trace``, ``marked`` are the events behind each finding.
+
+    Raises `UsageError` where the copy would replace its source, or that is no trace of `torch.profiler`.
+    """
+    if trace.recording.kind:
+        kind = trace.recording.kind
+        raise UsageError(f"--format perfetto copies a trace of torch.profiler, and {source} is {kind}'s")
+    if target.exists() and target.samefile(source):
+        raise UsageError(f"{source}: the copy would replace the trace; name another directory with --output")
+    events = map(msgspec.json.encode, finding_events(diagnosis, trace, marked))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file, _packing(file) as packed:
+            for piece in with_events(source, events):
+                packed.write(piece)
+        unfinished.replace(target)
+    except OSError as error:
+        raise RunDirectoryError(target, f"cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def _packing(file: BinaryIO) -> IO[bytes]:
+    packed: Any = igzip.IGzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0)  # type: ignore[no-untyped-call] # isal
+    return cast("IO[bytes]", packed)
+
+
+def finding_events(diagnosis: Diagnosis, trace: Trace, marked: Sequence[Rows]) -> Iterator[_Event]:
+    """The tracks of the findings with their slices and arrows, in the order in which they have to stand."""
+    used = {lane.process for lane in trace.lanes} | {lane.thread for lane in trace.lanes}
+    process = _FIRST_PROCESS
+    while not used.isdisjoint(map(str, range(process, process + len(marked) + 1))):
+        process += len(marked) + 1
+    yield {**_metadata("process_name", process, process), "args": {"name": "profkit: findings"}}
+    yield {**_metadata("process_sort_index", process, process), "args": {"sort_index": -1}}
+    arrows = 0
+    for number, (finding, rows) in enumerate(zip(diagnosis.findings, marked, strict=True), 1):
+        thread = process + number
+        spans = _spans(trace, rows)
+        yield {**_metadata("thread_name", process, thread), "args": {"name": _title(number, finding)}}
+        yield {**_metadata("thread_sort_index", process, thread), "args": {"sort_index": number}}
+        yield from _slices(trace, finding, spans, {"pid": process, "tid": thread})
+        targets = _targets(trace, rows, spans)
+        yield from _arrows(trace, targets, {"pid": process, "tid": thread}, arrows)
+        arrows += len(targets)
+
+
+def _title(number: int, finding: Finding) -> str:
+    where = f" at {short_place(finding.location)}" if finding.location else ""
+    return f"{number}. {finding.severity.value.upper()} {printable(finding.rule)}{where}"
+
+
+def _metadata(name: str, process: int, thread: int) -> _Event:
+    return {"ph": "M", "name": name, "pid": process, "tid": thread, "ts": 0}
+
+
+def _spans(trace: Trace, rows: Rows) -> Intervals:
+    """When the events of a finding run; an instant lasts a nanosecond. Of too many spans the longest are kept."""
+    start_ns = trace.events.start_ns[rows]
+    spans = union(start_ns, np.maximum(trace.events.ends_of(rows), start_ns + 1))
+    longest = np.sort(np.argsort(spans.start_ns - spans.end_ns, kind="stable")[:MOST_SLICES])
+    return Intervals(spans.start_ns[longest], spans.end_ns[longest])
+
+
+def _slices(trace: Trace, finding: Finding, spans: Intervals, track: _Event) -> Iterator[_Event]:
+    told = {"message": printable(finding.message), "cost": cost(finding), "fix": printable(finding.fix)}
+    if finding.location is not None:
+        told |= {"where": place(finding.location)}
+    for start_ns, end_ns in zip(spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True):
+        yield {"ph": "X", "cat": _CATEGORY, "name": printable(finding.rule), **track,
+               "ts": _file_time(trace, start_ns), "dur": _microseconds(end_ns - start_ns), "args": told}  # fmt: skip
+
+
+def _targets(trace: Trace, rows: Rows, spans: Intervals) -> Int64s:
+    """The events that arrows lead to, in order of time: those that last, inside the spans that are drawn."""
+    events = trace.events
+    lasting = rows[(events.duration_ns[rows] > 0) & (events.category[rows] != Category.MEMORY)]
+    if not len(spans.start_ns) or not len(lasting):
+        return np.zeros(0, dtype=np.int64)
+    around = np.searchsorted(spans.start_ns, events.start_ns[lasting], side="right") - 1
+    inside = lasting[(around >= 0) & (events.start_ns[lasting] < spans.end_ns[around])]
+    longest = inside[np.argsort(-events.duration_ns[inside], kind="stable")[:MOST_ARROWS]]
+    ordered: Int64s = longest[np.argsort(events.start_ns[longest], kind="stable")]
+    return ordered
+
+
+def _arrows(trace: Trace, targets: Int64s, track: _Event, first: int) -> Iterator[_Event]:
+    events = trace.events
+    for number, row in enumerate(targets.tolist(), first):
+        start_ns = int(events.start_ns[row])
+        process, thread = trace.lanes[int(events.lane[row])].in_file or (None, None)
+        arrow = {"cat": _CATEGORY, "name": "rests on", "id": number}
+        yield {"ph": "s", **arrow, **track, "ts": _file_time(trace, start_ns)}
+        yield {"ph": "f", **arrow, "pid": process, "tid": thread, "ts": _file_time(trace, start_ns + 1), "bp": "e"}
+
+
+def _file_time(trace: Trace, time_ns: int) -> msgspec.Raw:
+    return _microseconds(trace.base_ns - trace.recording.clock_base_ns + time_ns)
+
+
+def _microseconds(time_ns: int) -> msgspec.Raw:
+    """Exactly, as no float would hold the nanoseconds since 1970."""
+    whole, rest = divmod(abs(time_ns), 1000)
+    return msgspec.Raw(f"{'-' if time_ns < 0 else ''}{whole}.{rest:03d}".encode())

@@ -1,0 +1,147 @@
+"""The words of what several ranks did together, shared by the text, Markdown and HTML reports."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from profkit.findings import LATE_BECAUSE, MEDIUM_FROM, GroupSummary, LaunchSummary, RankSummary
+from profkit.report.wording import printable, short_place
+from profkit.units import format_bytes, format_count, format_share, format_time, pick_form
+
+THE_RANKS = "The ranks"
+MOST_NOTES = 5
+"""In a terminal; the page and diagnosis.json have all."""
+_MOST_LATE = 3
+_MOST_STAGES = 8
+
+
+def launch_lines(launch: LaunchSummary) -> list[str]:
+    """At most five things: who took part, up to three ranks that others wait for, or two and the bubble of a pipeline,
+    and what communication costs."""
+    late = late_ranks(launch)
+    pipelines = _pipeline_lines(launch)
+    named = late[: _MOST_LATE - len(pipelines)]
+    lines = [_overview(launch), *(_late_line(one) for one in named), *pipelines]
+    if not late and _is_timed(launch) and not launch.pipelines:
+        lines.append(_nobody_late(launch))
+    return [*lines, *_communication(launch)]
+
+
+def late_ranks(launch: LaunchSummary) -> list[RankSummary]:
+    """Those that a step waits for by more than nobody would write code anew for, and by more than chance or for want of
+    a CPU, the worst first."""
+    return [one for one in _waited_for(launch) if not one.is_by_chance or one.cause == "contention"]
+
+
+def _waited_for(launch: LaunchSummary) -> list[RankSummary]:
+    least_ns = MEDIUM_FROM * (launch.step_time_ns or 0)
+    return sorted((one for one in launch.ranks if one.caused_ns and one.caused_ns >= least_ns),
+                  key=lambda one: -one.caused_ns)  # fmt: skip
+
+
+def _nobody_late(launch: LaunchSummary) -> str:
+    if _waited_for(launch):
+        return "They wait for each other by turns: no rank's own work takes longer than the others' by more than chance"
+    return f"No rank keeps others waiting for {format_share(MEDIUM_FROM)} of a step"
+
+
+def _is_timed(launch: LaunchSummary) -> bool:
+    return bool(launch.step_time_ns) and len(launch.ranks) > 1
+
+
+def _overview(launch: LaunchSummary) -> str:
+    count = len(launch.ranks)
+    hosts = len({one.host for one in launch.ranks} - {""})
+    ranks = format_count(count, "rank") if launch.world_size <= count else f"{count:,} of {launch.world_size:,} ranks"
+    where = f" on {format_count(hosts, 'host')}" if hosts else ""
+    parts = [f"{ranks}{where} {pick_form(count, 'was', 'were')} recorded"]
+    if launch.step_time_ns:
+        parts.append(f"a step takes {format_time(launch.step_time_ns)}")
+    if _is_timed(launch):
+        waited_ns = median(one.waited_ns for one in launch.ranks)
+        share = format_share(waited_ns / launch.step_time_ns) if launch.step_time_ns else ""
+        parts.append(f"of which the median rank waits {format_time(waited_ns)} ({share}) for others")
+    return ", ".join(parts)
+
+
+def name_of(one: RankSummary) -> str:
+    """``rank 3 (host b)``."""
+    return f"rank {one.rank}{f' (host {printable(one.host)})' if one.host else ''}"
+
+
+def _late_line(one: RankSummary) -> str:
+    name = name_of(one)
+    how_often = f"is late in {one.late_steps:,} of {format_count(one.steps, 'step')}, by {format_time(one.late_ns)}"
+    each = " each" if one.late_steps > 1 else ""
+    why = reason(one)
+    wait = f"{format_count(one.kept_waiting, 'other rank')} {pick_form(one.kept_waiting, 'waits', 'wait')} for it"
+    return f"{name[0].upper()}{name[1:]} {how_often}{each}: {f'{why}; ' if why else ''}{wait}"
+
+
+def reason(one: RankSummary) -> str:
+    """``it waits for its DataLoader, train.py:31``; empty where nothing shows why."""
+    parts = [LATE_BECAUSE.get(one.cause, ""), short_place(one.location) if one.location else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _pipeline_lines(launch: LaunchSummary) -> list[str]:
+    """The pipeline that stands idle for longest, and how uneven its stages are."""
+    worst = max(launch.pipelines, key=lambda one: one.idle_fraction, default=None)
+    if worst is None:
+        return []
+    count = len(launch.pipelines)
+    ranks = ", ".join(str(one.rank) for one in worst.stages[:_MOST_STAGES])
+    ranks = f"{ranks} …" if len(worst.stages) > _MOST_STAGES else ranks
+    who = f"{count:,} pipelines, of which that of ranks {ranks}" if count > 1 else f"A pipeline of ranks {ranks}"
+    batches = format_count(worst.micro_batches, "micro-batch", "micro-batches")
+    longest = max(worst.stages, key=lambda one: one.worked_ns)
+    mean_ns = sum(one.worked_ns for one in worst.stages) / len(worst.stages)
+    idle = format_share(worst.idle_fraction)
+    text = (f"{who} takes {batches} a step: a stage stands idle for {idle} of it, as those before or after have sent "
+            f"nothing yet (with equal stages: {format_share(worst.even_fraction)}); rank "
+            f"{longest.rank} works longest, {format_time(longest.worked_ns)}, the mean stage "
+            f"{format_time(mean_ns)}")  # fmt: skip
+    return [text]
+
+
+def _communication(launch: LaunchSummary) -> list[str]:
+    exposed_ns = median(one.exposed_ns for one in launch.ranks) if launch.ranks else 0
+    largest = max(launch.groups, key=lambda one: one.time_ns_per_step, default=None)
+    parts = []
+    if exposed_ns and launch.step_time_ns:
+        share = format_share(exposed_ns / launch.step_time_ns)
+        parts.append(f"Communication itself holds the median rank up for {format_time(exposed_ns)} a step ({share})")
+    if largest is not None and largest.collectives_per_step:
+        parts.append(_moved(largest))
+    text = "; ".join(parts)
+    return [f"{text[0].upper()}{text[1:]}"] if text else []
+
+
+def _moved(group: GroupSummary) -> str:
+    calls = f"{group.collectives_per_step:,.3g} {pick_form(round(group.collectives_per_step), 'call', 'calls')}"
+    moved = f"moves {format_bytes(group.bytes_per_step)} a step in" if group.bytes_per_step else "takes part a step in"
+    return (f"{group_name(group)} {moved} {calls}"
+            f"{f', at {rate}' if (rate := bandwidth(group)) else ''}")  # fmt: skip
+
+
+def group_name(group: GroupSummary) -> str:
+    """``group tp (2 ranks)``; ``the group of 2 ranks`` where the recording names none."""
+    return group_title(group.name, group.size)
+
+
+def group_title(name: str, size: int) -> str:
+    ranks = format_count(size, "rank") if size > 0 else "unknown ranks"
+    return f"group {printable(name)} ({ranks})" if name else f"the group of {ranks}"
+
+
+def bandwidth(group: GroupSummary) -> str:
+    """``9.80 GB/s``; empty where nothing took any time."""
+    if group.time_ns_per_step <= 0 or group.bytes_per_step <= 0:
+        return ""
+    return f"{format_bytes(group.bytes_per_step / group.time_ns_per_step * 1e9)}/s"
+
+
+def size_parts(group: GroupSummary) -> list[tuple[str, str, str]]:
+    """The histogram of sizes: up to how much, how many in a step, and what they move together."""
+    return [(f"up to {format_bytes(one.up_to_bytes)}", f"{one.count:,.3g}", format_bytes(one.bytes))
+            for one in group.sizes]  # fmt: skip

@@ -1,0 +1,171 @@
+"""TensorBoard with the "PyTorch Profiler" tab, scalars, and tabs of the caller's, on this machine alone, without
+anything from the internet.
+
+The installed plugin is served with four changes, none of them on disk:
+
+- Its page loads Google Charts, and waits for ever without: ``charts.js`` is served in its place.
+- Its Trace view needs a viewer that browsers no longer run, and a script from the internet to run it anyway. It shows
+  profkit's timeline of the run instead, and says where the trace lies.
+- Its overview gives means over the steps. They become those of the median step, as in profkit's reports.
+- It warns of single events, by the hundred, and goes silent about traces that it cannot show. It is the other way round
+  here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import werkzeug
+from tensorboard import program
+from tensorboard.plugins.base_plugin import TBLoader
+from tensorboard.plugins.core.core_plugin import CorePluginLoader
+from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
+from torch_tb_profiler.plugin import TorchProfilerPlugin
+from werkzeug import wrappers
+
+from profkit.errors import UsageError
+from profkit.report.tensorboard.overview import of_median_step
+from profkit.run import TRACE_SUFFIXES
+from profkit.units import format_count
+
+ADDRESS = "127.0.0.1"
+_GOOGLE_CHARTS = b'<script src="https://www.gstatic.com/charts/loader.js">'
+_OWN_FILES = {"charts.js": "charts.js", "trace_embedding.html": "trace_view.html"}
+_POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
+_SILENT = "CRITICAL"
+"""The plugin's level of what is logged. It counts as an error that two ranges of a thread intersect, for each pair."""
+
+Tell = Callable[[str], None]
+ReportOf = Callable[[str], str | None]
+"""The address of a run's report, seen from the plugin's pages; None where there is none."""
+
+
+def no_report(run: str) -> None:  # noqa: ARG001  # one of `ReportOf`
+    """Nothing is known of any run."""
+    return
+
+
+class LocalTab(TorchProfilerPlugin):  # type: ignore[misc] # the plugin publishes no types
+    """The installed plugin over copies of the traces below ``logdir``, changed as the module says.
+
+    It starts one process per trace, all runs at once; here as many runs load together as there are processors.
+    """
+
+    def __init__(self, context: Any, logdir: Path, tell: Tell, report_of: ReportOf) -> None:
+        self._loading = threading.BoundedSemaphore(os.cpu_count() or 1)
+        self._recordings, self._tell, self._report_of = logdir, tell, report_of
+        self._runs: OrderedDict[str, Any] = OrderedDict()  # anew by the plugin's own, which gives it no type
+        super().__init__(context)
+
+    def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
+        return {**super().get_plugin_apps(), "/charts.js": self.static_file_route}
+
+    @wrappers.Request.application  # type: ignore[arg-type] # it is typed for functions and takes methods as well
+    def static_file_route(self, request: werkzeug.Request) -> werkzeug.Response:
+        name = request.path.rpartition("/")[2]
+        if name in _OWN_FILES:
+            content = Path(__file__).with_name(_OWN_FILES[name]).read_bytes()
+            kind = "application/javascript" if name.endswith(".js") else "text/html"
+            headers = [*self.headers, ("Content-Security-Policy", _POLICY)]
+            return werkzeug.Response(content, content_type=kind, headers=headers)
+        response: werkzeug.Response = werkzeug.Response.from_app(super().static_file_route, request.environ)
+        if name == "index.html":
+            response.set_data(response.get_data().replace(_GOOGLE_CHARTS, b'<script src="charts.js">'))
+            response.headers["Content-Security-Policy"] = _POLICY
+        return response
+
+    @wrappers.Request.application  # type: ignore[arg-type]
+    def overview_route(self, request: werkzeug.Request) -> werkzeug.Response:
+        response: werkzeug.Response = werkzeug.Response.from_app(super().overview_route, request.environ)
+        if response.status_code == HTTPStatus.OK and isinstance(overview := response.get_json(), dict):
+            response.set_data(json.dumps(of_median_step(overview)))
+        return response
+
+    @wrappers.Request.application  # type: ignore[arg-type]
+    def trace_route(self, request: werkzeug.Request) -> werkzeug.Response:
+        """What ``trace_view.html`` shows, in the place of the whole trace."""
+        run, name = request.args.get("run", ""), Path(self._get_profile_for_request(request).trace_file_path).name
+        folder = self._recordings / run
+        trace = folder / name if folder.is_dir() else self._recordings / name  # one beside all folders
+        shown = {"report": self._report_of(run), "trace": str(trace.resolve())}
+        answer: werkzeug.Response = self.respond_as_json(shown)
+        return answer
+
+    def _load_run(self, run_dir: str) -> None:
+        with self._loading:
+            super()._load_run(run_dir)
+
+    def _receive_runs(self) -> None:
+        """Told of in a line are traces that the plugin fails on; a run without any others would break its pages."""
+        while True:
+            run = self._queue.get()
+            shown = [profile for profile in run.profiles.values() if profile.worker != "All"]
+            lost = sum(path.name.endswith(TRACE_SUFFIXES) for path in Path(run.run_dir).iterdir()) - len(shown)
+            if lost > 0:
+                self._tell(f"torch-tb-profiler cannot show {format_count(lost, 'trace')} of {run.name}")
+            if shown:
+                with self._runs_lock:
+                    self._runs = OrderedDict(sorted({**self._runs, run.name: run}.items()))
+
+
+class _LocalTabLoader(TBLoader):  # type: ignore[misc] # TensorBoard publishes no types
+    def __init__(self, logdir: Path, tell: Tell, report_of: ReportOf) -> None:
+        self._logdir, self._tell, self._report_of = logdir, tell, report_of
+
+    def load(self, context: Any) -> LocalTab:
+        return LocalTab(context, self._logdir, self._tell, self._report_of)
+
+
+def serve(
+    prepared: Path,
+    logdir: Path,
+    port: int,
+    tell: Tell,
+    report_of: ReportOf = no_report,
+    tabs: Sequence[Any] = (),
+) -> None:
+    """Serve the prepared copies of ``logdir`` on ``127.0.0.1`` until interrupted; ``tell`` gets the address, and a line
+    for each run that the plugin fails on. ``tabs`` are more of TensorBoard's plugin loaders.
+
+    Port 0 takes a free one. Raises `UsageError` where the port is taken.
+    """
+    _check_port(port)
+    # TensorBoard warns of every page of the plugin that it has no policy, and of each route that this server lacks.
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)
+    logging.getLogger(LocalTab.plugin_name).setLevel(_SILENT)
+    os.environ.setdefault("TORCH_PROFILER_LOG_LEVEL", _SILENT)  # for the plugin's processes
+    plugins = [CorePluginLoader(), ScalarsPlugin, _LocalTabLoader(logdir, tell, report_of), *tabs]
+    server = program.TensorBoard(plugins=plugins)
+    # Its faster data server is a program of its own, for event files larger than a few figures of each run.
+    server.configure(("", "--logdir", str(prepared), "--host", ADDRESS, "--port", str(port), "--load_fast", "false"))
+    try:
+        address = server.launch()
+    except program.TensorBoardServerException as error:
+        raise UsageError(f"--port {port}: {error.msg}") from error
+    # An exit through Python ends the plugin's helper processes; the signal alone would leave them behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    tell(f"{address.rstrip('/')}/#{LocalTab.plugin_name} (Ctrl-C ends it)")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return
+
+
+def _check_port(port: int) -> None:
+    """Before TensorBoard starts: by the time it notices a port that is taken, the plugin has processes at work."""
+    try:
+        socket.create_server((ADDRESS, port)).close()
+    except OSError as error:
+        cause = os.strerror(error.errno or 0).lower()
+        raise UsageError(f"--port {port}: {cause}; --port 0 takes a free one") from error

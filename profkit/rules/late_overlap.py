@@ -1,0 +1,121 @@
+"""Gradients are averaged over the processes only after the backward pass, while nothing is computed.
+
+What it detects
+All-reduces between the last gradient of a step and the optimizer that carry most of the bytes of the step's gradients,
+which the program waits for, and none while gradients are stored: a loop over `model.parameters()` after `backward()`,
+or one flattened tensor. Metrics, losses and norms are too small to count.
+
+Why is this bad?
+The gradients of the last layers are ready long before those of the first ones. Sent while the rest of the backward pass
+computes, they cost nothing as long as there is something to compute; sent afterwards, all of the transfer is added to
+the step. One message for each parameter also pays the latency of each.
+
+Example
+    loss.backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world_size
+    optimizer.step()
+
+Use instead
+    model = DistributedDataParallel(model)
+    ...
+    loss.backward()
+    optimizer.step()
+
+How the saving is estimated
+The gradients go in DistributedDataParallel's buckets (25 MB, the first one 1 MB), which saves the latency of the other
+messages: what the smallest of them take. What they transfer is hidden behind the time from the first gradient to the
+last, but for the last bucket, which has nothing left to hide behind. Where the first all-reduce takes longer than any
+other of the step, that is a wait for a slower process and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.averaging.exchanged import on_trace_clock, own_table
+from profkit.evidence.averaging.exposed import latency_ns
+from profkit.evidence.averaging.gradients import default_buckets
+from profkit.evidence.averaging.late import LateAverages, find_late_averages, is_averaged_within
+from profkit.findings import Kind, Location
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places
+from profkit.savings.edits import Edit, shrink_spans
+from profkit.trace.events import Bools, Int64s
+from profkit.units import format_bytes, format_count, format_time
+
+_UNCERTAINTY = 0.4
+"""Transfers slow the computing that they overlap with, and are slowed by it."""
+_MOST_STEPS = 0.5
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
+def late_overlap(facts: Facts) -> Iterator[Suspicion]:
+    """Look for all-reduces of gradients between the backward pass and the optimizer."""
+    late = find_late_averages(facts)
+    steps = facts.steps
+    alone = ~is_averaged_within(facts)[late.step]
+    told = steps.measured[late.step] & alone
+    if told.sum() == 0 or told.sum() < _MOST_STEPS * steps.measured_count:
+        return
+    taken = own_table(facts).collectives
+    mine = told[late.of] & (taken.wait_end_ns[late.rows] > taken.wait_start_ns[late.rows])
+    waited_ns = int((taken.wait_end_ns - taken.wait_start_ns)[late.rows[mine]].sum() / told.sum())
+    if not waited_ns:
+        return
+    count = round(np.bincount(late.of[told[late.of]]).sum() / told.sum())
+    yield Suspicion(
+        message=f"After the backward pass {format_count(count, 'all-reduce')} of "
+        f"{format_bytes(float(late.size_bytes[told].mean()))} "
+        f"of gradients keep the program waiting for {format_time(waited_ns)} a step; nothing is computed meanwhile.",
+        fix="Wrap the model in DistributedDataParallel, which sends gradients in buckets while others are computed. "
+        "Where that is not possible, start them with `async_op=True` in hooks "
+        "(`Tensor.register_post_accumulate_grad_hook`) and wait before the optimizer's step.",
+        edit=_overlap(facts, late, mine),
+        count=count,
+        places=_places(facts, late.rows[mine]),
+        evidence={"all_reduces_per_step": count, "waited_ns_per_step": waited_ns,
+                  "gradient_bytes": int(late.size_bytes[told].mean())},
+    )  # fmt: skip
+
+
+def _overlap(facts: Facts, late: LateAverages, mine: Bools) -> Edit:
+    """Each wait takes its part of what has nothing to hide behind."""
+    taken = own_table(facts).collectives
+    rows, of = late.rows[mine], late.of[mine]
+    start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
+    each_ns = int(latency_ns(facts, late.rows) or (taken.end_ns - taken.start_ns)[late.rows].min())
+    kept = np.zeros(len(rows), dtype=np.int64)
+    for one in np.unique(of):
+        buckets = default_buckets(int(late.size_bytes[one]))
+        computing_ns = int(late.end_ns[one] - late.begin_ns[one])
+        kept[of == one] = _left_of((end_ns - start_ns)[of == one], computing_ns, buckets, each_ns)
+    return shrink_spans(start_ns, end_ns, kept, _UNCERTAINTY)
+
+
+def _left_of(length_ns: Int64s, computing_ns: int, buckets: int, each_ns: int) -> Int64s:
+    """What is left of a step's waits: of the first one what it takes longer than all others, as a wait for a slower
+    process. The others go in few buckets, without the latency of each message, and of those stays what does not fit
+    behind the backward pass, and the last one at least."""
+    waiting = np.zeros(len(length_ns), dtype=np.int64)
+    if len(length_ns) > 1:
+        waiting[0] = max(0, int(length_ns[0]) - int(length_ns[1:].max()))
+    transfer = length_ns - waiting
+    whole = int(transfer.sum())
+    bucketed = max(whole - max(0, len(length_ns) - buckets) * each_ns, each_ns)
+    left = max(bucketed - computing_ns, bucketed // buckets)
+    kept: Int64s = waiting + (transfer * min(1.0, left / max(whole, 1))).astype(np.int64)
+    return kept
+
+
+def _places(facts: Facts, rows: Int64s) -> Places:
+    """The lines that ask for most of them."""
+    table = own_table(facts)
+    site = table.collectives.site[rows]
+    codes, counts = np.unique(site[site >= 0], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return Places.of(Location.of(table.sites[code]) for code in codes[order].tolist())

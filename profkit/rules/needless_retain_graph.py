@@ -1,0 +1,133 @@
+"""A backward pass keeps its graph for another one that never comes.
+
+What it detects
+`backward(retain_graph=True)`, or the same of `torch.autograd.grad`, in a program whose recorded backward passes each
+walk their graph once: the sequence numbers of its nodes come up in one pass and in no later one, of that step or of the
+next. Two losses that share a trunk, a second pass over the same loss and a state that is carried on from step to step
+walk nodes again: they need the flag. Where a name keeps more and more graphs, a later pass may be meant for them, and
+nothing is reported; nor where keeping them does not raise the peak.
+
+Why is this bad?
+A backward pass frees what the forward pass saved for it, node by node. With the flag all of that stays until the loss
+is gone: in a loop that binds it anew in each step, that is behind the next forward pass, and the activations of two
+steps are held at once.
+
+Example
+    for x, y in batches:
+        loss = criterion(model(x), y)
+        loss.backward(retain_graph=True)
+        optimizer.step()
+
+Use instead
+    for x, y in batches:
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+How the saving is estimated
+Memory, not time: by how much lower the peak of the measured steps is if what the forward operators allocated, and what
+is held after their backward nodes, is freed at the end of these. What the program's names hold of it at the end of a
+step, such as the model's output, would stay, and is taken off.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.derive.steps.backward import backward_nodes
+from profkit.evidence.loops.located import located_marks
+from profkit.evidence.places import call_site
+from profkit.evidence.retention.growing_graphs import growing_graphs
+from profkit.evidence.retention.lifetimes import lifetimes, live_bytes
+from profkit.findings import Kind
+from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.places import Places, locations_of
+from profkit.source.syntax import name_called, parse_piece
+from profkit.trace.events import NONE, Int64s, Rows
+from profkit.trace.values import distinct
+from profkit.units import format_bytes
+
+_FLAG, _HIGHER_ORDER = "retain_graph", "create_graph"
+_LEAST_STEPS = 2
+"""A pass over the graph of the step before shows in the second."""
+
+
+@rule(Kind.FAULT, Need.MEMORY, Need.LINES)
+def needless_retain_graph(facts: Facts) -> Iterator[Suspicion]:
+    """One finding for all lines that ask for it, as the passes of one step free their graphs together."""
+    sites = _asking_lines(facts)
+    nodes = facts.measured_rows(facts.tree.outermost(backward_nodes(facts.trace)))
+    if not sites or facts.steps.measured_count < _LEAST_STEPS or _walk_again(facts, nodes) or growing_graphs(facts):
+        return
+    peak, lower = _peaks(facts, nodes)
+    size = peak - lower - _held_by_names(facts)
+    if size <= 0:
+        return
+    yield Suspicion(
+        message="`retain_graph=True` keeps what the forward pass saved until the loss is gone, and no recorded "
+        f"backward pass walks a graph again: {format_bytes(size)} more at the peak.",
+        fix="Leave out `retain_graph=True`.",
+        places=Places.of(locations_of(facts, sites)),
+        size_bytes=size,
+        peak_fraction=size / max(peak, facts.memory.peak_bytes, 1),
+        count=len(sites),
+        evidence={"peak_bytes": peak, "peak_bytes_without": lower},
+    )
+
+
+def _asking_lines(facts: Facts) -> list[int]:
+    """The call sites of the located step that ask a backward pass to keep its graph."""
+    marks = located_marks(facts)
+    sites = distinct(facts.trace.events.site[marks])
+    return [int(site) for site in sites if (place := call_site(facts, int(site))) and asks_to_retain(place.source)]
+
+
+def asks_to_retain(line: str) -> bool:
+    """Whether a line says ``retain_graph=True``, and no pass over the pass itself is asked for."""
+    statement = parse_piece(line) if _FLAG in line else None
+    called = (node for node in ast.walk(statement) if isinstance(node, ast.Call)) if statement else ()
+    return any(_is_set(call, _FLAG) and not _is_set(call, _HIGHER_ORDER) for call in called if name_called(call))
+
+
+def _is_set(call: ast.Call, keyword: str) -> bool:
+    values = (given.value for given in call.keywords if given.arg == keyword)
+    return any(isinstance(value, ast.Constant) and value.value is True for value in values)
+
+
+def _walk_again(facts: Facts, nodes: Rows) -> bool:
+    """Whether a node of the graph is run twice, or none has a number by which that would show."""
+    numbers = facts.trace.events.sequence[nodes]
+    known = numbers[numbers >= 0]
+    return not known.size or len(np.unique(known)) < len(known)
+
+
+def _peaks(facts: Facts, nodes: Rows) -> tuple[int, int]:
+    """The most that the measured steps' own allocations take at once: as it is, and with each graph freed as its
+    backward pass goes through it."""
+    memory, (made_ns, freed_ns) = facts.memory, lifetimes(facts)
+    own = facts.measured[memory.rows]
+    made_ns, freed_ns, size = made_ns[own], freed_ns[own], memory.size_bytes[own]
+    done_ns = _passed_ns(facts, nodes, memory.rows[own])
+    without_ns = np.where(done_ns > made_ns, np.minimum(freed_ns, done_ns), freed_ns)
+    peaks = (int(live_bytes(made_ns, until_ns, size)[1].max(initial=0)) for until_ns in (freed_ns, without_ns))
+    return next(peaks), next(peaks)
+
+
+def _passed_ns(facts: Facts, nodes: Rows, rows: Rows) -> Int64s:
+    """For each event inside a forward operator, when the backward node of that has ended; 0 for others."""
+    forward = facts.lines.forward[nodes]
+    known = forward >= 0
+    ended_ns = np.zeros(len(facts.trace.events), dtype=np.int64)
+    np.maximum.at(ended_ns, forward[known], facts.tree.end_ns[nodes[known]])
+    around = facts.tree.nearest_ancestor(ended_ns > 0, of=rows)
+    passed_ns: Int64s = np.where(around != NONE, ended_ns[around], 0)
+    return passed_ns
+
+
+def _held_by_names(facts: Facts) -> int:
+    """What the program's names hold of tensors with a graph at the end of the last step that was looked at."""
+    return sum(holder.bytes for sample in facts.live[-1:] for holder in sample.holders if holder.graph_tensors)

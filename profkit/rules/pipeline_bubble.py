@@ -1,0 +1,117 @@
+"""The stages of a pipeline stand idle while it fills and empties, as each step has few micro-batches.
+
+What it detects
+Ranks that messages join to a chain, each of which works on what the one before has sent and sends it on, and whose
+gradients come back: a pipeline in training. It is reported where a step has fewer than four micro-batches for each
+stage, and twice as many would give back 6 % of the step or more if those of half the size took half as long. Chains of
+ranks that exchange borders, pipelines of which not every stage was recorded, and idle time that has other reasons than
+the number of micro-batches, as in a pipeline with many of them, are not reported.
+
+Why is this bad?
+The last stage has nothing to do until the first micro-batch has gone through all others, and the first has nothing to
+do until its gradients are back. With p equal stages and m micro-batches each of them idles for (p - 1)/(m + p - 1) of
+the step: half of it with two stages and the batch in one piece, 43 % with four of each (Narayanan et al., Efficient
+Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, 2021).
+
+Example
+    schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=loss)  # of a pipeline of four
+
+Use instead
+    schedule = Schedule1F1B(stage, n_microbatches=16, loss_fn=loss)
+
+1F1B idles as long as GPipe does with as many micro-batches, but holds the activations of four of them at most, so there
+is room for more.
+
+How the saving is estimated
+All ranks are replayed together. At best, twice as many micro-batches take half as long each, and what a stage sends on
+is there after half of the work. At worst they take as long as those of twice the size, as small operators do, and
+nothing is gained. One recording does not show which it is: the estimate is the middle, and the range is all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import MEDIUM_FROM, Kind
+from profkit.ranks.bubbles import Bubble, even_share, measure_bubble, with_half_batches
+from profkit.ranks.chance import LEAST_STEPS
+from profkit.ranks.edits import JointEdit
+from profkit.ranks.lateness import weigh_lateness
+from profkit.ranks.launch import Launch
+from profkit.ranks.pipelines import Pipeline, is_in_doubt
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.pipelines import pipelines_in_training, places_of
+from profkit.savings.launches import predict_launch_saving
+from profkit.units import format_count, format_share
+
+_ENOUGH = 4
+"""Micro-batches for each stage, from which on what the bubble costs is negligible (Huang et al., GPipe: Efficient
+Training of Giant Neural Networks using Pipeline Parallelism, NeurIPS 2019)."""
+_FIX = (
+    "Cut the batch into more micro-batches (`n_microbatches=`), four for each stage or more, and try several numbers: "
+    "operators on very small ones take no less time. Where memory runs short use `Schedule1F1B`, which keeps the "
+    "activations of as many as there are stages, or a schedule with several stages on each rank "
+    "(`ScheduleInterleaved1F1B`), whose bubble is smaller with as many micro-batches."
+)
+
+
+@rule(Kind.OPPORTUNITY, Need.RANKS)
+def pipeline_bubble(facts: Facts) -> Iterator[Suspicion]:
+    """Compare what the pipeline waits with what more micro-batches would leave of it."""
+    launch = facts.launch
+    assert launch is not None
+    pipelines = facts.once(pipelines_in_training)
+    if not pipelines:
+        if any(is_in_doubt(launch)):
+            raise CannotLook("the recordings do not say to whom messages go: a pipeline cannot be told from others")
+        return
+    steps = np.unique(launch.joint.step[pipelines[0].joint])
+    if len(steps) < LEAST_STEPS:
+        raise CannotLook("fewer than three steps of the pipeline were recorded")
+    few = [one for one in pipelines if one.micro_batches < _ENOUGH * len(one.stages)]
+    if not few:
+        return
+    edit = _priced(facts, launch, few)
+    if predict_launch_saving(facts, edit).fraction >= MEDIUM_FROM:
+        worst, bubble = _worst(launch, few)
+        yield Suspicion(
+            message=_tell(worst, bubble),
+            fix=_FIX,
+            launch_edit=edit,
+            count=1,
+            confidence=0.5,
+            places=places_of(launch, few),
+            evidence={"stages": len(worst.stages), "micro_batches": worst.micro_batches,
+                      "idle_fraction": round(bubble.share, 4), "even_fraction": round(even_share(worst), 4),
+                      "pipelines": len(few)},
+        )  # fmt: skip
+
+
+def _priced(facts: Facts, launch: Launch, pipelines: list[Pipeline]) -> JointEdit:
+    """No more than it would give equal stages: one whose forward and backward passes follow each other, as of the last
+    one, sends gradients on after less of the work than the formula has it."""
+    edit = with_half_batches(launch, pipelines)
+    most, found = max(map(_fills_for, pipelines)), predict_launch_saving(facts, edit).fraction
+    return with_half_batches(launch, pipelines, most / found) if found > most else edit
+
+
+def _fills_for(pipeline: Pipeline) -> float:
+    """What the middle estimate is for equal stages: a quarter of the bubble."""
+    return even_share(pipeline) / 4
+
+
+def _worst(launch: Launch, pipelines: list[Pipeline]) -> tuple[Pipeline, Bubble]:
+    toll = weigh_lateness(launch)
+    measured = [(one, measure_bubble(launch, toll, one)) for one in pipelines]
+    return max(measured, key=lambda one: one[1].share)
+
+
+def _tell(pipeline: Pipeline, bubble: Bubble) -> str:
+    batches = format_count(pipeline.micro_batches, "micro-batch", "micro-batches")
+    count = len(pipeline.stages)
+    return (f"The stages of a pipeline of {count} ranks stand idle for {format_share(bubble.share)} of a step that has "
+            f"{batches}: with equal stages {format_share(even_share(pipeline))} is lost while it fills and "
+            "empties.")  # fmt: skip

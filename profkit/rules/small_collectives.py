@@ -1,0 +1,111 @@
+"""Gradients are averaged in many small messages, each of which costs its latency.
+
+What it detects
+All-reduces of gradients, as DistributedDataParallel starts them in the backward pass, of which there are more than
+twice as many a step as with the buckets that it makes if it is not told otherwise (25 MB, the first one 1 MB), where
+the step waits for them or for the host that starts them: `bucket_cap_mb` is too small for the model. Messages that are
+hidden behind the backward pass are not reported.
+
+Why is this bad?
+Each message goes through all processes before it is done, whatever its size: some tens of microseconds between the GPUs
+of a machine, a millisecond over a network. Below some hundred kilobytes that is most of what it takes.
+
+Example
+    model = DistributedDataParallel(model, bucket_cap_mb=0.1)
+
+Use instead
+    model = DistributedDataParallel(model)
+
+How the saving is estimated
+Time is latency plus bytes by bandwidth (Hockney, 1994), fitted to the recorded messages: to what their last rank spends
+in them if all ranks were recorded. Where all are of one size, half of what one of 262 kB takes is latency. The latency
+of those that the default buckets do without comes off the waits for them, and their calls off the host's time. The
+first bucket then starts later, which is not counted but widens the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.averaging.exchanged import gradient_messages, on_trace_clock, own_table, sizes_by_order
+from profkit.evidence.averaging.exposed import latency_ns
+from profkit.evidence.averaging.gradients import are_too_many, default_buckets
+from profkit.findings import LOW_FROM, Kind, Location
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import Places
+from profkit.savings.edits import Edit, combine, shrink, shrink_spans
+from profkit.savings.simulate import predict_saving
+from profkit.trace.events import Int64s
+from profkit.trace.values import among, distinct, median
+from profkit.units import format_bytes, format_count, format_time
+
+_MOST_STEPS = 0.5
+_UNCERTAINTY = 0.5
+
+
+@rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
+def small_collectives(facts: Facts) -> Iterator[Suspicion]:
+    """Compare the number of messages of each step's gradients with that of default buckets."""
+    rows, step = gradient_messages(facts)
+    if not rows.size:
+        return
+    taken = own_table(facts).collectives
+    size = sizes_by_order(taken, rows, step)
+    each_ns = latency_ns(facts, rows)
+    if each_ns is None:
+        raise CannotLook("the recording does not tell how large the messages are")
+    steps = [one for one in distinct(step) if facts.steps.measured[one] and are_too_many(size[step == one])]
+    if not steps or len(steps) < _MOST_STEPS * facts.steps.measured_count:
+        return
+    edit = _in_default_buckets(facts, rows, step, size, each_ns)
+    if predict_saving(facts, edit).fraction < LOW_FROM:
+        return
+    count = round(float(np.isin(step, steps).sum() / len(steps)))
+    whole = int(size[np.isin(step, steps)].sum() / len(steps))
+    buckets = default_buckets(whole)
+    yield Suspicion(
+        message=f"The gradients of a step, {format_bytes(whole)}, go in {format_count(count, 'message')} of "
+        f"{format_bytes(float(median(size[size >= 0])))}, each of which takes {format_time(each_ns)} whatever its "
+        f"size; {format_count(buckets, 'default bucket')} would do.",
+        fix="Leave `bucket_cap_mb` out, or raise it until the messages take longer than their latency.",
+        edit=edit,
+        count=count,
+        places=_places(facts, rows),
+        evidence={"messages_per_step": count, "default_buckets": buckets, "latency_ns": int(each_ns),
+                  "gradient_bytes": whole},
+    )  # fmt: skip
+
+
+def _in_default_buckets(facts: Facts, rows: Int64s, step: Int64s, size: Int64s, each_ns: float) -> Edit:
+    """The waits for a step's messages are shorter by the latencies that are saved, the last ones first, as all come at
+    the end of the backward pass; and so are the calls, as far as there are fewer of them."""
+    taken = own_table(facts).collectives
+    start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
+    length = end_ns - start_ns
+    kept = length.copy()
+    calls = np.flatnonzero(among(facts.trace.events.start_ns, on_trace_clock(facts, taken.issue_ns[rows])))
+    calls = calls[facts.trace.named("c10d::allreduce_")[calls]]
+    share = 1.0
+    for one in distinct(step):
+        mine = np.flatnonzero(step == one)
+        buckets = default_buckets(int(size[mine].clip(min=0).sum()))
+        share = min(share, buckets / max(len(mine), 1))
+        saved_ns = max(0, len(mine) - buckets) * each_ns
+        kept[mine] = (length[mine] * max(0.0, 1 - saved_ns / max(int(length[mine].sum()), 1))).astype(np.int64)
+    called_ns = facts.tree.end_ns[calls] - facts.trace.events.start_ns[calls]
+    held = length > 0
+    return combine([
+        shrink_spans(start_ns[held], end_ns[held], kept[held], _UNCERTAINTY),
+        shrink(calls, (called_ns * share).astype(np.int64), _UNCERTAINTY),
+    ])  # fmt: skip
+
+
+def _places(facts: Facts, rows: Int64s) -> Places:
+    """The lines in whose backward pass most of them are."""
+    table = own_table(facts)
+    site = table.collectives.site[rows]
+    codes, counts = np.unique(site[site >= 0], return_counts=True)
+    return Places.of(Location.of(table.sites[code]) for code in codes[np.argsort(-counts, kind="stable")].tolist())

@@ -1,0 +1,106 @@
+"""Ranks get inputs of different size in a step, and those with less wait for those with more.
+
+What it detects
+Ranks that take part in the same collectives and call the same number of matrix products, convolutions and embeddings,
+on inputs of different size, where a rank's own work is longer the larger its input, by more than chance (Student's t
+test of Pearson's correlation, step by step, at a level of 1 % for the launch). It does not matter whether the ranks
+take turns or one of them always has the most; in the latter case its work must be longer by about as much as its
+input is larger. Sizes are those of the recorded shapes, else what these operators allocate for their results. Sizes
+that the time does not go with, and stages of a pipeline, are not reported.
+
+Why is this bad?
+A step takes as long as that of the rank with the most tokens. With lengths that vary from batch to batch some rank
+nearly always has a long one, the more surely the more ranks there are, and all others idle meanwhile. On average no
+rank is slow, so that nobody looks for it.
+
+Example
+    sampler = DistributedSampler(texts)
+    loader = DataLoader(texts, batch_size=16, sampler=sampler, collate_fn=pad_to_longest)
+
+Use instead
+    # Batches of about as many tokens each, made of texts of about one length, and dealt out to the ranks.
+    batches = TokenBudgetBatches(texts, tokens=16_384, rank=rank, num_replicas=world_size)
+    loader = DataLoader(texts, batch_sampler=batches, collate_fn=pad_to_longest)
+
+How the saving is estimated
+All ranks are replayed together, and each with a larger input than the mean of the ranks in a step works as long as it
+would with the mean, by the slope of time over size. It is an opportunity: other samples then meet in a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.findings import Kind
+from profkit.ranks.chance import LEAST_STEPS
+from profkit.ranks.imbalance import Imbalance
+from profkit.ranks.launch import Launch
+from profkit.ranks.own_work import OwnWork
+from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.places import loader_places
+from profkit.ruling.uneven_inputs import uneven_inputs
+from profkit.units import format_share, format_time
+
+_FIX = (
+    "Give all ranks about as much to compute in a step: sort samples by length into buckets and draw the batches of a "
+    "step from one bucket, or fill each rank's batch up to a budget of tokens (a batch sampler) and deal batches of "
+    "about one size out to the ranks, in place of a DistributedSampler that does not know lengths. If the batches are "
+    "equal and a router sends tokens to experts on the ranks, balance the router."
+)
+
+
+@rule(Kind.OPPORTUNITY, Need.RANKS)
+def unbalanced_input(facts: Facts) -> Iterator[Suspicion]:
+    """Compare the size of the ranks' inputs with what they work."""
+    launch = facts.launch
+    assert launch is not None
+    uneven = facts.once(uneven_inputs)
+    if uneven.imbalance is None:
+        raise CannotLook("fewer than three steps were recorded of all ranks: what a rank's time goes with is chance")
+    if not uneven.imbalance.compared:
+        raise CannotLook(_why_not(launch, uneven.own))
+    if uneven.edit is not None:
+        yield Suspicion(
+            message=_tell(launch, uneven.imbalance),
+            fix=_FIX,
+            launch_edit=uneven.edit,
+            count=1,
+            places=loader_places(facts, np.flatnonzero(facts.loading)),
+            evidence=_evidence(launch, uneven.imbalance),
+        )
+
+
+def _why_not(launch: Launch, own: OwnWork) -> str:
+    if len(np.unique(own.kind)) == len(launch.tables):
+        return "no two of the recorded ranks take part in the same collectives"
+    known = [one.inputs for one in launch.tables if one.inputs is not None and (one.inputs.operators > 0).any()]
+    if len(known) < 2 or not all((one.elements > 0).any() or (one.allocated_bytes > 0).any() for one in known):
+        return "how large the inputs of the ranks are was not recorded (record_shapes=True or profile_memory=True)"
+    return f"the ranks call as many operators in fewer than {LEAST_STEPS} steps: the size of their inputs is not all"
+
+
+def _tell(launch: Launch, imbalance: Imbalance) -> str:
+    most = np.bincount(imbalance.longer_ns[:, imbalance.steps].argmax(axis=0), minlength=len(launch.tables))
+    rank = int(most.argmax())
+    who = f"most often rank {launch.tables[rank].identity.rank}, in {most[rank]} of {len(imbalance.steps)} steps"
+    return (f"In a step the largest input of a rank is {format_share(_larger(imbalance))} above the mean of the ranks "
+            f"({who}); that rank works {format_time(_longer_ns(imbalance))} longer for it, and the others "
+            "wait.")  # fmt: skip
+
+
+def _evidence(launch: Launch, imbalance: Imbalance) -> dict[str, float | int | str]:
+    return {"larger": round(_larger(imbalance), 4), "longer_ns_per_step": int(_longer_ns(imbalance)),
+            "correlation": round(imbalance.correlation, 3), "steps": len(imbalance.steps),
+            "ranks": len(launch.tables)}  # fmt: skip
+
+
+def _larger(imbalance: Imbalance) -> float:
+    """By how much the largest input is above the mean, in the median step."""
+    return float(np.median(imbalance.ratio[:, imbalance.steps].max(axis=0) - 1))
+
+
+def _longer_ns(imbalance: Imbalance) -> float:
+    return float(imbalance.longer_ns[:, imbalance.steps].max(axis=0).mean())

@@ -1,0 +1,50 @@
+"""Edits of transfers, and the lines that they are told at."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from profkit.derive.facts import Facts
+from profkit.evidence.averaging.exchanged import on_trace_clock
+from profkit.evidence.averaging.exposed import Exposed
+from profkit.evidence.ranks.exchanges import find_exchanges
+from profkit.findings import Location
+from profkit.ranks.edits import JointEdit, shrink_transfers
+from profkit.ruling.places import Places
+from profkit.run import CallSite
+from profkit.savings.edits import Edit, shrink_spans, shrink_work
+from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.values import distinct
+
+
+def shorten_jointly(exposed: Exposed, mine: Bools, saved_ns: Int64s, uncertainty: float) -> JointEdit:
+    """Each transfer takes less by the median of what its ranks save."""
+    joint, first = np.unique(exposed.joint[mine], return_index=True)
+    of_each = np.split(saved_ns[mine], first[1:])  # parts are sorted by joint
+    less_ns = np.array([np.median(values) for values in of_each])
+    return shrink_transfers(joint, exposed.transfer_ns[mine][first] - less_ns.astype(np.int64), uncertainty)
+
+
+def shorten_alone(facts: Facts, exposed: Exposed, mine: Bools, saved_ns: Int64s, uncertainty: float) -> Edit:
+    """On a device the kernels take less, on a CPU the waits."""
+    exchanges, taken = find_exchanges(facts), exposed.tables[0].collectives
+    rows, saved_ns = exposed.row[mine], saved_ns[mine]
+    if facts.device.present:
+        work = exchanges.row[rows]
+        return shrink_work(work, (facts.trace.events.duration_ns[work] - saved_ns).clip(min=0), uncertainty)
+    start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
+    held = end_ns > start_ns
+    saved_ns = np.minimum(saved_ns, exposed.exposed_ns[mine])
+    return shrink_spans(start_ns[held], end_ns[held], (end_ns - start_ns - saved_ns)[held], uncertainty)
+
+
+def places_of(exposed: Exposed, mine: Bools) -> Places:
+    """The lines at which most of it is exposed."""
+    site, cost_ns = exposed.column("site"), Counter[CallSite]()
+    for number, table in enumerate(exposed.tables):
+        here = mine & (exposed.table == number) & (site != NONE)
+        for code in distinct(site[here]).tolist():
+            cost_ns[table.sites[code]] += int(exposed.exposed_ns[here & (site == code)].sum())
+    return Places.of(Location.of(place) for place, _ in cost_ns.most_common())

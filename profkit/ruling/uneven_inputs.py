@@ -1,0 +1,62 @@
+"""Inputs of different size that make ranks wait for each other: one rule tells them, and another leaves them out."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts
+from profkit.findings import LOW_FROM
+from profkit.ranks.chance import LEAST_STEPS
+from profkit.ranks.edits import JointEdit, combine_joint, shrink_ranks_work
+from profkit.ranks.imbalance import Imbalance, find_imbalance, kept_share, without_imbalance
+from profkit.ranks.launch import Launch
+from profkit.ranks.own_work import OwnWork, measure_own_work, step_index
+from profkit.savings.launches import predict_launch_saving
+
+_UNCERTAINTY = 0.2
+"""Batches differ in length within a rank, too, so that no sampler makes them quite equal."""
+
+
+class Uneven(Struct, frozen=True):
+    """What the ranks work, how their inputs differ, and what would be if they did not: None where that would give
+    nothing back."""
+
+    own: OwnWork
+    imbalance: Imbalance | None
+    edit: JointEdit | None
+
+    @property
+    def balanced(self) -> OwnWork:
+        """The own work; where the inputs explain a part of it that others wait for, as it would be without."""
+        if self.imbalance is None or self.edit is None:
+            return self.own
+        return without_imbalance(self.own, self.imbalance)
+
+
+def uneven_inputs(facts: Facts) -> Uneven:
+    """Of a launch."""
+    launch = facts.launch
+    assert launch is not None, "only for rules with Need.RANKS"
+    own = measure_own_work(launch)
+    if len(own.steps) < LEAST_STEPS:
+        return Uneven(own, None, None)
+    imbalance = find_imbalance(launch, own)
+    if not imbalance.longer_ns.any():
+        return Uneven(own, imbalance, None)
+    edit = _at_the_mean(launch, own, imbalance)
+    is_worth_it = predict_launch_saving(facts, edit).fraction >= LOW_FROM
+    return Uneven(own, imbalance, edit if is_worth_it else None)
+
+
+def _at_the_mean(launch: Launch, own: OwnWork, imbalance: Imbalance) -> JointEdit:
+    """Ranks with larger inputs than the mean work as long as with the mean; the others would not be the last."""
+    kept = kept_share(own, imbalance).clip(max=1.0)
+    edits = []
+    for rank in np.flatnonzero((kept < 1).any(axis=1)).tolist():
+        work = launch.tables[rank].work
+        at, known = step_index(own.steps, work.step)
+        row = np.flatnonzero(known)
+        edits.append(shrink_ranks_work(np.full(len(row), rank), row, work.time_ns[row] * kept[rank, at[row]],
+                                       _UNCERTAINTY))  # fmt: skip
+    return combine_joint(edits)

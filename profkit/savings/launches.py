@@ -1,0 +1,80 @@
+"""What an edit of a launch gives back: how much sooner its steps would be over for all of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct, structs
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.findings import Saving
+from profkit.ranks.edits import JointEdit, combine_joint
+from profkit.ranks.launch import Launch
+from profkit.ranks.replay import JointReplay, replay_launch
+from profkit.savings.edits import Edit, combine
+from profkit.savings.own_edits import edit_of_launch
+from profkit.savings.simulate import predict_saving
+from profkit.trace.values import median
+
+
+def predict_launch_saving(facts: Facts, edit: JointEdit) -> Saving:
+    """What the job gains per step, with a range from the edit's uncertainty and the spread of the steps."""
+    unedited, edited = _replay_unedited(facts), facts.once(_Replaying(edit))
+    fraction = max(0, unedited.replayed_ns - edited.replayed_ns) / max(unedited.replayed_ns, 1)
+    margin = edit.uncertainty + _spread_of_steps(_launch_of(facts))
+    return Saving(
+        time_ns_per_step=int(fraction * unedited.recorded_ns / unedited.steps),
+        fraction=round(fraction, 6),
+        low=round(fraction * max(0.0, 1 - margin), 6),
+        high=round(min(1.0, fraction * (1 + margin)), 6),
+        of_part=facts.run.is_part,
+    )
+
+
+def predict_together(facts: Facts, edits: Sequence[Edit | JointEdit]) -> Saving:
+    """What all these edits give back at once. In a launch it is what the job gains, and the rank's own edits are made
+    on all ranks, as they run the same program; else they are this program's."""
+    own = [edit for edit in edits if isinstance(edit, Edit)]
+    joint = [edit for edit in edits if isinstance(edit, JointEdit)]
+    spread = edit_of_launch(facts, combine(own)) if own else None
+    if spread is None and not joint:
+        return predict_saving(facts, combine(own))
+    parts = joint if spread is None else [*joint, spread]
+    return predict_launch_saving(facts, structs.replace(combine_joint(parts), uncertainty=_uncertainty(facts, parts)))
+
+
+def _uncertainty(facts: Facts, parts: Sequence[JointEdit]) -> float:
+    """That of each counts by what it gives back alone: a small gain that is uncertain leaves a large one as it is."""
+    gains = [predict_launch_saving(facts, part).fraction for part in parts]
+    if not any(gains):
+        return max(part.uncertainty for part in parts)
+    return sum(gain * part.uncertainty for gain, part in zip(gains, parts, strict=True)) / sum(gains)
+
+
+def _launch_of(facts: Facts) -> Launch:
+    assert facts.launch is not None, "only rules with Need.RANKS hand over such an edit"
+    return facts.launch
+
+
+class _Replaying(Struct, frozen=True):
+    """Of each edit once: a rule asks whether it is worth telling, then the finding is priced, then all together."""
+
+    edit: JointEdit
+
+    def __call__(self, facts: Facts) -> JointReplay:
+        return replay_launch(_launch_of(facts), self.edit)
+
+
+@derived_once
+def _replay_unedited(facts: Facts) -> JointReplay:
+    """Once for all edits."""
+    return replay_launch(_launch_of(facts))
+
+
+def _spread_of_steps(launch: Launch) -> float:
+    """The median absolute deviation of the ranks' steps from the median, as a share of it."""
+    durations = np.concatenate([np.zeros(0), *(table.steps.end_ns - table.steps.start_ns for table in launch.tables)])
+    if not len(durations):
+        return 0.0
+    return float(median(np.abs(durations - median(durations))) / max(median(durations), 1))

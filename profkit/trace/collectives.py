@@ -1,0 +1,58 @@
+"""What a trace says of a collective, in the event of its kernel or of the call that asked for it.
+
+``record_param_comms`` and NCCL's kernels have it as arguments since PyTorch 2.2 (``saveNcclMeta`` in
+``torch/csrc/profiler/util.cpp``). All of it is one text in the tables of a `Trace`: few events have any.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import Struct
+
+from profkit.trace.events import NONE
+
+_MOST_RANKS = 1 << 20
+_RANK_LIST = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]")
+
+
+class CollectiveArguments(Struct, frozen=True, array_like=True):
+    """Empty and `NONE` for what is not said. ``elements`` is what the rank puts in, of type ``dtype``; ``sequence``
+    counts the group's collectives. A message from one rank to another has a ``source`` or a ``target``."""
+
+    operation: str = ""
+    elements: int = NONE
+    dtype: str = ""
+    group: str = ""
+    size: int = NONE
+    ranks: str = ""
+    description: str = ""
+    first_rank: int = NONE
+    rank_stride: int = NONE
+    sequence: int = NONE
+    source: int = NONE
+    target: int = NONE
+
+    @property
+    def members(self) -> tuple[int, ...] | None:
+        """The group's ranks, None if they are not told. A list of more than 30 is cut short; its beginning and stride
+        tell the rest, where it has one stride."""
+        if _RANK_LIST.fullmatch(self.ranks):
+            found = tuple(int(rank) for rank in self.ranks[1:-1].split(","))
+            if self.size in (NONE, len(found)):
+                return found
+        if 0 < self.size <= _MOST_RANKS and self.first_rank >= 0 and (self.rank_stride > 0 or self.size == 1):
+            return tuple(self.first_rank + self.rank_stride * i for i in range(self.size))
+        return None
+
+
+_decoder = msgspec.json.Decoder(CollectiveArguments)
+
+
+def read_arguments(text: str) -> CollectiveArguments:
+    """From a text of the trace's; all unknown if it is none, as it may come from anywhere."""
+    try:
+        return _decoder.decode(text)
+    except (msgspec.DecodeError, ValueError):
+        return CollectiveArguments()

@@ -1,0 +1,75 @@
+"""What becomes of a diagnosis: the page in a browser, and what is told to others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import webbrowser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from profkit.cli import _memory_reuse
+from profkit.cli._output import has_screen
+from profkit.cli.diagnose import command
+
+RECORDED = Path(__file__).parents[2] / "traces" / "recorded" / "nvidia-h100-80gb-hbm3" / "gelu-by-hand" / "pitfall"
+
+
+@pytest.mark.parametrize(
+    ("environment", "system", "has"),
+    [
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+        ({}, "linux", False),
+        ({}, "darwin", True),
+        ({}, "win32", True),
+        ({"CI": "true", "DISPLAY": ":99"}, "linux", False),
+        ({"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, "darwin", False),
+    ],
+)
+def test_a_page_is_opened_where_somebody_sits(environment: dict[str, str], system: str, has: bool) -> None:
+    assert has_screen(environment, system) is has
+
+
+@pytest.fixture
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run, read in this process, which goes on afterwards: it keeps its garbage collection and its memory."""
+    for name in ("stop_collecting_garbage", "reuse_memory_for_columns", "reuse_memory_for_rules"):
+        monkeypatch.setattr(_memory_reuse, name, lambda: None)
+    shutil.copytree(RECORDED, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(("display", "opens"), [(":0", True), ("", False)])
+def test_open_opens_the_page_or_says_where_it_is(
+    recording: Path, monkeypatch: pytest.MonkeyPatch, display: str, opens: bool
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+    monkeypatch.setattr("sys.platform", "linux")
+    environment = {"DISPLAY": display, "WAYLAND_DISPLAY": "", "CI": "", "SSH_CONNECTION": ""}
+    shown = CliRunner().invoke(command, [str(recording), "--open"], env=environment, catch_exceptions=False)
+    page = recording / "report.html"
+    assert opened == [page.as_uri()] * opens
+    assert (f"No browser was opened; the page is {page}" in shown.output) is not opens
+
+
+def test_a_shared_report_and_its_page_tell_no_folder_and_the_file_for_machines_stays_whole(recording: Path) -> None:
+    CliRunner().invoke(command, [str(recording)], catch_exceptions=False)
+    assert "/home/user/" in (recording / "report.html").read_text()
+    shown = CliRunner().invoke(command, [str(recording), "--share", "--format", "json"], catch_exceptions=False)
+    file = json.loads(shown.stdout)["findings"][0]["location"]["file"]
+    assert file == "profkit/_scenarios/gelu_by_hand.py"
+    assert "/home/user" not in (recording / "report.html").read_text() + shown.stdout
+    assert str(recording) not in (recording / "report.html").read_text() + shown.stdout
+    assert "/home/user/" in (recording / "diagnosis.json").read_text()
+
+
+def test_no_source_leaves_the_lines_out(recording: Path) -> None:
+    CliRunner().invoke(command, [str(recording), "--no-source"], catch_exceptions=False)
+    page = (recording / "report.html").read_text()
+    assert json.loads((recording / "diagnosis.json").read_text())["findings"][0]["location"]["source"]
+    assert "gelu_by_hand.py:" in page
+    assert "# expect" not in page

@@ -1,0 +1,78 @@
+"""Launches over gloo in which one rank is late on purpose. In one where none is planted, a busy machine makes one late:
+that nobody is accused there is shown on launches written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profkit.diagnosing import read_facts
+from profkit.gathering.launching import gather
+from profkit.ranks.launch import Launch
+from profkit.ranks.replay import replay_launch
+from profkit.rules.straggler import straggler
+from tests.recordings import Recordings
+
+TRAINS = """\
+import sys, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16 * 16
+
+    def __getitem__(self, index):
+        if sys.argv[1] == "loader" and dist.get_rank() == 1 and index % 16 == 0:
+            time.sleep(0.2)  # slow loader
+        return torch.randn(64), torch.randn(1)
+
+def main():
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for x, y in torch.utils.data.DataLoader(Samples(), batch_size=16):
+        if sys.argv[1] == "start" and dist.get_rank() == 1:
+            time.sleep(0.2)  # slow start
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+"""
+pytestmark = pytest.mark.slow
+
+
+def recorded(recordings: Recordings, plant: str) -> tuple[Launch, Path]:
+    kept = recordings.start(["-m", "profkit", "record", "--nproc", "2", "train.py", "--", plant],
+                            writes={"train.py": TRAINS})  # fmt: skip
+    assert kept.ended.returncode == 0, kept.ended.stderr
+    ranks = sorted((kept.directory / "traces" / "train" / "launch").glob("rank*"))
+    launch = gather([str(rank) for rank in ranks]).launch
+    assert launch is not None
+    return launch, ranks[0]
+
+
+@pytest.mark.parametrize("plant", ["loader", "start"])
+def test_the_replay_without_an_edit_gives_back_the_recorded_steps(recordings: Recordings, plant: str) -> None:
+    launch, _ = recorded(recordings, plant)
+    replayed = replay_launch(launch)
+    assert replayed.steps >= 4
+    assert replayed.replayed_ns == pytest.approx(replayed.recorded_ns, rel=0.05)
+
+
+@pytest.mark.parametrize(("plant", "cause"), [("loader", "input"), ("start", "unknown")])
+def test_the_rank_the_cause_and_the_line_are_named(recordings: Recordings, plant: str, cause: str) -> None:
+    launch, first = recorded(recordings, plant)
+    (found,) = straggler.check(read_facts(first, launch=launch))
+    assert (found.evidence["rank"], found.evidence["cause"]) == (1, cause)
+    line = next(number for number, text in enumerate(TRAINS.splitlines(), 1) if f"# slow {plant}" in text)
+    assert found.location is not None
+    assert found.location.line == line
+    assert found.evidence["longer_ns_per_step"] == pytest.approx(200e6, rel=0.1)

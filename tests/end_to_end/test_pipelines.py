@@ -1,0 +1,60 @@
+"""Pipelines over gloo: two stages that do the same, and two of which one has more to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.gathering.launching import gather
+from profkit.ranks.launch import Launch
+from profkit.ranks.own_work import measure_own_work
+from profkit.ranks.pipelines import find_pipelines
+from profkit.ranks.replay import replay_launch
+from tests.recordings import Recordings
+
+TRAINS = """\
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+def main():
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    rank = dist.get_rank()
+    count = 12 if rank == 1 and sys.argv[1] == "uneven" else 4
+    layers = nn.Sequential(*(layer for _ in range(count) for layer in (nn.Linear(512, 512), nn.ReLU())))
+    stage = PipelineStage(layers, rank, 2, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=nn.MSELoss())
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.001)
+    x, y = torch.randn(256, 512), torch.randn(256, 512)
+    for _ in range(16):
+        optimizer.zero_grad()
+        schedule.step(x) if rank == 0 else schedule.step(target=y)
+        optimizer.step()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+"""
+pytestmark = pytest.mark.slow
+
+
+def recorded(recordings: Recordings, stages: str) -> Launch:
+    kept = recordings.start(["-m", "profkit", "record", "--nproc", "2", "train.py", "--", stages],
+                            writes={"train.py": TRAINS})  # fmt: skip
+    assert kept.ended.returncode == 0, kept.ended.stderr
+    ranks = sorted((kept.directory / "traces" / "train" / "launch").glob("rank*"))
+    return gather([str(rank) for rank in ranks]).launch
+
+
+@pytest.mark.parametrize("stages", ["even", "uneven"])
+def test_a_pipeline_is_told_and_its_replay_without_an_edit_takes_as_long(recordings: Recordings, stages: str) -> None:
+    launch = recorded(recordings, stages)
+    (one,) = find_pipelines(launch)
+    assert (one.stages, one.micro_batches, one.returns) == ((0, 1), 4, True)
+    assert set(launch.joint.members.tolist()) == {2}
+    replayed = replay_launch(launch)
+    assert replayed.replayed_ns == pytest.approx(replayed.recorded_ns, rel=0.1)  # others work here too
+    worked_ns = measure_own_work(launch).total_ns.mean(axis=1)
+    assert stages == "even" or worked_ns[1] > worked_ns[0]

@@ -1,0 +1,50 @@
+"""What the tests have done on a Ray cluster: functions of a module, as its workers import them by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import ray
+
+from profkit.errors import UnreadableInput
+
+
+def node() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def measure(place: str) -> tuple[str, int]:
+    """The place and its length; one that is called broken is refused."""
+    if place == "broken":
+        raise UnreadableInput(place, "is broken")
+    return place, len(place)
+
+
+def meet(place: str) -> str:
+    """Says in the pipe ``started`` beside the place where it runs, and returns once somebody opens ``go``."""
+    folder = Path(place).parent
+    with (folder / "started").open("w") as started:
+        started.write(f"{node()} {os.getpid()}\n")
+    (folder / "go").open("rb").close()
+    return place
+
+
+def end(place: str) -> str:
+    """Ends its process, wherever it runs."""
+    if place == "fatal":
+        os._exit(1)
+    return place
+
+
+def find_everywhere(place: str) -> list[tuple[str, int, int]]:
+    return [(f"{place}/shared", 10, 1)]
+
+
+def find_own(place: str) -> list[tuple[str, int, int]]:
+    """A file that all nodes have, one of each alone, and one of the same name that differs."""
+    return [(f"{place}/shared", 10, 1), (f"{place}/{node()}", 10, 1), (f"{place}/differs", int(node()[:8], 16), 1)]
+
+
+def find_nothing(place: str) -> list[tuple[str, int, int]]:
+    raise UnreadableInput(place, "no such directory")

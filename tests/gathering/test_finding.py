@@ -1,0 +1,126 @@
+"""Which files of a folder are the recordings of a launch's ranks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from profkit.errors import UnreadableInput
+from profkit.gathering.finding import find_ranks, find_remote_ranks, launch_of, list_traces
+from profkit.run import RankIdentity, Run
+
+
+def _trace(path: Path, rank: int | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    said = {} if rank is None else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8}}
+    text = json.dumps({"schemaVersion": 1, **said, "traceEvents": []}).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def _run(path: Path, rank: int | None = None) -> Path:
+    """A run directory of profkit's."""
+    identity = None if rank is None else RankIdentity(rank, 2)
+    trace = _trace(path / f"host_{rank}.1.pt.trace.json.gz")
+    (path / "run.json").write_bytes(msgspec.json.encode(Run(trace=trace.name, identity=identity)))
+    return path
+
+
+def test_profkit_s_own_folders_are_told_by_what_their_run_says(tmp_path: Path):
+    folders = [_run(tmp_path / name, rank) for rank, name in enumerate(("b", "a"))]
+    assert find_ranks(tmp_path) == folders
+    assert launch_of(folders[1]) == tmp_path
+
+
+@pytest.mark.parametrize("name", ["rank-{}.json.gz", "rank_{}.json", "trace_rank{}.pt.trace.json.gz",
+                                  "host_rank{}.169950000.pt.trace.json", "Rank {}.json",
+                                  "rank{}/host_1.2.pt.trace.json"])  # fmt: skip
+def test_numbers_in_names_tell_ranks_in_order_of_number(tmp_path: Path, name: str):
+    traces = [_trace(tmp_path / name.format(rank)) for rank in (10, 2, 0)]
+    assert find_ranks(tmp_path) == traces[::-1]
+
+
+def test_files_of_tensorboard_s_handler_are_told_by_their_heads(tmp_path: Path):
+    traces = [_trace(tmp_path / f"node_{900 + rank}.17{rank}.pt.trace.json.gz", 3 - rank) for rank in range(3)]
+    assert find_ranks(tmp_path) == traces[::-1]
+
+
+def test_folders_without_numbers_are_told_by_the_heads_of_their_traces(tmp_path: Path):
+    traces = [_trace(tmp_path / folder / "host_1.2.pt.trace.json.gz", rank) for rank, folder in enumerate("ab")]
+    assert find_ranks(tmp_path) == traces
+
+
+def test_of_several_cycles_of_a_worker_the_last_is_taken(tmp_path: Path):
+    for rank in range(2):
+        _trace(tmp_path / f"node_{rank}.100.pt.trace.json", rank)
+    last = [_trace(tmp_path / f"node_{rank}.200.pt.trace.json", rank) for rank in range(2)]
+    assert find_ranks(tmp_path) == last
+
+
+def test_ranks_may_lie_in_folders_of_their_hosts(tmp_path: Path):
+    traces = [_trace(tmp_path / host / f"rank{rank}.json") for host, rank in (("a", 0), ("a", 1), ("b", 2), ("b", 3))]
+    assert find_ranks(tmp_path) == traces
+
+
+def test_two_launches_beside_each_other_are_none(tmp_path: Path):
+    for launch in ("first", "second"):
+        for rank in range(2):
+            _run(tmp_path / launch / f"rank{rank}", rank)
+    assert find_ranks(tmp_path) == []
+    assert len(find_ranks(tmp_path / "second")) == 2
+
+
+def test_unrelated_recordings_and_other_files_are_no_launch(tmp_path: Path):
+    _trace(tmp_path / "before.json")
+    _trace(tmp_path / "after.json")
+    _run(tmp_path / "20260101-120000")
+    _run(tmp_path / "20260101-120500")
+    (tmp_path / "notes_rank_3.json").write_text("{}")
+    (tmp_path / "broken.json.gz").write_bytes(b"\x1f\x8b no gzip")
+    assert find_ranks(tmp_path) == []
+
+
+def test_one_process_s_run_is_no_launch(tmp_path: Path):
+    run = _run(tmp_path / "runs" / "one", 0)
+    _trace(run / "rank0.json", 0)
+    _trace(run / "rank1.json", 1)
+    assert find_ranks(run) == []
+    assert launch_of(run) is None
+
+
+def test_of_a_launch_of_profkit_s_one_recorded_rank_is_enough(tmp_path: Path):
+    folder = _run(tmp_path / "rank1", 1)
+    assert find_ranks(tmp_path) == []
+    (tmp_path / "launch.json").write_text("{}")
+    assert find_ranks(tmp_path) == [folder]
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path):
+    with pytest.raises(UnreadableInput, match="nosuch"):
+        find_ranks(tmp_path / "nosuch")
+
+
+def test_other_machines_tell_size_and_time_of_each_trace(tmp_path: Path):
+    folder, _ = _run(tmp_path / "rank0", 0), _run(tmp_path / "rank1", 1)
+    (path, size, changed), _ = list_traces(str(tmp_path))
+    trace = next(folder.glob("*.pt.trace.json.gz"))
+    assert (path, size, changed) == (str(folder), trace.stat().st_size, trace.stat().st_mtime_ns)
+
+
+def test_a_url_of_this_machine_is_read_as_a_folder(tmp_path: Path):
+    traces = [str(_trace(tmp_path / f"rank{rank}.json")) for rank in range(2)]
+    assert find_remote_ranks(tmp_path.as_uri()) == traces
+
+
+def test_in_other_file_systems_names_alone_tell():
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    for name in ("/job7/rank1/w.9.pt.trace.json.gz", "/job7/rank1/run.json", "/job7/rank0/w.8.pt.trace.json.gz"):
+        system.pipe(name, b"{}")
+    found = find_remote_ranks("memory://job7")
+    assert [url.removeprefix("memory://").lstrip("/") for url in found] == [
+        "job7/rank0/w.8.pt.trace.json.gz", "job7/rank1/w.9.pt.trace.json.gz"]  # fmt: skip

@@ -1,0 +1,48 @@
+"""What the summary of a launch says of pipelines."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.gathering.summary import summarise
+from profkit.ranks.late import find_late
+from profkit.ranks.lateness import find_reasons, weigh_lateness
+from profkit.ranks.launch import Launch
+from profkit.ranks.own_work import measure_own_work
+from tests.ranks.pipelines import launch, pipeline
+from tests.ranks.test_pipelines import borders
+
+
+def summary_of(recorded: Launch):  # type: ignore[no-untyped-def]
+    toll = weigh_lateness(recorded)
+    own = measure_own_work(recorded)
+    late = find_late(own)
+    return summarise(recorded, toll, find_reasons(recorded, toll, own, late), late)
+
+
+def test_a_pipeline_has_its_stages_micro_batches_and_idle_time():
+    (one,) = summary_of(launch(pipeline([300.0, 300.0], 4))).pipelines
+    assert [stage.rank for stage in one.stages] == [0, 1]
+    assert [stage.worked_ns for stage in one.stages] == [1_200_000, 1_200_000]
+    assert one.micro_batches == 4
+    assert one.even_fraction == 0.2
+    assert one.idle_fraction == pytest.approx(0.2, abs=0.02)
+
+
+def test_stages_that_wait_for_each_other_are_not_late():
+    summary = summary_of(launch(pipeline([300.0, 600.0, 300.0], 4)))
+    assert all(one.caused_ns == one.late_steps == one.kept_waiting == 0 for one in summary.ranks)
+    assert all(one.waited_ns > 0 for one in summary.ranks)
+    pages = [one.details for one in summary.ranks if one.details is not None]
+    assert len(pages) == 3
+    assert all(page.waits_for and not page.awaited_by for page in pages)
+    assert all(step.caused_ns == 0 for page in pages for step in page.steps)
+
+
+def test_ranks_that_exchange_borders_keep_each_other_waiting_as_before():
+    slow = borders(1, 4, ahead=True)
+    programs = [borders(rank, 4, ahead=True) for rank in range(4)]
+    programs[1] = [act if act.kind != "work" else type(act)("work", duration=90.0) for act in slow]
+    summary = summary_of(launch(programs))
+    assert summary.pipelines == ()
+    assert summary.ranks[1].caused_ns > 0

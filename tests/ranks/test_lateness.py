@@ -1,0 +1,74 @@
+"""Who is late, by how much, and why."""
+
+from __future__ import annotations
+
+from profkit.ranks.late import find_late
+from profkit.ranks.lateness import Reason, Toll, find_reasons, latest_rank, weigh_lateness
+from profkit.ranks.launch import Launch
+from profkit.ranks.matching import match
+from profkit.ranks.own_work import measure_own_work
+from profkit.ranks.table import Cause, Group
+from profkit.run import CallSite
+from tests.ranks.tables import Did, Worked, table
+
+LOADS, COMPUTES = CallSite("data.py", 5, "load"), CallSite("train.py", 10, "train")
+THREE = (Group("0", 3, (0, 1, 2)),)
+
+
+def reasons_of(launch: Launch, toll: Toll) -> tuple[Reason | None, ...]:
+    own = measure_own_work(launch)
+    return find_reasons(launch, toll, own, find_late(own))
+
+
+def test_what_a_rank_spends_beyond_the_shortest_time_it_waits_for_the_last():
+    """The transfer takes 10 µs. Rank 1 comes last, 30 µs after rank 0 and 20 after rank 2."""
+    launch = match([table(0, [Did(0, 40)], world=3, groups=THREE), table(1, [Did(30, 40)], world=3, groups=THREE),
+                    table(2, [Did(10, 40)], world=3, groups=THREE)])  # fmt: skip
+    toll = weigh_lateness(launch)
+    assert toll.transfer_ns.tolist() == [10_000]
+    assert toll.waited_ns.tolist() == [30_000, 0, 20_000]
+    assert toll.caused_ns.tolist() == [0, 25_000, 0]
+    assert toll.exposed_ns.tolist() == [10_000, 10_000, 10_000]
+    assert latest_rank(launch, toll) == 1
+
+
+def test_what_a_rank_computes_meanwhile_it_does_not_wait():
+    launch = match([table(0, [Did(0, 40, waited=15)]), table(1, [Did(30, 40, waited=4)])])
+    toll = weigh_lateness(launch)
+    assert toll.waited_ns.tolist() == [5_000, 0]
+    assert toll.exposed_ns.tolist() == [10_000, 4_000]
+    assert toll.caused_ns.tolist() == [0, 5_000]
+
+
+def test_two_transfers_at_the_same_time_are_waited_for_once():
+    first, second = [Did(0, 40), Did(5, 42, waited=2)], [Did(30, 40, waited=0), Did(32, 42)]
+    toll = weigh_lateness(match([table(0, first), table(1, second)]))
+    assert toll.waited_ns.tolist() == [30_000, 0, 0, 0]
+
+
+def test_a_clock_that_is_wrong_changes_nothing():
+    launch = match([table(0, [Did(0, 40)]), table(1, [Did(1e9 + 30, 1e9 + 40)])])
+    assert weigh_lateness(launch).caused_ns.tolist() == [0, 30_000]
+
+
+def test_the_reason_is_what_the_late_rank_does_for_longer_than_the_others():
+    sites = (LOADS, COMPUTES)
+    usual = [Worked(20, step, Cause.INPUT, 0) for step in range(3)]
+    usual += [Worked(50, step, Cause.COMPUTE, 1) for step in range(3)]
+    slow = [Worked(50 if one.cause == Cause.INPUT else 55, one.step, one.cause, one.site) for one in usual]
+    early = [Did(100 * i, 100 * i + 40, i) for i in range(3)]
+    late = [Did(100 * i + 35, 100 * i + 40, i) for i in range(3)]
+    launch = match([table(0, early, worked=usual, sites=sites), table(1, late, worked=slow, sites=sites)])
+    toll = weigh_lateness(launch)
+    assert reasons_of(launch, toll) == (None, Reason(Cause.INPUT, LOADS))
+
+
+def test_without_work_that_is_longer_there_is_no_reason():
+    launch = match([table(0, [Did(0, 40)], worked=[Worked(50)]), table(1, [Did(30, 40)], worked=[Worked(20)])])
+    assert reasons_of(launch, weigh_lateness(launch)) == (None, None)
+
+
+def test_a_launch_without_joint_collectives_has_no_toll():
+    launch = match([])
+    toll = weigh_lateness(launch)
+    assert (len(toll.caused_ns), reasons_of(launch, toll), latest_rank(launch, toll)) == (0, (), 0)

@@ -1,0 +1,162 @@
+"""Ranks that pass micro-batches on to each other, and those that only look like it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from profkit.ranks.bubbles import even_share, measure_bubble, with_even_stages, with_half_batches
+from profkit.ranks.late import find_late
+from profkit.ranks.lateness import weigh_lateness
+from profkit.ranks.matching import match
+from profkit.ranks.own_work import measure_own_work
+from profkit.ranks.pipelines import find_pipelines
+from profkit.ranks.replay import replay_launch
+from profkit.ranks.table import Group
+from tests.ranks.launches import Act, ask, end_step, length_of, wait, work
+from tests.ranks.pipelines import STEPS, launch, pipeline, transfers_of
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 4), (4, 4), (4, 16)])
+def test_stages_that_pass_micro_batches_on_are_a_pipeline(stages, micro_batches):
+    found = launch(pipeline([30.0] * stages, micro_batches))
+    (one,) = find_pipelines(found)
+    assert (one.stages, one.micro_batches, one.returns) == (tuple(range(stages)), micro_batches, True)
+    assert len(one.joint) == 2 * (stages - 1) * micro_batches * STEPS
+
+
+def test_a_pipeline_without_gradients_is_told_and_its_first_stage_too():
+    (one,) = find_pipelines(launch(pipeline([30.0] * 3, 4, returns=False)))
+    assert (one.stages, one.returns) == ((0, 1, 2), False)
+
+
+def test_two_tensors_for_each_micro_batch_are_one_micro_batch():
+    programs = pipeline([30.0] * 3, 4, tensors=2)
+    (one,) = find_pipelines(launch(programs))
+    assert one.micro_batches == 8  # nothing tells two tensors of one micro-batch from two micro-batches
+
+
+def borders(rank: int, ranks: int, ahead: bool) -> list[Act]:
+    """Each step exchanges borders with both neighbours four times, and works afterwards. With ``ahead`` all send before
+    they receive; else odd ranks receive first."""
+    acts: list[Act] = []
+    lane = iter(range(1, 10**6))
+    neighbours = [other for other in (rank - 1, rank + 1) if 0 <= other < ranks]
+    for step in range(STEPS):
+        for turn in range(4):
+            names = [(f"f{rank}-{other}#{step}.{turn}", f"f{other}-{rank}#{step}.{turn}") for other in neighbours]
+            sends = [ask(sent, next(lane)) for sent, _ in names]
+            takes = [act for _, taken in names for act in (ask(taken, next(lane)), wait(taken))]
+            acts += [*sends, *takes] if ahead or rank % 2 == 0 else [*takes, *sends]
+            acts.append(work(30))
+        acts.append(end_step())
+    return acts
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_neighbours_that_exchange_borders_are_no_pipeline_and_do_the_same_work(ranks, ahead):
+    found = launch([borders(rank, ranks, ahead) for rank in range(ranks)])
+    assert find_pipelines(found) == ()
+    assert len(set(measure_own_work(found).kind.tolist())) == (1 if ranks == 2 else 2)  # ends have one neighbour
+
+
+def test_a_pipeline_with_a_stage_that_was_not_recorded_is_none():
+    tables = launch(pipeline([30.0] * 4, 4)).tables
+    assert find_pipelines(match([tables[0], tables[1], tables[3]])) == ()
+
+
+def test_stages_do_different_work_and_nobody_is_late():
+    found = launch(pipeline([30.0, 30.0, 60.0, 30.0], 4))
+    assert len(set(measure_own_work(found).kind.tolist())) == 4
+    assert find_late(measure_own_work(found)) is None
+
+
+def test_the_same_stages_of_two_pipelines_are_compared_with_each_other():
+    def second(times: list[float]) -> list[list[Act]]:
+        names = {"f0-1": "f2-3", "b1-0": "b3-2"}
+        return [[replace(act, name=names[act.name[:4]] + act.name[4:]) if act.name else act for act in program]
+                for program in pipeline(times, 4)]  # fmt: skip
+
+    both = launch([*pipeline([30.0, 40.0], 4), *second([30.0, 60.0])])
+    assert [one.stages for one in find_pipelines(both)] == [(0, 1), (2, 3)]
+    own = measure_own_work(both)
+    assert own.kind[0] == own.kind[2] != own.kind[1] == own.kind[3]
+    late = find_late(own)
+    assert late is not None
+    assert late.late.tolist() == [False, False, False, True]
+
+
+def test_ranks_whose_messages_go_nobody_knows_where_are_compared_with_nobody():
+    known = launch([borders(rank, 2, True) for rank in range(2)])
+    tables = [structs.replace(table, groups=(table.groups[0], *(structs.replace(group, ranks=None)
+                                                                for group in table.groups[1:])))
+              for table in known.tables]  # fmt: skip
+    found = match(tables)
+    assert len(found.joint) == 0
+    assert find_late(measure_own_work(found)) is None
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 4), (4, 16)])
+def test_equal_stages_idle_for_as_long_as_the_formula_says(stages, micro_batches):
+    found = launch(pipeline([300.0] * stages, micro_batches))
+    (one,) = find_pipelines(found)
+    bubble = measure_bubble(found, weigh_lateness(found), one)
+    assert even_share(one) == (stages - 1) / (micro_batches + stages - 1)
+    assert bubble.share == pytest.approx(even_share(one), abs=0.03)  # the first step begins without a wait
+    assert bubble.worked_ns == pytest.approx([300_000 * micro_batches] * stages)
+
+
+@pytest.mark.parametrize("times", [[30.0, 30.0], [30.0, 60.0, 20.0], [60.0, 20.0, 20.0, 20.0]])
+def test_the_replay_of_a_pipeline_without_an_edit_takes_as_long_as_it_did(times):
+    programs = pipeline(times, 4)
+    found = replay_launch(launch(programs))
+    assert found.recorded_ns == pytest.approx(1000 * length_of(programs, transfers_of(programs)), abs=1_000)
+    assert found.replayed_ns == pytest.approx(found.recorded_ns, rel=0.01)  # clocks are known to half a transfer
+
+
+@pytest.mark.parametrize(("place", "micro_batches"), [(0, 4), (1, 4), (2, 8), (3, 8)])
+def test_levelled_stages_take_what_a_pipeline_of_equal_ones_takes(place, micro_batches):
+    times = [30.0] * 4
+    times[place] = 90.0
+    found = launch(pipeline(times, micro_batches))
+    edit = with_even_stages(found, measure_own_work(found), find_pipelines(found))
+    level = pipeline([45.0] * 4, micro_batches)
+    expected = 1000 * length_of(level, transfers_of(level))
+    assert replay_launch(found, edit).replayed_ns == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 4), (4, 8)])
+def test_more_micro_batches_give_half_of_what_they_would_if_small_ones_took_less_in_proportion(stages, micro_batches):
+    few = pipeline([400.0] * stages, micro_batches)
+    many = pipeline([200.0] * stages, 2 * micro_batches)
+    found = launch(few)
+    before, after = (length_of(one, transfers_of(one)) for one in (few, many))
+    gained = 1 - replay_launch(found, with_half_batches(found, find_pipelines(found))).replayed_ns / (1000 * before)
+    assert gained == pytest.approx((1 - after / before) / 2, abs=0.02)
+
+
+def test_clocks_of_ranks_that_only_send_each_other_messages_lie_between_what_these_allow():
+    found = launch(pipeline([300.0] * 3, 4), behind=[0.0, 5_000_000.0, -70_000.0])
+    assert np.abs(found.offset_ns - [0, 5_000_000_000, -70_000_000]).max() <= 1_000  # a transfer
+
+
+def test_a_message_waits_for_its_sender_and_not_for_one_that_looks_late_whether_it_is_gone():
+    found = launch(pipeline([30.0, 30.0], 1))
+    taken = found.tables[0].collectives
+    sends = np.array([bool(group.sends) for group in found.tables[0].groups])[taken.group]
+    looked = structs.replace(taken, end_ns=taken.end_ns + 5_000 * sends)
+    slow = match([structs.replace(found.tables[0], collectives=looked), found.tables[1]])
+    toll = weigh_lateness(slow)
+    forwards = [at for at, group in enumerate(slow.groups) if group.is_message and group.ranks == (0, 1)]
+    assert set(toll.transfer_ns[slow.joint.group == forwards[0]].tolist()) == {1_000}
+
+
+def test_messages_are_matched_by_sender_and_receiver_in_both_directions():
+    found = launch(pipeline([30.0] * 3, 2))
+    pairs = sorted(group.ranks for group in found.groups if isinstance(group, Group) and group.is_message)
+    assert pairs == [(0, 1), (1, 0), (1, 2), (2, 1)]
+    assert set(found.joint.members.tolist()) == {2}

@@ -1,0 +1,141 @@
+"""Collectives whose recordings do not name their process group: 2 x 2 ranks, in microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec import structs
+
+from profkit.ranks.launch import Launch
+from profkit.ranks.matching import match
+from profkit.ranks.table import Group, RankTable
+from tests.ranks.tables import Did, table
+
+ROWS, COLUMNS, ALL = ((0, 1), (2, 3)), ((0, 2), (1, 3)), (0, 1, 2, 3)
+LISTS = {rank: (ALL, *(ranks for ranks in (*ROWS, *COLUMNS) if rank in ranks)) for rank in range(4)}
+STEPS = 4
+
+
+def collective(begins: Sequence[float], last: float, step: int, **more: object) -> list[Did]:
+    """One for each of its ranks, which begin at these times: it ends 5 us after the last of them."""
+    assert last == max(begins)
+    return [Did(begin, last + 5, step, **more) for begin in begins]  # type: ignore[arg-type]
+
+
+def training(apart: float) -> list[list[Did]]:
+    """Each rank's step: rows exchange 100 bytes at two times, then columns 200 bytes. In turns, one row or the other is
+    later by so much, and one column."""
+    did: list[list[Did]] = [[], [], [], []]
+    for step in range(STEPS):
+        start = 1000.0 * step
+        for turn in range(2):
+            for row, ranks in enumerate(ROWS):
+                at = start + 200 * turn + (apart if (step + turn) % 2 == row else 0)
+                for rank, one in zip(ranks, collective([at, at + 3], at + 3, step, size=100), strict=True):
+                    did[rank].append(one)
+        for column, ranks in enumerate(COLUMNS):
+            at = start + 600 + (apart if step % 2 == column else 0)
+            for rank, one in zip(ranks, collective([at, at + 3], at + 3, step, size=200), strict=True):
+                did[rank].append(one)
+    return did
+
+
+def tables_of(apart: float, listed: bool, *, operation: str = "all_reduce") -> list[RankTable]:
+    group = {rank: Group("", 4, candidates=LISTS[rank] if listed else ()) for rank in range(4)}
+    return [table(rank, [Did(one.start, one.end, one.step, size=one.size, operation=operation) for one in did],
+                  world=4, groups=[group[rank]])
+            for rank, did in enumerate(training(apart))]  # fmt: skip
+
+
+def named() -> Launch:
+    """The same with the groups that a modern recording names."""
+    tables = []
+    for rank, did in enumerate(training(100)):
+        row, column = next(one for one in ROWS if rank in one), next(one for one in COLUMNS if rank in one)
+        of_size = [Did(one.start, one.end, one.step, size=one.size, group=one.size // 100 - 1) for one in did]
+        tables.append(table(rank, of_size, world=4, groups=[Group("tp", 2, row), Group("dp", 2, column)]))
+    return match(tables)
+
+
+def pairs_of(launch: Launch) -> list[tuple[int, ...]]:
+    """By joint collective the ranks that were recorded in it, sorted."""
+    parts = launch.parts
+    return sorted(tuple(parts.table[parts.joint == joint].tolist()) for joint in range(len(launch.joint)))
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_groups_whose_names_are_stripped_are_told_by_who_cannot_have_taken_part_in_the_same(listed):
+    expected = pairs_of(named())
+    found = match(tables_of(100, listed))
+    assert pairs_of(found) == expected
+    assert sorted(set(expected)) == [(0, 1), (0, 2), (1, 3), (2, 3)]
+    assert any("told by which ranks" in note for note in found.notes) is not listed
+
+
+def test_clocks_that_are_off_by_a_day_change_nothing():
+    tables = tables_of(100, listed=False)
+    day = 86_400_000_000_000
+    taken = tables[2].collectives
+    late = structs.replace(taken, start_ns=taken.start_ns + day, end_ns=taken.end_ns + day)
+    assert pairs_of(match([*tables[:2], structs.replace(tables[2], collectives=late), tables[3]])) == pairs_of(named())
+
+
+def test_with_a_list_of_groups_and_nothing_that_speaks_against_any_nothing_is_compared():
+    found = match(tables_of(0, listed=True))
+    assert len(found.joint) == 0
+    (note,) = found.notes
+    assert note.endswith("some collectives (all_reduce) are of: they are compared with nothing")
+
+
+def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_those_of_all_ranks():
+    found = match(tables_of(0, listed=False))
+    assert set(pairs_of(found)) == {ALL}
+    assert found.notes == ()
+
+
+def test_ranks_that_do_not_fall_apart_into_groups_of_equal_size_are_not_compared():
+    tables = tables_of(100, listed=False)
+    third = structs.replace(tables[3].collectives, start_ns=tables[0].collectives.start_ns,
+                            end_ns=tables[0].collectives.end_ns)  # fmt: skip
+    found = match([*tables[:3], structs.replace(tables[3], collectives=third)])
+    assert any("of several, and compared with nothing" in note for note in found.notes)
+
+
+def test_broadcasts_prove_nothing_as_their_root_ends_before_others_begin():
+    assert set(pairs_of(match(tables_of(100, listed=False, operation="broadcast")))) == {ALL}
+    assert len(match(tables_of(100, listed=True, operation="broadcast")).joint) == 0
+
+
+def test_one_listed_group_leaves_no_doubt():
+    tables = [structs.replace(one, groups=(Group("", 4, candidates=(ALL,)),)) for one in tables_of(0, listed=True)]
+    assert set(pairs_of(match(tables))) == {ALL}
+
+
+def message(rank: int, others: Sequence[tuple[int, int]], sends: bool) -> Group:
+    return Group("", 2, sends=sends, candidates=tuple(others))
+
+
+def test_of_the_ranks_that_a_message_may_go_to_the_one_that_may_expect_it_is_its_receiver():
+    """Pipelines of ranks 0 and 1, and of 2 and 3: each sends to, and receives from, number 1 or 0 of its group."""
+    groups = {
+        0: [message(0, [(0, 1), (0, 2)], True), message(0, [(1, 0), (2, 0)], False)],
+        1: [message(1, [(1, 0)], True), message(1, [(0, 1)], False)],
+        2: [message(2, [(2, 1), (2, 3)], True), message(2, [(1, 2), (3, 2)], False)],
+        3: [message(3, [(3, 0), (3, 1), (3, 2)], True), message(3, [(0, 3), (1, 3), (2, 3)], False)],
+    }
+    did = [Did(at, at + 5, step, operation="send_recv", group=group)
+           for step in range(3) for group, at in enumerate((100 * step, 100 * step + 50))]  # fmt: skip
+    found = match([table(rank, did, world=4, groups=groups[rank]) for rank in range(4)])
+    assert set(pairs_of(found)) == {(0, 1), (2, 3)}
+    assert found.notes == ()
+
+
+def test_a_message_that_may_go_to_several_is_compared_with_nothing_and_a_note_says_so():
+    did = [Did(0, 5, operation="send_recv")]
+    sender = table(0, did, world=3, groups=[message(0, [(0, 1), (0, 2)], True)])
+    receivers = [table(rank, did, world=3, groups=[message(rank, [(0, rank)], False)]) for rank in (1, 2)]
+    found = match([sender, *receivers])
+    assert len(found.joint) == 0
+    assert found.notes[0] == ("rank0: its messages do not say whom they go to or come from, and are compared with "
+                              "nothing")  # fmt: skip

@@ -1,0 +1,91 @@
+"""What kernels and calls of collectives say in their arguments."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from profkit.trace.collectives import CollectiveArguments, read_arguments
+from profkit.trace.events import Trace
+from profkit.trace.kineto.chunks import ChunkDecoder
+from tests.traces import json_of, kernel, op, trace_of, trace_of_bytes
+
+Json = dict[str, Any]
+SAID = {"Collective name": "allreduce", "In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float",
+        "Process Group Name": "0", "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1]",
+        "Group size": 2, "Global rank start": 0, "Global rank stride": 1, "Seq": 7}  # fmt: skip
+KNOWN = CollectiveArguments("allreduce", 2049000, "Float", "0", 2, "[0, 1]", "default_pg", 0, 1, 7)
+
+
+def saying(event: Json, **said: Any) -> Json:
+    return {**event, "args": {**event["args"], **SAID, **said}}
+
+
+def said_in(trace: Trace) -> list[CollectiveArguments]:
+    return [read_arguments(trace.texts[code]) for code in trace.events.collective_code.tolist() if code >= 0]
+
+
+def test_a_kernel_and_a_call_say_what_they_exchange_with_whom():
+    events = [saying(op("record_param_comms", 0, 5, external=1)), op("aten::mm", 6, 1),
+              saying(kernel("ncclDevKernel_AllReduce", 9, 3, correlation=4), Seq=8)]  # fmt: skip
+    assert said_in(trace_of(events)) == [KNOWN, CollectiveArguments(*list(vars_of(KNOWN))[:9], 8)]
+
+
+def vars_of(one: CollectiveArguments) -> tuple[Any, ...]:
+    return tuple(getattr(one, name) for name in one.__struct_fields__)
+
+
+def test_a_trace_without_collectives_has_a_column_of_no_size():
+    trace = trace_of([op("aten::mm", 0, 1)])
+    assert trace.events.collective_code.tolist() == [-1]
+    assert trace.events.collective_code.strides == (0,)
+
+
+def test_of_events_left_out_in_between_nothing_is_taken():
+    """The look-up in the text finds more than the events that are kept, and goes by their ids."""
+    events = [saying({**kernel("nccl", at, 3, correlation=at), "ph": phase}, Seq=at)
+              for at, phase in ((1, "B"), (2, "X"), (3, "i"), (4, "X"))]  # fmt: skip
+    assert [one.sequence for one in said_in(trace_of(events))] == [2, 4]
+
+
+def test_arguments_that_only_pythons_parser_reads_say_the_same():
+    content = json_of([saying(op("record_param_comms", 0, 5, external=1)), op("aten::mm", 6, 1)])
+    broken = content.replace(b'"dur": 1,', b'"dur": 1, "bad": "\x01",')
+    assert said_in(trace_of_bytes(broken)) == [KNOWN]
+
+
+@pytest.mark.parametrize("value", ["}{", {"a": 1}, [1], 3, None, "\ud800", "x" * 20_000])
+def test_any_other_value_leaves_the_events_whole(value: object):
+    trace = trace_of([saying(op("record_param_comms", 0, 5, external=1), **{"Process Group Description": value}),
+                      op("aten::mm", 6, 1)])  # fmt: skip
+    assert len(trace.events) == 2
+    assert said_in(trace)[0].operation == "allreduce"
+
+
+def test_a_chunk_of_a_larger_trace_says_the_same_as_the_trace_in_one_piece():
+    events = [saying(op("record_param_comms", at, 1, external=at), Seq=at) for at in range(1, 5)]
+    chunk = ChunkDecoder().decode(json.dumps(events).encode())
+    assert [read_arguments(text.decode()).sequence for text in chunk.new_texts] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "first", "stride", "members"),
+    [
+        ("[0, 1]", 2, 0, 1, (0, 1)),
+        ("[3]", -1, -1, -1, (3,)),
+        ("[0, 8, 16, ...]", 4, 0, 8, (0, 8, 16, 24)),
+        ("[0, 1, 5, ...]", 64, 0, -1, None),
+        ("", 3, 2, 1, (2, 3, 4)),
+        ("[0, 1]", 3, -1, -1, None),
+        ("", 10**9, 0, 1, None),
+    ],
+)
+def test_the_members_of_a_group_are_listed_or_follow_from_its_stride(ranks, size, first, stride, members):
+    said = CollectiveArguments(ranks=ranks, size=size, first_rank=first, rank_stride=stride)
+    assert said.members == members
+
+
+def test_a_text_that_is_something_else_says_nothing():
+    assert read_arguments('{"a": 1}') == CollectiveArguments()
