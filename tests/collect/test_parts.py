@@ -79,14 +79,15 @@ def test_the_tracer_tells_where_a_backward_pass_begins() -> None:
 
 
 def run_with_little_left(directory: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan, enough_after: int) -> None:
-    """Ten steps of which the prologue held none whole; from some step on a part of one may be recorded."""
+    """Ten steps of which the prologue held none whole; from some step on a part of one may be recorded. A step of 50 µs
+    is foreseen to hold too much for what is left at first; what is left then lasts for ten seconds."""
     left = {"events": 0}
     monkeypatch.setattr(Allowance, "events_left", property(lambda _: left["events"]))
     monkeypatch.setattr(Prologue, "was_filled_by_events", property(lambda _: True))
     with profile.planned(directory, plan, Subject()) as recording:
-        recording._allowance.events_per_s = 1e12
+        recording._allowance.events_per_s = 1e8
         for number in range(10):
-            left["events"] = 10**6 if number >= enough_after else 0
+            left["events"] = 10**9 if number >= enough_after else 0
             train(1, recording)
 
 
