@@ -74,7 +74,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each worker has a part of the slow tests at the head of its share, which it was given first: what is left at the
-    end is short. What records a program may fail once: its steps are disturbed where the machine does something else."""
+    end is short. What records a program may fail once: the machine's other work disturbs it."""
     for item in items:
         if item.path.parent.name in _RECORDING or item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -91,6 +91,17 @@ def test_however_long_the_program_runs_no_more_is_recorded_than_can_be_stopped_i
     assert watch.allowance.events_left == 300_000
 
 
+def test_what_a_rank_records_is_limited_by_the_number_of_events_alone() -> None:
+    """Another that paid less for the same events records the same steps."""
+    allowance = Allowance(lambda: 0.0, lambda: 0.0, is_rank=True)
+    allowance.note_pace(100_000, 1.0)
+    assert (allowance.events_left, allowance.steps_left(80_000)) == (300_000, 3)
+    allowance.count(250_000)
+    assert (allowance.events_left, allowance.affords((1e9,), a_part_will_do=False)) == (50_000, False)
+    allowance.count(100_000)
+    assert allowance.events_left == 0
+
+
 @pytest.mark.parametrize(("events", "steps"), [(1_000, 134), (200_000, 0), (0, 134_615)])
 def test_as_many_steps_may_be_recorded_as_hold_what_is_left(events: int, steps: int) -> None:
     assert Watch().allowance.steps_left(events) == steps

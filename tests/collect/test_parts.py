@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from profkit.collect.ranks.launchers import Place
 from profkit.collect.recorder.phase_recordings import _POSTPONED
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.prologue import Prologue
@@ -116,3 +117,13 @@ def test_a_step_that_is_known_to_be_small_is_recorded_whatever_was_spent(
     run = load_run(tmp_path)
     assert _POSTPONED not in run.notes
     assert 0 in steps_of(read_events(tmp_path))
+
+
+@pytest.mark.parametrize(("is_rank", "is_postponed"), [(True, False), (False, True)])
+def test_a_rank_does_not_wait_as_it_would_record_other_steps_than_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rank: bool, is_postponed: bool
+) -> None:
+    place = Place(0, 2) if is_rank else None
+    monkeypatch.setattr("profkit.collect.ranks.chosen.find_place", lambda: place)
+    run_with_little_left(tmp_path, monkeypatch, Plan(wait=1, warmup=1, active=1, after=0), enough_after=99)
+    assert (_POSTPONED in load_run(tmp_path).notes) is is_postponed

@@ -45,7 +45,7 @@ def main():
     for step in range(12):
         x = torch.randn(32, 128)
         if PLANT == "compute" and dist.get_rank() == 1:
-            solve(torch.randn(128, 128), 0.2)
+            solve(torch.randn(512, 512), 0.2)
         loss = (model(x) - x).square().mean()  # forward
         optimizer.zero_grad()
         loss.backward()  # backward

@@ -202,8 +202,10 @@ class PhaseRecordings:
     @property
     def _is_affordable(self) -> bool:
         """Whether a recording may begin now. A part of a step takes no earlier recording's place; a program that is to
-        end once it is recorded does not wait."""
-        if self._plan.stops or not (self._archive.is_second or self._prologue.was_filled_by_events):
+        end once it is recorded does not wait, and ranks record the same steps."""
+        if self._plan.stops or self._plan.is_rank:
+            return True
+        if not (self._archive.is_second or self._prologue.was_filled_by_events):
             return True
         return self._allowance.affords(self._schedule.reference_step_ns, a_part_will_do=not self._archive.is_second)
 

@@ -249,6 +249,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             return
         self._directory = self._claim() or self._directory
         self._plan = for_rank(self._plan)
+        self._allowance = Allowance(is_rank=self._plan.is_rank)
         recorder = self._make_recorder(self._directory, self._plan)
         profile._current = self
         atexit.register(self._end_at_exit)
@@ -306,7 +307,7 @@ class profile:  # noqa: N801  # reads like torch.profiler.profile, whose place i
             recorder.finish()
         window = len(self._directories) + 1
         directory = window_directory(self._directory, window)
-        self._allowance = Allowance()  # the user asked for the window, and for its cost
+        self._allowance = Allowance(is_rank=self._plan.is_rank)  # the user asked for the window, and for its cost
         recorder = self._make_recorder(directory, self._plan.for_window(window, signal))
         note_window(self._directory, directory)
         recorder.start()

@@ -35,14 +35,20 @@ _FEW = 5_000
 
 class Allowance:
     """One for the whole run of a program. Profkit's work counts by its CPU time, as it is not charged for what else the
-    machine does; the program's time is the clock's."""
+    machine does; the program's time is the clock's.
+
+    What a rank of a launch records is limited by `MAX_EVENTS` alone: one that left out steps which others record could
+    not be compared with them.
+    """
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
         computed: Callable[[], float] = time.thread_time,
+        *,
+        is_rank: bool = False,
     ) -> None:
-        self._clock, self._computed = clock, computed
+        self._clock, self._computed, self._is_rank = clock, computed, is_rank
         self._begun = clock()
         self._spent_s = 0.0
         self._stopped_s = _STOPPED_S
@@ -78,6 +84,8 @@ class Allowance:
     @property
     def events_left(self) -> int:
         """How many events may still be recorded, from 0 to `MAX_EVENTS`."""
+        if self._is_rank:
+            return max(0, MAX_EVENTS - self._events)
         allowed_s = max(LEAST_S, SHARE * (self._clock() - self._begun)) - _FIXED_S
         left_s = allowed_s - self._spent_s - self._events * _JUDGED_S
         return max(0, min(MAX_EVENTS, int(left_s / (self._stopped_s + _JUDGED_S))))
