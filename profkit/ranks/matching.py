@@ -223,6 +223,8 @@ def _pair(base: _Rows, own: _Rows) -> tuple[Int64s, Int64s, str]:
         return mine + shifts[0], mine, ""
     nothing = np.zeros(0, dtype=np.int64)
     why = "fit those of others at several places" if shifts else "do not fit those of others"
+    if (base.step >= 0).all() and (own.step >= 0).all() and not len(np.intersect1d(base.step, own.step)):
+        why = "are of steps that the others did not record"
     return nothing, nothing, f"its collectives {why}, and are not compared with them"
 
 

@@ -81,6 +81,13 @@ def test_a_sequence_that_fits_at_several_places_is_matched_at_none():
     assert note == "rank1: its collectives fit those of others at several places, and are not compared with them"
 
 
+def test_a_rank_that_recorded_none_of_the_others_steps_is_said_to():
+    equal = [Did(d.start, d.end, d.step, -1, 100) for d in some(6)]
+    later = [Did(d.start, d.end, d.step + 10, -1, 100) for d in some(4)]
+    (note,) = match([table(0, equal), table(1, later)]).notes
+    assert note == "rank1: its collectives are of steps that the others did not record, and are not compared with them"
+
+
 def test_a_kernel_that_a_trace_has_lost_leaves_the_rest_of_the_step_matched():
     launch = match([table(0, some(8, per_step=4)), table(1, [d for i, d in enumerate(some(8, per_step=4)) if i != 1])])
     assert pairs(launch) == [[(0, 0), (1, 0)], *([(0, row), (1, row - 1)] for row in range(2, 8))]
