@@ -62,7 +62,7 @@ def test_a_callback_without_a_name_is_found_with_the_line_that_makes_it_grow() -
     assert found["History.outputs"].site.source == "self.outputs.append(torch.ones(1000))"
 
 
-@pytest.mark.xfail(strict=False, reason="missed in one of three runs of all tests, twice in one process; alone it never is")
+@pytest.mark.xfail(strict=False, reason="missed in one of three runs of all tests, never alone: why is not known")
 def test_a_module_without_a_name_is_found_inside_a_librarys_list() -> None:
     (found,) = run_by_a_library([[Net()]])
     assert "Net.kept" in found
