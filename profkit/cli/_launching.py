@@ -29,6 +29,14 @@ def run(
     return _run_ranks(nproc, target, arguments, output, module, wishes)
 
 
+def names_recording(target: str) -> bool:
+    """Whether the target is the address of one file, by its name alone."""
+    from profkit.cli._targets import TRACE_ENDINGS
+    from profkit.gathering.remote import is_url
+
+    return is_url(target) and target.endswith(TRACE_ENDINGS)
+
+
 def holds_launch(target: str) -> bool:
     """Whether the target is read as several ranks: a folder of them, or a place of another file system."""
     from profkit.gathering.finding import find_ranks

@@ -25,7 +25,7 @@ _RULES = Path(__file__).parents[1] / "rules"
 _NO_RULES = ("__init__", "base")
 _RUNS = "traces/*/*/run.json"
 """Where `profkit diagnose` leaves its runs."""
-_TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite", ".pickle", ".pkl")
+TRACE_ENDINGS = (".json", ".gz", ".zst", ".sqlite", ".pickle", ".pkl")
 _DEPTHS = ("*/", "*/*/", "*/*/*/")
 """``traces/<target>/<time>`` from ``traces`` and from the target's folder."""
 
@@ -54,7 +54,7 @@ def classify(target: str) -> TargetKind:
         from profkit.trace.reading import refuse_special_file
 
         refuse_special_file(path)
-    if "/" in target or "\\" in target or target.endswith(_TRACE_ENDINGS):
+    if "/" in target or "\\" in target or target.endswith(TRACE_ENDINGS):
         raise UnreadableInput(path, "no such file")
     return TargetKind.SCENARIO
 
@@ -168,5 +168,5 @@ def _runs() -> Iterator[str]:
 
 def _files() -> Iterator[str]:
     """What can be diagnosed in the working directory."""
-    readable = (".py", *_TRACE_ENDINGS)
+    readable = (".py", *TRACE_ENDINGS)
     yield from sorted(path.name for path in Path().iterdir() if path.name.endswith(readable) and path.is_file())

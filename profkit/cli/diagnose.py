@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli._launching import diagnose_launch, holds_launch, launch_of, run
+from profkit.cli._launching import diagnose_launch, holds_launch, launch_of, names_recording, run
 from profkit.cli._output import Delivery, open_page, print_report, write
 from profkit.cli._recording import PROGRAMS_ONLY, RecordedProgram, fail_as, recording_options, refuse_wishes
 from profkit.cli._settings import settings_options
@@ -126,6 +126,8 @@ def _read_target(
     target: str, on: str | None, output: Path | None, measure: bool, settings: Settings
 ) -> tuple[Diagnosed, Path]:
     """Diagnose a recording, a launch, or what is the latest in a directory of several."""
+    if on is None and names_recording(target):
+        return _read_elsewhere(target, output, measure, settings)
     if on is not None or holds_launch(target):
         return _read_launch(target, on, output, measure, settings)
     path = latest_run(Path(target))
@@ -136,6 +138,18 @@ def _read_target(
     if launch != path:
         return _read_launch(str(launch), None, output, measure, settings)
     return _read(path, output, measure, settings)
+
+
+def _read_elsewhere(
+    target: str, output: Path | None, measure: bool, settings: Settings
+) -> tuple[Diagnosed, Path]:
+    """Diagnose one recording by its address: the copy that it is read from goes again."""
+    from profkit.gathering.remote import path_of, within_reach
+    from profkit.run import default_directory
+
+    with within_reach(target) as reached:
+        found, directory = _read(reached.path, output or default_directory(target), measure, settings)
+    return found if path_of(target) is not None else replace(found, path=None), directory
 
 
 def _diagnose(path: Path, measure: bool, settings: Settings) -> Diagnosed:

@@ -32,7 +32,10 @@ _NO_TRACES = frozenset((*SMALL_FILES, DIAGNOSIS_FILE, LAUNCH_FILE, REPORT_FILE))
 _NUMBERED = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _CYCLE = re.compile(r"(?:\.\d+)?\.pt\.trace\.json")
 """What follows the worker's name in a file of ``tensorboard_trace_handler``: the time, if it adds one."""
-_SAID = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*(\d{1,6})')
+_SAID = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*([^\s,}]+)')
+_RANK = re.compile(rb"\d{1,6}")
+UNKNOWN_RANK = -1
+"""Of a recording that names a rank which cannot be one. It is read, so that somebody is told."""
 _HEAD_BYTES = 1 << 20
 """The properties of eight devices and what else stands in front take a tenth of that."""
 
@@ -97,7 +100,7 @@ def _in_one_folder(directory: Path) -> list[Path]:
     recordings = dict(_recordings_in(directory))
     ranks = {path: number for path, number in recordings.items() if number is not None}
     chosen = [Path(name) for name in _last_of_each(str(path) for path in ranks)]
-    is_launch = len({ranks[path] for path in chosen}) > 1 or (directory / LAUNCH_FILE).exists()
+    is_launch = len({ranks[path] for path in chosen} - {UNKNOWN_RANK}) > 1 or (directory / LAUNCH_FILE).exists()
     return sorted(chosen, key=lambda path: (ranks[path], path)) if is_launch else []
 
 
@@ -158,7 +161,9 @@ def _said_rank(path: Path) -> int | None:
     with suppress(UnreadableInput):
         head = next(iter(Content(path)), b"")
     said = _SAID.search(head[:_HEAD_BYTES])
-    return int(said[1]) if said else None
+    if said is None:
+        return None
+    return int(said[1]) if _RANK.fullmatch(said[1]) else UNKNOWN_RANK
 
 
 def _last_of_each(paths: Iterable[str]) -> list[str]:

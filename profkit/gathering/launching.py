@@ -114,6 +114,7 @@ def read_rank(place: str) -> RankTable:
     with within_reach(place) as reached:
         table = rank_table(read_facts(reached.path, origin=reached.origin), place)
     number = number_in(place)
+    table = structs.replace(table, named_rank=number)
     if table.identity.rank >= 0 or number is None:
         return table
     return structs.replace(table, identity=structs.replace(table.identity, rank=number))

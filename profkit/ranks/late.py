@@ -31,12 +31,14 @@ def find_late(own: OwnWork) -> Late | None:
     if that is most of what they are late, and not made up for elsewhere. Of each kind of ranks half at most: what more
     of them need is what the work takes, and the others have less to do. None where too few steps were recorded, or no
     two ranks do the same, so that nothing can be told."""
+    if len(own.steps) < LEAST_STEPS:
+        return None
     late, compared = np.zeros(len(own.kind), dtype=bool), np.zeros(len(own.kind), dtype=bool)
     for code in np.unique(own.kind):
         mine = np.flatnonzero(own.kind == code)
         compared[mine] = len(mine) > 1
         late[mine] = _of_one_kind(own, mine)
-    if len(own.steps) < LEAST_STEPS or not compared.any():
+    if not compared.any():
         return None
     excess_ns = np.zeros_like(own.total_ns)
     for rank in np.flatnonzero(late).tolist():

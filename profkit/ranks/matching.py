@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from profkit.ranks.clocks import align_clocks
 from profkit.ranks.launch import Joint, Launch, Parts
 from profkit.ranks.members import Members, choose_members
+from profkit.ranks.strangers import broken_alone, lacking_collectives, lacking_steps, name_some, unlike_others
 from profkit.ranks.subgroups import tell_groups
 from profkit.ranks.table import Group, RankTable
 from profkit.trace.events import NONE, Int64s
@@ -31,6 +32,8 @@ _MOST_IN_A_STEP = 4096
 _MOST_SHIFTED = 20_000
 """Longer sequences are not tried at every place: that takes a second."""
 _KEY_SPAN = 1 << 48
+_CONTRADICTION = ("their times contradict each other: collectives end on one rank before they have begun on others, "
+                  "whatever the clocks; what the ranks did together is not compared")  # fmt: skip
 
 
 class _Rows(Struct, frozen=True):
@@ -70,15 +73,31 @@ Indices = tuple[Int64s, Int64s]
 
 def match(tables: Sequence[RankTable]) -> Launch:
     """What the ranks did together. Those that do not belong to the launch of most are left out, with a note."""
+    left = list(tables)
+    notes: list[str] = []
+    while True:
+        found, members, strangers = _try(left)
+        if not strangers:
+            return _with_notes(found, members, notes)
+        notes += [f"{source}: {reason}; it is left out" for source, reason in strangers.items()]
+        left = [table for table in left if table.source not in strangers]
+
+
+def _try(tables: Sequence[RankTable]) -> tuple[Launch, Members, dict[str, str]]:
+    """The launch of these tables, or why some of them, by their sources, have to be left out first: another recording
+    may then take the place of one that says to be the same rank."""
     members = choose_members(tables)
-    members, doubts = _with_groups(members)
-    found = _match(members.tables, members.world_size)
-    alone, notes = _strangers(found)
-    if alone:
-        kept = [table for at, table in enumerate(found.tables) if at not in alone]
-        found = _match(tuple(kept), members.world_size)
-    aligned = align_clocks(found)
-    return _with_notes(aligned, members, [*notes, *doubts])
+    strangers = broken_alone(members.tables)
+    found = _match((), -1)
+    if not strangers:
+        members, doubts = _with_groups(members)
+        found = align_clocks(_match(members.tables, members.world_size))
+        strangers, contradict_each_other = unlike_others(found)
+        if contradict_each_other:
+            doubts.append(f"{name_some([table.source for table in found.tables])}: {_CONTRADICTION}")
+            found = _assemble(found.tables, found.groups, found.texts, [], [])
+        found = structs.replace(found, notes=(*doubts, *found.notes))
+    return found, members, {members.tables[at].source: reason for at, reason in strangers.items()}
 
 
 def _with_groups(members: Members) -> tuple[Members, list[str]]:
@@ -90,7 +109,8 @@ def _with_groups(members: Members) -> tuple[Members, list[str]]:
 def _with_notes(launch: Launch, members: Members, notes: Sequence[str]) -> Launch:
     world = members.world_size if members.world_size > 0 else len(launch.tables)
     return Launch(launch.tables, world, launch.groups, launch.texts, launch.joint, launch.parts, launch.offset_ns,
-                  (*members.notes, *notes, *launch.notes, *_missing(launch, world)))  # fmt: skip
+                  (*members.notes, *notes, *launch.notes, *lacking_steps(launch.tables),
+                   *lacking_collectives(launch), *_missing(launch, world)))  # fmt: skip
 
 
 def _missing(launch: Launch, world: int) -> list[str]:
@@ -105,16 +125,6 @@ def _missing(launch: Launch, world: int) -> list[str]:
     if len(missing) == 1:
         return [f"rank {names} of {world:,} is missing, and what it did is not known"]
     return [f"ranks {names} of {world:,} are missing, and what they did is not known"]
-
-
-def _strangers(launch: Launch) -> tuple[set[int], list[str]]:
-    """Tables whose collectives match nobody's while most others' do: of another job with as many ranks, perhaps."""
-    taken = np.bincount(launch.parts.table, minlength=len(launch.tables))
-    alone = set(np.flatnonzero(taken == 0).tolist())
-    if 2 * len(alone) >= len(launch.tables):
-        return set(), []
-    return alone, [f"{launch.tables[at].source}: its collectives are none of the others'; it is left out"
-                   for at in sorted(alone)]  # fmt: skip
 
 
 def _match(tables: tuple[RankTable, ...], world_size: int) -> Launch:

@@ -30,18 +30,40 @@ def choose_members(tables: Sequence[RankTable]) -> Members:
     are_whole = sum(not table.is_cut_off for table in tables) >= _LEAST_WHOLE
     kept: dict[int, RankTable] = {}
     notes = []
-    for table in sorted(numbered, key=lambda one: (one.identity.rank, -len(one.collectives), one.source)):
+    for table in sorted(numbered, key=_first_of_a_rank):
         rank = table.identity.rank
         reason = _why_not(table, launch, world)
         if table.is_cut_off and are_whole and not reason:
             reason = "its file is cut off, and what is lost may be from any time"
         if not reason and rank in kept:
-            reason = f"it is rank {rank}, as {kept[rank].source} is, which holds more or as many collectives"
+            reason = _why_not_both(kept[rank], table)
         if reason:
             notes.append(f"{table.source}: {reason}; it is left out")
         else:
-            kept[rank] = table
+            kept[rank] = _of_world(table, world) if isinstance(world, int) else table
     return Members(tuple(kept.values()), world if isinstance(world, int) else -1, tuple(notes))
+
+
+def _of_world(table: RankTable, world: int) -> RankTable:
+    """With the size of groups of which nothing is said: they are those of all ranks."""
+    groups = [one if one.size > 0 else structs.replace(one, size=world) for one in table.groups]
+    return structs.replace(table, groups=tuple(groups))
+
+
+def _first_of_a_rank(table: RankTable) -> tuple[int, bool, int, str]:
+    """Recordings of one rank in order of trust: those whose names do not say another, then those that hold most."""
+    return table.identity.rank, _is_named_otherwise(table), -len(table.collectives), table.source
+
+
+def _is_named_otherwise(table: RankTable) -> bool:
+    return table.named_rank not in (None, table.identity.rank)
+
+
+def _why_not_both(kept: RankTable, other: RankTable) -> str:
+    same = f"it is rank {other.identity.rank:,}, as {kept.source} is"
+    if _is_named_otherwise(other) and not _is_named_otherwise(kept):
+        return f"by its content {same} too, and by its name rank {other.named_rank:,}"
+    return f"{same}, which holds more or as many collectives"
 
 
 def _numbered(tables: Sequence[RankTable]) -> list[RankTable]:

@@ -20,7 +20,7 @@ from profkit.trace.events import NONE, Bools, Int64s
 
 _FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Operations that end nowhere before they have begun everywhere."""
-_TOLERATED_NS = 100_000
+TOLERATED_NS = 100_000
 """Clocks of two machines drift apart by 10 µs a second and less."""
 _MOST_RANKS = 64
 """Of more ranks without lists of their groups not all pairs are compared."""
@@ -134,8 +134,8 @@ def _are_apart(tables: tuple[RankTable, ...], rows: _Rows, one: int, other: int)
     clocks = tables[one].identity.clock_offset_ns, tables[other].identity.clock_offset_ns
     if clocks[0] is not None and clocks[1] is not None:
         said_ns = clocks[1] - clocks[0]
-        return not least_ns - _TOLERATED_NS <= said_ns <= most_ns + _TOLERATED_NS
-    return least_ns > most_ns + _TOLERATED_NS
+        return not least_ns - TOLERATED_NS <= said_ns <= most_ns + TOLERATED_NS
+    return least_ns > most_ns + TOLERATED_NS
 
 
 def _side_by_side(one: RankTable, own: Int64s, other: RankTable, others: Int64s) -> tuple[Int64s, Int64s]:

@@ -127,7 +127,8 @@ class Work(Struct, frozen=True):
 
 class RankTable(Struct, frozen=True):
     """One rank. ``source`` names its recording as the user knows it; ``notes`` say what is wrong with it. Of one that
-    ``is_cut_off`` what is lost may be from any time: threads and streams stand one after another in a file."""
+    ``is_cut_off`` what is lost may be from any time: threads and streams stand one after another in a file. Of one that
+    ``has_gaps`` some events are lost. ``named_rank`` is the one in the recording's name, which may not be its own."""
 
     identity: RankIdentity
     source: str
@@ -140,6 +141,8 @@ class RankTable(Struct, frozen=True):
     device: str | None = None
     notes: tuple[str, ...] = ()
     is_cut_off: bool = False
+    has_gaps: bool = False
+    named_rank: int | None = None
     inputs: Inputs | None = None
 
     @property

@@ -31,7 +31,7 @@ CACHE = "PROFKIT_CACHE"
 """The environment variable that names another folder, or with 0 keeps such files from being read and written."""
 MOST_BYTES = 4 << 30
 """Of all files together: some twenty traces of a gigabyte of text."""
-FORMAT = 7
+FORMAT = 8
 """Raised with every change to what the reader makes of a trace."""
 FEWEST_EVENTS = 50_000
 """A smaller trace is some 10 MB of text, which take a tenth of a second to decode."""

@@ -139,6 +139,8 @@ class Recording(Struct, frozen=True):
     reserved_bytes: tuple[tuple[int, int], ...] = ()
     is_cut_off: bool = False
     """The file ends too early. What is lost may be from any time: threads and streams stand one after another."""
+    has_gaps: bool = False
+    """Some events in the middle of the file cannot be read."""
     foreign: tuple[tuple[str, int], ...] = ()
     least_release: tuple[int, int] | None = None
     clock_base_ns: int = 0

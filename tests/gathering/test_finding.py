@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from profkit.gathering.finding import find_ranks, find_remote_ranks, launch_of, 
 from profkit.run import RankIdentity, Run
 
 
-def _trace(path: Path, rank: int | None = None) -> Path:
+def _trace(path: Path, rank: Any = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     said = {} if rank is None else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8}}
     text = json.dumps({"schemaVersion": 1, **said, "traceEvents": []}).encode()
@@ -47,6 +48,19 @@ def test_numbers_in_names_tell_ranks_in_order_of_number(tmp_path: Path, name: st
 def test_files_of_tensorboard_s_handler_are_told_by_their_heads(tmp_path: Path):
     traces = [_trace(tmp_path / f"node_{900 + rank}.17{rank}.pt.trace.json.gz", 3 - rank) for rank in range(3)]
     assert find_ranks(tmp_path) == traces[::-1]
+
+
+@pytest.mark.parametrize("rank", [-3, 3.5, True, "3", 10**9])
+def test_a_head_with_a_rank_that_cannot_be_one_is_no_others_and_is_read_with_the_launch(tmp_path: Path, rank: Any):
+    ranks = [_trace(tmp_path / f"node_{number}.1.pt.trace.json", number) for number in range(2)]
+    odd = _trace(tmp_path / "node_9.1.pt.trace.json", rank)
+    assert find_ranks(tmp_path) == [odd, *ranks]
+
+
+def test_two_recordings_of_which_one_has_no_possible_rank_are_no_launch(tmp_path: Path):
+    for number, rank in enumerate((0, -3)):
+        _trace(tmp_path / f"node_{number}.1.pt.trace.json", rank)
+    assert find_ranks(tmp_path) == []
 
 
 def test_folders_without_numbers_are_told_by_the_heads_of_their_traces(tmp_path: Path):

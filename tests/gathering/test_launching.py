@@ -104,6 +104,15 @@ def test_a_clock_that_is_wrong_by_a_day_changes_nothing(tmp_path: Path):
     assert [one.caused_ns for one in right.ranks] == [one.caused_ns for one in wrong.ranks]
 
 
+def test_a_rank_that_cannot_be_one_is_left_out_with_a_note_where_nothing_else_tells_it(tmp_path: Path):
+    for number, trace in enumerate(_uneven()):
+        (tmp_path / f"node_{number}.1.pt.trace.json").write_bytes(trace)
+    (tmp_path / "node_3.1.pt.trace.json").write_bytes(_trace(-3, [10_000] * STEPS))
+    launch = _launch(profkit.diagnose(tmp_path))
+    assert [one.rank for one in launch.ranks] == [0, 1, 2]
+    assert launch.notes == (f"{tmp_path}/node_3.1.pt.trace.json: it does not say which rank it is; it is left out",)
+
+
 def test_where_no_recording_can_be_read_that_is_the_error(tmp_path: Path):
     folder = _write(tmp_path, [b"nothing", b"nothing"])
     with pytest.raises(UnreadableInput, match="none of 2 recordings is read"):

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+import profkit
+from profkit.cli._launching import names_recording
+from profkit.cli.diagnose import command
 from profkit.errors import UnreadableInput, UsageError
 from profkit.gathering import remote
 from profkit.gathering.launching import read_rank
@@ -157,6 +161,30 @@ def test_of_a_file_without_a_version_nothing_is_kept(
         read_rank("memory://other/rank-1.json")
     assert len(decoded) == 2
     assert not (tmp_path / "cache").exists()
+
+
+def test_the_address_of_one_file_is_one_recording_and_that_of_a_folder_a_launch(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profkit.cli._memory_reuse.stop_collecting_garbage", lambda: None)  # this process goes on
+    monkeypatch.setattr("profkit.cli._memory_reuse.reuse_memory_for_columns", lambda: None)
+    monkeypatch.setattr("profkit.cli._memory_reuse.reuse_memory_for_rules", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    steps = [event for at in range(4) for event in (step(at, 100 * at, 100), op("aten::mm", 100 * at, 90))]
+    memory.pipe("/one/rank-3.json", json_of(steps))
+    told = CliRunner().invoke(command, ["memory://one/rank-3.json"], catch_exceptions=False)
+    assert told.exit_code == 0
+    assert "The ranks" not in told.stdout
+    (report,) = tmp_path.glob("traces/rank-3.json/*/diagnosis.json")
+    assert profkit.load(report).launch is None
+    with pytest.raises(UnreadableInput, match="holds no recordings of several ranks"):
+        CliRunner().invoke(command, ["memory://one"], catch_exceptions=False)
+
+
+def test_a_file_s_url_on_this_machine_is_read_where_it_is(tmp_path: Path) -> None:
+    assert names_recording((tmp_path / "rank-3.json.gz").as_uri())
+    assert not names_recording(tmp_path.as_uri())
+    assert not names_recording(str(tmp_path / "rank-3.json.gz"))
 
 
 class Bucket(NamedTuple):

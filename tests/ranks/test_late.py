@@ -103,3 +103,7 @@ def test_ranks_of_thousands_are_told_too() -> None:
     assert not stand_out(work).any()
     work[:8] += 9
     assert np.flatnonzero(stand_out(work)).tolist() == list(range(8))
+
+
+def test_of_no_step_nothing_is_told() -> None:
+    assert find_late(own_work(EVEN[:, :0], EVEN[:, :0])) is None

@@ -160,6 +160,23 @@ def test_keys_may_stand_before_and_after_the_events(chunk_bytes, separators):
     assert (recording.rank, recording.ranks) == (3, 8)
 
 
+@pytest.mark.parametrize("value", [-3, True, 3.5, "3", None, 10**9, 10**30, [3]])
+def test_what_cannot_be_a_rank_is_none(value):
+    recording = trace_of([op("a", 0, 1)], distributedInfo={"rank": value, "world_size": value}).recording
+    assert (recording.rank, recording.ranks) == (None, None)
+
+
+@pytest.mark.parametrize(("moment", "base_ns"), [(2**70, 0), (True, 0), ("5", 0), (10**18, 10**18), (-9, -9)])
+def test_times_count_from_1970_where_the_moment_they_count_from_cannot_be_one(moment, base_ns):
+    assert trace_of([op("a", 0, 1)], baseTimeNanoseconds=moment).base_ns == base_ns
+
+
+def test_a_file_whose_middle_cannot_be_read_has_gaps():
+    whole = json.dumps({"traceEvents": [op("a", at, 1) for at in range(100)]}).encode()
+    broken = whole[:3000] + b"\0" * 500 + whole[3500:]
+    assert [trace_of_bytes(content).recording.has_gaps for content in (whole, broken)] == [False, True]
+
+
 def test_a_list_of_another_name_is_not_taken_for_the_events():
     other = [op("a", 0, 1), op("b", 1, 1)]
     _assert_reads_events(json.dumps({"kind": "traceEvents", "other": other, "traceEvents": EVENTS}).encode())

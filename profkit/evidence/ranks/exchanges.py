@@ -52,6 +52,7 @@ def find_exchanges(facts: Facts) -> Exchanges:
     names = Exchanges.__struct_fields__
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     order = np.argsort(joined["issue_ns"], kind="stable")
+    order = order[(joined["end_ns"] > joined["start_ns"])[order]]  # nothing is exchanged in no time: its length is lost
     return Exchanges(**{name: column[order] for name, column in joined.items()})
 
 

@@ -118,7 +118,7 @@ def _told_late(busy: Intervals, first_ns: Int64s, end_ns: Int64s) -> tuple[Int64
     awake = close_together(busy)
     at = np.searchsorted(awake.start_ns, end_ns, side="right") - 1
     resumed = np.append(awake.start_ns, _NEVER)[at]
-    since = np.maximum(np.append(awake.end_ns, _NEVER)[at - 1], first_ns)
+    since = np.maximum(np.append(awake.end_ns, _NEVER)[np.maximum(at - 1, -1)], first_ns)
     tolerated_ns = np.maximum(GOING_ON_NS, _OVERSLEPT * (resumed.astype(np.float64) - since))
     told = (at > 0) & (resumed <= end_ns) & (end_ns - resumed <= tolerated_ns)
     return np.where(told, since, end_ns), np.where(told, resumed, end_ns)

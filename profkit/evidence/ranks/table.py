@@ -38,8 +38,7 @@ _NUMBER = re.compile(r"\d{1,9}")
 def rank_table(facts: Facts, source: str) -> RankTable:
     """What is kept of one rank's recording, which the user knows as ``source``."""
     steps, base_ns = facts.steps, facts.trace.base_ns
-    exchanges = find_exchanges(facts)
-    waits = standing_still(facts)
+    exchanges, waits = find_exchanges(facts), standing_still(facts)
     chosen = np.flatnonzero(~steps.located) if not steps.located.all() else np.arange(len(steps))
     numbers = _step_numbers(facts)
     pieces = cut_pieces(steps.begun_ns, steps.done_ns, chosen, union(*waits))
@@ -78,6 +77,7 @@ def rank_table(facts: Facts, source: str) -> RankTable:
         device=next((name for name in facts.trace.recording.devices if name), None),
         notes=(*facts.trace.health, *(() if len(exchanges) else (_NO_COLLECTIVE,))),
         is_cut_off=facts.trace.recording.is_cut_off,
+        has_gaps=facts.trace.recording.has_gaps,
         inputs=measure_inputs(facts, chosen),
     )
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec import structs
+
 from profkit.errors import UnreadableInput
 from profkit.trace.containers import Content, OnProgress
 from profkit.trace.events import Recording, Trace
@@ -28,6 +30,8 @@ _RELEASE_OF_BASE_TIME = (2, 3)
 """``baseTimeNanoseconds`` came after the nanoseconds of 2.3, whose traces still count from 1970."""
 _MOST_GROUPS, _MOST_RANKS = 4096, 1 << 20
 """Of a launch; a file may say anything."""
+_LATEST_NS = 4 * 10**18
+"""The year 2096; twice that fits 64 bits."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -53,7 +57,7 @@ def read_kineto(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES, on_progress:
         if not builder.rows:
             raise UnreadableInput(path, content.damage or _why_nothing(losses))
         is_cut_off = content.damage is not None or losses.nothing_after is not None
-        recording = _describe(document, is_cut_off)
+        recording = structs.replace(_describe(document, is_cut_off), has_gaps=losses.places > 0)
         trace = builder.build(recording, recording.clock_base_ns)
     if not len(trace.events):
         raise UnreadableInput(path, "holds no event with a time")
@@ -117,12 +121,12 @@ def _describe(document: Document, is_cut_off: bool) -> Recording:
         has_shapes=_flag(document.record_shapes),
         has_stacks=_flag(document.with_stack),
         has_memory=_flag(document.profile_memory),
-        rank=_integer(info.get("rank")),
-        ranks=_integer(info.get("world_size")),
+        rank=_rank(info.get("rank")),
+        ranks=_rank(info.get("world_size")),
         host=encodable(document.host_name) if isinstance(document.host_name, str) else "",
         is_cut_off=is_cut_off,
         least_release=_RELEASE_OF_BASE_TIME if isinstance(document.base_ns, int) else None,
-        clock_base_ns=document.base_ns if isinstance(document.base_ns, int) else 0,
+        clock_base_ns=_moment(document.base_ns),
         groups=tuple(dict.fromkeys(_groups(info.get("pg_config")))),
     )
 
@@ -134,6 +138,16 @@ def _groups(configured: object) -> Iterator[tuple[int, ...]]:
         known = ranks if isinstance(ranks, list) and len(ranks) <= _MOST_RANKS else []
         if known and all(type(rank) is int and 0 <= rank < _MOST_RANKS for rank in known):
             yield tuple(known)
+
+
+def _rank(value: object) -> int | None:
+    """None for what cannot be the number of a rank, nor how many there are: a file may say anything."""
+    return value if type(value) is int and 0 <= value < _MOST_RANKS else None
+
+
+def _moment(value: object) -> int:
+    """Nanoseconds since 1970; 0 for what is no time of this century or the last."""
+    return value if type(value) is int and abs(value) <= _LATEST_NS else 0
 
 
 def _integer(value: object) -> int | None:

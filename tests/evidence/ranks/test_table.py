@@ -232,6 +232,15 @@ def test_a_recording_without_collectives_has_a_table_that_says_so():
     assert spent_us(table)[Cause.COMPUTE, 0] == 60
 
 
+def test_a_collective_that_takes_no_time_is_none_as_its_length_is_lost():
+    ran = [annotation("gloo:all_reduce", at, duration, tid=9) for at, duration in ((10, 20), (40, 0), (60, 20))]
+    assert len(table_of([step(0, 0, 100), op("aten::mm", 0, 5), *ran]).collectives) == 2
+
+
+def test_a_rank_without_operators_has_a_table_all_the_same():
+    assert len(table_of([annotation("gloo:all_reduce", at, 5, tid=9) for at in (10, 20)]).collectives) == 2
+
+
 def test_a_thread_that_is_woken_before_the_end_is_noted_has_waited_until_then():
     events = [step(0, 0, 9000), *reduce_on_gloo(10, 5000, asynchronous=True), op("aten::mm", 12, 8),
               op("aten::mm", 4700, 400)]  # fmt: skip

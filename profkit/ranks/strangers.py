@@ -1,0 +1,206 @@
+"""Recordings that cannot be of the others' launch, whatever they say of themselves.
+
+What no clock, program or machine can make true tells them: one stream runs one collective after another, all ranks of a
+group call its collectives, and one that brings something from everyone to everyone ends nowhere before it has begun
+everywhere. Most ranks count: where no majority agrees, nobody is a stranger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from profkit.ranks.clocks import taken
+from profkit.ranks.launch import Launch, Parts
+from profkit.ranks.subgroups import TOLERATED_NS
+from profkit.ranks.table import RankTable
+from profkit.ranks.transfers import last_parts
+from profkit.trace.events import NONE, Bools, Int64s
+from profkit.trace.values import among, distinct, distinct_rows
+
+_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
+"""Operations that end nowhere before they have begun everywhere. An all-to-all may send nothing to some."""
+_MOST_WRONG = 0.1
+"""Of the times of a sound recording a few may be: profilers lose or confuse single events."""
+_MOST_COMPARED = 5
+"""Ranks that each other one is compared with: those that come last most often, as they leave least room."""
+_MOST_NAMED = 3
+"""Recordings that a note names."""
+_CONTRADICTS = "by its times, collectives end before they have begun on other ranks or the other way round"
+Reasons = dict[int, str]
+"""Why a table is a stranger, by its place among the tables."""
+
+
+def usual_steps(tables: Sequence[RankTable]) -> Int64s:
+    """The numbers of the steps that most of them recorded."""
+    numbers = [distinct(table.steps.number) for table in tables]
+    known, count = np.unique(np.concatenate([np.zeros(0, np.int64), *numbers]), return_counts=True)
+    return known[2 * count > len(tables)]
+
+
+def lacking_steps(tables: Sequence[RankTable]) -> list[str]:
+    """What is to be said where some lack steps that most recorded, and all can be compared in fewer."""
+    usual = usual_steps(tables)
+    lacks = [~among(usual, table.steps.number) for table in tables]
+    lacking = [table.source for table, steps in zip(tables, lacks, strict=True) if steps.any()]
+    left = int((~np.any(lacks, axis=0)).sum()) if lacking else len(usual)
+    if not 0 < left < len(usual):
+        return []
+    of_them = f"not all of the {len(usual):,} steps that most ranks recorded; who is late is told by {left:,} of them"
+    return [f"{name_some(lacking)}: {of_them}"]
+
+
+def lacking_collectives(launch: Launch) -> list[str]:
+    """What is to be said of those that have not all of the others' collectives, or more."""
+    differs = _miscounts(launch)[0].tolist() if launch.tables else []
+    lacking = [table.source for table, steps in zip(launch.tables, differs, strict=True) if steps]
+    what = "more or fewer collectives than others in some steps; what is missing is compared with nothing"
+    return [f"{name_some(lacking)}: {what}"] if lacking else []
+
+
+def name_some(sources: Sequence[str]) -> str:
+    others = f" and {len(sources) - _MOST_NAMED:,} more" if len(sources) > _MOST_NAMED else ""
+    return ", ".join(sources[:_MOST_NAMED]) + others
+
+
+def broken_alone(tables: Sequence[RankTable]) -> Reasons:
+    """Those of which their own times tell it, or else their steps."""
+    overlapping = {at: "its collectives overlap each other within one thread or stream, so its times are wrong"
+                   for at, table in enumerate(tables) if _overlap(table)}  # fmt: skip
+    if 0 < len(overlapping) < len(tables):
+        return overlapping
+    usual = usual_steps(tables)
+    recorded = [int(among(usual, table.steps.number).sum()) for table in tables]
+    return _of_few({at: f"it recorded {count:,} of the {len(usual):,} steps that most others recorded"
+                    for at, count in enumerate(recorded) if 2 * count <= len(usual)} if len(usual) else {},
+                   len(tables))  # fmt: skip
+
+
+def unlike_others(launch: Launch) -> tuple[Reasons, bool]:
+    """Those that what they did together tells apart; and whether the times of so many cannot be true that nobody knows
+    whose are."""
+    checks: tuple[tuple[Callable[[Launch], Bools], str], ...] = (
+        (_unmatched, "its collectives are none of the others'"),
+        (_contradicting, _CONTRADICTS),
+        (_misnumbering, "it numbers its steps otherwise than the others"),
+        (_miscounting, "it holds more or fewer collectives in its steps than the others"),
+    )
+    for check, reason in checks if launch.tables else ():
+        unlike = np.flatnonzero(check(launch)).tolist()
+        found = _of_few(dict.fromkeys(unlike, reason), len(launch.tables))
+        if found or (unlike and reason == _CONTRADICTS):
+            return found, not found
+    return {}, False
+
+
+def _of_few(reasons: Reasons, count: int) -> Reasons:
+    return reasons if 2 * len(reasons) < count else {}
+
+
+def _overlap(table: RankTable) -> bool:
+    """Whether most of its collectives begin before the one before in their lane has ended."""
+    taken = table.collectives
+    order = np.lexsort((taken.start_ns, taken.lane))
+    lane, start_ns, end_ns = taken.lane[order], taken.start_ns[order], taken.end_ns[order]
+    overlaps = (lane[1:] == lane[:-1]) & (start_ns[1:] < end_ns[:-1])
+    return 2 * int(overlaps.sum()) > len(order)
+
+
+def _unmatched(launch: Launch) -> Bools:
+    found: Bools = np.bincount(launch.parts.table, minlength=len(launch.tables)) == 0
+    return found
+
+
+def _contradicting(launch: Launch) -> Bools:
+    """Whose collectives cannot have been those of most others, whatever is added to its clock."""
+    count = len(launch.tables)
+    if not len(launch.joint):
+        return np.zeros(count, dtype=bool)
+    for_all = np.append(np.array([text in _FOR_ALL for text in launch.texts], dtype=bool), False)
+    wanted = for_all[launch.joint.operation]
+    last = launch.parts.table[last_parts(launch)[wanted]]
+    chosen = np.argsort(-np.bincount(last, minlength=count), kind="stable")[:_MOST_COMPARED]
+    times_ns = taken(launch, "start_ns"), taken(launch, "end_ns")
+    compared, apart = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for other in chosen.tolist():
+        tables, are_apart = _apart_from(launch.parts, other, wanted, times_ns)
+        compared[tables] += 1
+        apart[tables] += are_apart
+    return 2 * apart > compared
+
+
+def _apart_from(parts: Parts, other: int, wanted: Bools, times_ns: tuple[Int64s, Int64s]) -> tuple[Int64s, Bools]:
+    """The tables that share collectives with another one, and for which of them no clock makes these the same."""
+    start_ns, end_ns = times_ns
+    part = np.full(len(wanted), NONE)
+    theirs = np.flatnonzero(parts.table == other)
+    part[parts.joint[theirs]] = theirs
+    mine = np.flatnonzero(wanted[parts.joint] & (part[parts.joint] >= 0) & (parts.table != other))
+    table, its = parts.table[mine], part[parts.joint[mine]]
+    least_ns = _all_but_few(table, start_ns[its] - end_ns[mine])
+    most_ns = -_all_but_few(table, start_ns[mine] - end_ns[its])
+    return distinct(table), least_ns > most_ns + TOLERATED_NS
+
+
+def _all_but_few(table: Int64s, bounds_ns: Int64s) -> Int64s:
+    """For each table what nearly all of its bounds are below."""
+    ordered = bounds_ns[np.lexsort((bounds_ns, table))]
+    count = np.bincount(table)
+    count = count[count > 0]
+    return ordered[np.cumsum(count) - 1 - (_MOST_WRONG * count).astype(np.int64)]
+
+
+def _misnumbering(launch: Launch) -> Bools:
+    """Who takes most of its collectives for those of other steps than most of their ranks do."""
+    parts, step = launch.parts, taken(launch, "step")
+    inside = step >= 0
+    differs, judged = _unlike_most(launch, parts.table[inside], parts.joint[inside], step[inside])
+    return 2 * differs > judged
+
+
+def _miscounting(launch: Launch) -> Bools:
+    """Who has another number of collectives than most in most steps; in any step if its file has gaps."""
+    differs, judged = _miscounts(launch)
+    has_gaps = np.array([table.has_gaps for table in launch.tables], dtype=bool)
+    found: Bools = (2 * differs > judged) | (has_gaps & (differs > 0))
+    return found
+
+
+def _miscounts(launch: Launch) -> tuple[Int64s, Int64s]:
+    """For each table in how many steps of groups whose ranks are told it has another number of collectives than most,
+    and of how many."""
+    columns = [_counts(launch, at) for at in range(len(launch.tables))]
+    table, group, step, count = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return _unlike_most(launch, table, distinct_rows(group, step)[1], count)
+
+
+def _unlike_most(launch: Launch, table: Int64s, place: Int64s, value: Int64s) -> tuple[Int64s, Int64s]:
+    """For each table in how many of its places it has another value than the one in the middle of all who are there,
+    and in how many there are enough of them to tell."""
+    members = np.bincount(place)
+    members_so_far = np.cumsum(members)
+    ordered = value[np.lexsort((value, place))]
+    known = members > 0
+    usual = np.zeros(len(members), np.int64)
+    usual[known] = ordered[(members_so_far - members // 2 - 1)[known]]
+    judged = members[place] > 2  # of two nobody knows who is right
+    count = len(launch.tables)
+    differs = judged & (value != usual[place])
+    return np.bincount(table[differs], minlength=count), np.bincount(table[judged], minlength=count)
+
+
+def _counts(launch: Launch, at: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Of one table: how many collectives it has of each of its groups in each of its steps."""
+    table, parts = launch.tables[at], launch.parts
+    mine = parts.table == at
+    common = np.full(len(table.groups) + 1, NONE)
+    common[table.collectives.group[parts.row[mine]]] = launch.joint.group[parts.joint[mine]]
+    known = [not one.is_message and (one.ranks is not None or len(one.candidates) == 1) for one in table.groups]
+    common[: len(known)][~np.array(known, dtype=bool)] = NONE
+    group, step = common[table.collectives.group], table.collectives.step
+    groups, steps = distinct(group[group >= 0]), distinct(table.steps.number)
+    inside = (group >= 0) & among(step, steps)
+    count = np.zeros((len(groups), len(steps)), np.int64)
+    np.add.at(count, (np.searchsorted(groups, group[inside]), np.searchsorted(steps, step[inside])), 1)
+    return np.full(count.size, at), np.repeat(groups, len(steps)), np.tile(steps, len(groups)), count.ravel()

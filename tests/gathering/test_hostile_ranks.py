@@ -1,0 +1,131 @@
+"""One rank of a launch is damaged: what is said of the others is what was said before, or what is said without that
+rank, and then a note names its file and the cause."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profkit.findings import LaunchSummary
+from profkit.gathering.launching import gather
+from profkit.gathering.outcome import Done, do_at
+from profkit.gathering.summary import summarise
+from profkit.ranks.late import find_late
+from profkit.ranks.lateness import find_reasons
+from profkit.ruling.uneven_inputs import uneven_inputs
+from tests.gathering.hostile_ranks import DAMAGES, RANKS, STEPS, Json, gloo, nccl, packed
+from tests.ranks.launches import facts_of_launch
+
+Make = Callable[[int], Json]
+CASES = [(gloo, 3), (nccl, 0), (nccl, 1)]
+"""Also the first rank, whose clock the others' are set to, and the late one."""
+NOTED = {(gloo, "ended after four steps"), (nccl, "ended after four steps"), (gloo, "steps numbered one too high")}
+"""Nothing in these recordings contradicts the others': fewer steps are compared, and that is told. Numbers of steps are
+all that gloo's traces have."""
+launches = pytest.mark.parametrize(("make", "rank"), CASES, ids=[f"{make.__name__}-{rank}" for make, rank in CASES])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the traces are written to by turns, so that those that stay as they are need be read once."""
+    return tmp_path_factory.mktemp("launch")
+
+
+_done: dict[tuple[str, bytes], Done[Any]] = {}
+
+
+def _read(work: Callable[[str], Any], places: Sequence[str]) -> Iterator[Done[Any]]:
+    for number, place in enumerate(places):
+        key = place, Path(place).read_bytes()
+        if key not in _done:
+            _done[key] = do_at(work, number, place)
+        yield Done(number, _done[key].value, _done[key].cause)
+
+
+def _summary(paths: Sequence[Path]) -> LaunchSummary:
+    found = gather([str(path) for path in paths], _read)
+    own = facts_of_launch(found.launch).once(uneven_inputs).own
+    late = find_late(own)
+    return summarise(found.launch, found.toll, find_reasons(found.launch, found.toll, own, late), late)
+
+
+@cache
+def _write(folder: Path, make: Make) -> tuple[Path, ...]:
+    """The undamaged launch."""
+    paths = tuple(folder / make.__name__ / f"rank{rank}.json.gz" for rank in range(RANKS))
+    paths[0].parent.mkdir()
+    for rank, path in enumerate(paths):
+        path.write_bytes(packed(make(rank)))
+    return paths
+
+
+@cache
+def _around(folder: Path, make: Make, rank: int) -> tuple[LaunchSummary, LaunchSummary]:
+    """What is said of the undamaged launch, and of the one without the rank."""
+    paths = _write(folder, make)
+    return _summary(paths), _summary([path for at, path in enumerate(paths) if at != rank])
+
+
+def _damaged(folder: Path, make: Make, rank: int, damage: str) -> LaunchSummary:
+    paths = _write(folder, make)
+    path = paths[rank]
+    whole = path.read_bytes()
+    try:
+        path.write_bytes(packed(DAMAGES[damage](copy.deepcopy(make(rank)))))
+        return _summary(paths)
+    finally:
+        path.write_bytes(whole)
+
+
+def _said_of_others(launch: LaunchSummary, rank: int) -> object:
+    """How long they wait for whom and why, how long their steps take, and what communication costs. Beside whose work
+    and clock that of each is put may change: the median's and the first rank's."""
+    details = [(one.rank, one.details and replace(one.details, own=(), clock_behind_ns=None))
+               for one in launch.ranks if one.rank != rank]  # fmt: skip
+    ranks = [replace(one, details=None) for one in launch.ranks if one.rank != rank]
+    return ranks, details, launch.steps, launch.step_time_ns, launch.groups
+
+
+@pytest.mark.parametrize(
+    ("make", "rank", "damage"),
+    [pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
+     for make, rank in CASES for damage in DAMAGES if (make, damage) not in NOTED],
+)  # fmt: skip
+def test_of_the_others_the_same_is_said_or_what_is_said_without_the_rank_and_a_note(
+    folder: Path, make: Make, rank: int, damage: str
+):
+    whole, without = (_said_of_others(one, rank) for one in _around(folder, make, rank))
+    found = _damaged(folder, make, rank, damage)
+    said = _said_of_others(found, rank)
+    told = [note for note in found.notes if f"rank{rank}.json.gz: " in note]
+    assert said == whole or (said == without and told)
+    assert not any("failed inside" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("make", "rank", "damage"),
+    [pytest.param(make, rank, damage, id=f"{make.__name__}-{rank}-{damage}")
+     for make, rank in CASES for damage in DAMAGES if (make, damage) in NOTED],
+)  # fmt: skip
+def test_a_rank_that_lacks_some_of_the_steps_is_told_and_who_is_late_is_found_all_the_same(
+    folder: Path, make: Make, rank: int, damage: str
+):
+    found = _damaged(folder, make, rank, damage)
+    late = next(one for one in found.ranks if one.rank == 1)
+    assert (late.is_by_chance, late.late_steps >= STEPS - 2, late.cause) == (False, True, "compute")
+    assert any(f"rank{rank}.json.gz: not all of the {STEPS} steps" in note for note in found.notes)
+
+
+@launches
+def test_the_undamaged_launch_says_nothing_but_who_is_late(folder: Path, make: Make, rank: int):
+    whole, without = _around(folder, make, rank)
+    assert whole.notes == ()
+    assert without.notes == (f"rank {rank} of {RANKS} is missing, and what it did is not known",)
+    assert [one.is_by_chance for one in whole.ranks] == [True, False, True, True]
+    assert _said_of_others(whole, rank) != _said_of_others(without, rank)
