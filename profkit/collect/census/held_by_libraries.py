@@ -2,7 +2,9 @@
 variable of the user's names the module or the callback.
 
 They are looked for once, from the variables of the libraries' running frames, through attributes and built-in
-containers, without running any of their code. After that they are known by weak references.
+containers, without running any of their code. The innermost frame comes first: the loop that runs the program holds
+what it was given, and the many objects of what started that loop (a test runner, a notebook) hide nothing. After that
+they are known by weak references.
 """
 
 from __future__ import annotations
@@ -42,26 +44,31 @@ class Entrusted:
         return [(value, file) for reference, file in self._found if (value := reference()) is not None]
 
     def _find(self, frames: Iterable[FrameType]) -> Iterator[tuple[weakref.ref[Any], str]]:
-        queue: deque[tuple[Any, int]] = deque()
+        left = iter(range(_MAX_OBJECTS))
+        seen: dict[int, int] = {}
         for frame in frames:
-            queue.extend((value, 0) for value in list(frame.f_locals.values()))
+            values = list(frame.f_locals.values())
             forget_locals(frame)
-        seen = set()
-        for _ in range(_MAX_OBJECTS):
-            if not queue:
-                return
+            for value, file in self._from(values, seen, left):
+                with suppress(TypeError):  # its class has slots, and none for weak references
+                    yield weakref.ref(value), file
+
+    def _from(self, values: list[Any], seen: dict[int, int], left: Iterator[int]) -> Iterator[tuple[Any, str]]:
+        """What one frame's variables lead to. ``seen`` are objects and how far from a frame they were."""
+        queue = deque((value, 0) for value in values)
+        while queue and next(left, None) is not None:
             value, depth = queue.popleft()
             if type(value) is MethodType:
                 value = value.__self__
-            if id(value) in seen or value is None:
+            before = seen.get(id(value), _MAX_DEPTH + 1)
+            if before <= depth or value is None:
                 continue
-            seen.add(id(value))
+            seen[id(value)] = depth
             file = self._file_of(type(value))
-            if file is not None:
-                with suppress(TypeError):  # its class has slots, and none for weak references
-                    yield weakref.ref(value), file
-            elif depth < _MAX_DEPTH:
+            if file is None and depth < _MAX_DEPTH:
                 queue.extend((held, depth + 1) for held in _held_by(value))
+            elif file is not None and before > _MAX_DEPTH:
+                yield value, file
 
 
 def _held_by(value: Any) -> Iterable[Any]:
