@@ -80,7 +80,7 @@ def test_what_an_inner_frame_only_just_reaches_is_looked_into_from_an_outer_one(
     runner = sched.scheduler()
     runner.trainer = held[0]  # type: ignore[attr-defined]
     found = []
-    runner.enter(0, 0, lambda kept: found.extend(run_by_a_library([kept])), (SimpleNamespace(parts=[held.pop()]),))
+    runner.enter(0, 0, lambda kept: found.extend(run_by_a_library(kept)), (SimpleNamespace(parts=[held.pop()]),))
     runner.run()
     assert "Net.kept" in found[0]
 
