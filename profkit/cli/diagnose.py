@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from profkit.diagnosing import Measure
     from profkit.findings import Diagnosis
     from profkit.settings import Settings
+    from profkit.trace.cache import Origin
     from profkit.trace.events import Rows
 
 FORMATS = ("text", "json", "markdown", "html", "sarif", "github", "junit", "perfetto", "memory-timeline")
@@ -148,7 +149,8 @@ def _read_elsewhere(
     from profkit.run import default_directory
 
     with within_reach(target) as reached:
-        found, directory = _read(reached.path, output or default_directory(target), measure, settings)
+        directory = output or default_directory(target)
+        found, directory = _read(reached.path, directory, measure, settings, reached.origin)
     return found if path_of(target) is not None else replace(found, path=None), directory
 
 
@@ -177,9 +179,11 @@ def _read_launch(
     return Diagnosed(found.path, found.facts, found.diagnosis, found.rows), directory
 
 
-def _read(path: Path, output: Path | None, measure: bool, settings: Settings) -> tuple[Diagnosed, Path]:
+def _read(
+    path: Path, output: Path | None, measure: bool, settings: Settings, origin: Origin | None = None
+) -> tuple[Diagnosed, Path]:
     """Diagnose before a directory is made, so that an unreadable file leaves nothing behind; but check first that the
-    result can be written, as reading may take minutes."""
+    result can be written, as reading may take minutes. ``origin`` is what the recording is a copy of."""
     from profkit.cli._memory_reuse import reuse_memory_for_columns, reuse_memory_for_rules, stop_collecting_garbage
     from profkit.cli._reading import ReadingBar
 
@@ -191,7 +195,7 @@ def _read(path: Path, output: Path | None, measure: bool, settings: Settings) ->
     if output is not None:
         refuse_other_run(output)
     with ReadingBar(path) as bar:
-        facts = read_facts(path, bar.show)
+        facts = read_facts(path, bar.show, origin=origin)
     reuse_memory_for_rules()
     diagnosed = _judge(path, facts, measure, settings)
     in_place = path.is_dir() and output is None

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from profkit.ranks.clocks import align_clocks
 from profkit.ranks.launch import Joint, Launch, Parts
 from profkit.ranks.members import Members, choose_members
-from profkit.ranks.strangers import broken_alone, lacking_collectives, lacking_steps, name_some, unlike_others
+from profkit.ranks.strangers import Reasons, broken_alone, lacking_collectives, lacking_steps, name_some, unlike_others
 from profkit.ranks.subgroups import tell_groups
 from profkit.ranks.table import Group, RankTable
 from profkit.trace.events import NONE, Int64s
@@ -76,28 +76,26 @@ def match(tables: Sequence[RankTable]) -> Launch:
     left = list(tables)
     notes: list[str] = []
     while True:
-        found, members, strangers = _try(left)
-        if not strangers:
+        members = choose_members(left)
+        found = broken_alone(members.tables) or _compare(members)
+        if isinstance(found, Launch):
             return _with_notes(found, members, notes)
+        strangers = {members.tables[at].source: reason for at, reason in found.items()}
         notes += [f"{source}: {reason}; it is left out" for source, reason in strangers.items()]
-        left = [table for table in left if table.source not in strangers]
+        left = [table for table in left if table.source not in strangers]  # another may now be the rank of one of them
 
 
-def _try(tables: Sequence[RankTable]) -> tuple[Launch, Members, dict[str, str]]:
-    """The launch of these tables, or why some of them, by their sources, have to be left out first: another recording
-    may then take the place of one that says to be the same rank."""
-    members = choose_members(tables)
-    strangers = broken_alone(members.tables)
-    found = _match((), -1)
-    if not strangers:
-        members, doubts = _with_groups(members)
-        found = align_clocks(_match(members.tables, members.world_size))
-        strangers, contradict_each_other = unlike_others(found)
-        if contradict_each_other:
-            doubts.append(f"{name_some([table.source for table in found.tables])}: {_CONTRADICTION}")
-            found = _assemble(found.tables, found.groups, found.texts, [], [])
-        found = structs.replace(found, notes=(*doubts, *found.notes))
-    return found, members, {members.tables[at].source: reason for at, reason in strangers.items()}
+def _compare(members: Members) -> Launch | Reasons:
+    """What these ranks did together, or why some of them have to be left out first."""
+    members, doubts = _with_groups(members)
+    found = align_clocks(_match(members.tables, members.world_size))
+    strangers, contradict_each_other = unlike_others(found)
+    if strangers:
+        return strangers
+    if contradict_each_other:
+        doubts.append(f"{name_some([table.source for table in found.tables])}: {_CONTRADICTION}")
+        found = _assemble(found.tables, found.groups, found.texts, [], [])
+    return structs.replace(found, notes=(*doubts, *found.notes))
 
 
 def _with_groups(members: Members) -> tuple[Members, list[str]]:

@@ -7,27 +7,24 @@ everywhere. Most ranks count: where no majority agrees, nobody is a stranger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from profkit.ranks.clocks import taken
 from profkit.ranks.launch import Launch, Parts
-from profkit.ranks.subgroups import TOLERATED_NS
+from profkit.ranks.subgroups import FOR_ALL, TOLERATED_NS
 from profkit.ranks.table import RankTable
 from profkit.ranks.transfers import last_parts
 from profkit.trace.events import NONE, Bools, Int64s
 from profkit.trace.values import among, distinct, distinct_rows
 
-_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
-"""Operations that end nowhere before they have begun everywhere. An all-to-all may send nothing to some."""
 _MOST_WRONG = 0.1
 """Of the times of a sound recording a few may be: profilers lose or confuse single events."""
 _MOST_COMPARED = 5
 """Ranks that each other one is compared with: those that come last most often, as they leave least room."""
 _MOST_NAMED = 3
 """Recordings that a note names."""
-_CONTRADICTS = "by its times, collectives end before they have begun on other ranks or the other way round"
 Reasons = dict[int, str]
 """Why a table is a stranger, by its place among the tables."""
 
@@ -80,18 +77,22 @@ def broken_alone(tables: Sequence[RankTable]) -> Reasons:
 def unlike_others(launch: Launch) -> tuple[Reasons, bool]:
     """Those that what they did together tells apart; and whether the times of so many cannot be true that nobody knows
     whose are."""
-    checks: tuple[tuple[Callable[[Launch], Bools], str], ...] = (
-        (_unmatched, "its collectives are none of the others'"),
-        (_contradicting, _CONTRADICTS),
-        (_misnumbering, "it numbers its steps otherwise than the others"),
-        (_miscounting, "it holds more or fewer collectives in its steps than the others"),
-    )
-    for check, reason in checks if launch.tables else ():
-        unlike = np.flatnonzero(check(launch)).tolist()
-        found = _of_few(dict.fromkeys(unlike, reason), len(launch.tables))
-        if found or (unlike and reason == _CONTRADICTS):
-            return found, not found
-    return {}, False
+    if not launch.tables:
+        return {}, False
+    found = _few(_unmatched(launch), "its collectives are none of the others'")
+    if found:
+        return found, False
+    contradicting = _contradicting(launch)
+    if contradicting.any():
+        found = _few(contradicting, "by its times, collectives end before they have begun on other ranks or the other "
+                                    "way round")  # fmt: skip
+        return found, not found
+    found = _few(_misnumbering(launch), "it numbers its steps otherwise than the others")
+    return found or _few(_miscounting(launch), "it holds more or fewer collectives in its steps than the others"), False
+
+
+def _few(unlike: Bools, reason: str) -> Reasons:
+    return _of_few(dict.fromkeys(np.flatnonzero(unlike).tolist(), reason), len(unlike))
 
 
 def _of_few(reasons: Reasons, count: int) -> Reasons:
@@ -117,7 +118,7 @@ def _contradicting(launch: Launch) -> Bools:
     count = len(launch.tables)
     if not len(launch.joint):
         return np.zeros(count, dtype=bool)
-    for_all = np.append(np.array([text in _FOR_ALL for text in launch.texts], dtype=bool), False)
+    for_all = np.append(np.array([text in FOR_ALL for text in launch.texts], dtype=bool), False)
     wanted = for_all[launch.joint.operation]
     last = launch.parts.table[last_parts(launch)[wanted]]
     chosen = np.argsort(-np.bincount(last, minlength=count), kind="stable")[:_MOST_COMPARED]

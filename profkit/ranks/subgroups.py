@@ -18,8 +18,10 @@ from msgspec import structs
 from profkit.ranks.table import Group, RankTable
 from profkit.trace.events import NONE, Bools, Int64s
 
-_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 """Operations that end nowhere before they have begun everywhere."""
+_SPLITTING = (*FOR_ALL, "all_to_all")
+"""Those by which ranks are told apart into groups. An all-to-all may send nothing to some, which is rare."""
 TOLERATED_NS = 100_000
 """Clocks of two machines drift apart by 10 µs a second and less."""
 _MOST_RANKS = 64
@@ -91,11 +93,11 @@ def _told(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[d
     listed = {at: _candidates(tables[at]) for at in rows}
     if not any(listed.values()):
         first = next(iter(rows))
-        is_split = operation in _FOR_ALL and any(_are_apart(tables, rows, first, at) for at in rows)
+        is_split = operation in _SPLITTING and any(_are_apart(tables, rows, first, at) for at in rows)
         return _cliques(tables, operation, rows) if is_split else (None, "")
     number = {tables[at].identity.rank: at for at in rows}
     chosen: dict[int, _Ranks] = dict.fromkeys(rows, ())
-    for at in rows if operation in _FOR_ALL else ():
+    for at in rows if operation in _SPLITTING else ():
         possible = [ranks for ranks in listed[at] if _may_be(tables, rows, number, ranks)]
         chosen[at] = possible[0] if len(possible) == 1 else ()
     agreed = {at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()

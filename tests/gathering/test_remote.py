@@ -163,13 +163,25 @@ def test_of_a_file_without_a_version_nothing_is_kept(
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_address_of_one_file_is_one_recording_and_that_of_a_folder_a_launch(
-    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("profkit.cli._memory_reuse.stop_collecting_garbage", lambda: None)  # this process goes on
-    monkeypatch.setattr("profkit.cli._memory_reuse.reuse_memory_for_columns", lambda: None)
-    monkeypatch.setattr("profkit.cli._memory_reuse.reuse_memory_for_rules", lambda: None)
+@pytest.fixture
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command changes what its process does with memory, and this one goes on."""
+    for name in ("stop_collecting_garbage", "reuse_memory_for_columns", "reuse_memory_for_rules"):
+        monkeypatch.setattr(f"profkit.cli._memory_reuse.{name}", lambda: None)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_one_recording_elsewhere_is_decoded_once_too(memory: Any, decoded: list[Path], tmp_path: Path) -> None:
+    memory.pipe("/one/rank-3.json", trace_of(20))
+    for _ in range(2):
+        CliRunner().invoke(command, ["memory://one/rank-3.json"], catch_exceptions=False)
+    assert len(decoded) == 1
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_the_address_of_one_file_is_one_recording_and_that_of_a_folder_a_launch(memory: Any, tmp_path: Path) -> None:
     steps = [event for at in range(4) for event in (step(at, 100 * at, 100), op("aten::mm", 100 * at, 90))]
     memory.pipe("/one/rank-3.json", json_of(steps))
     told = CliRunner().invoke(command, ["memory://one/rank-3.json"], catch_exceptions=False)

@@ -54,21 +54,22 @@ class Entrusted:
                     yield weakref.ref(value), file
 
     def _from(self, values: list[Any], seen: dict[int, int], left: Iterator[int]) -> Iterator[tuple[Any, str]]:
-        """What one frame's variables lead to. ``seen`` are objects and how far from a frame they were."""
+        """What one frame's variables lead to. ``seen`` says how far from a frame each object was at least."""
         queue = deque((value, 0) for value in values)
         while queue and next(left, None) is not None:
             value, depth = queue.popleft()
             if type(value) is MethodType:
                 value = value.__self__
-            before = seen.get(id(value), _MAX_DEPTH + 1)
-            if before <= depth or value is None:
+            if value is None or seen.get(id(value), _MAX_DEPTH + 1) <= depth:
+                continue
+            file = self._file_of(type(value))
+            if file is not None:
+                seen[id(value)] = 0  # once is enough, from wherever
+                yield value, file
                 continue
             seen[id(value)] = depth
-            file = self._file_of(type(value))
-            if file is None and depth < _MAX_DEPTH:
+            if depth < _MAX_DEPTH:
                 queue.extend((held, depth + 1) for held in _held_by(value))
-            elif file is not None and before > _MAX_DEPTH:
-                yield value, file
 
 
 def _held_by(value: Any) -> Iterable[Any]:

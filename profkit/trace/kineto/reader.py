@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec import structs
-
 from profkit.errors import UnreadableInput
 from profkit.trace.containers import Content, OnProgress
 from profkit.trace.events import Recording, Trace
@@ -57,7 +55,7 @@ def read_kineto(path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES, on_progress:
         if not builder.rows:
             raise UnreadableInput(path, content.damage or _why_nothing(losses))
         is_cut_off = content.damage is not None or losses.nothing_after is not None
-        recording = structs.replace(_describe(document, is_cut_off), has_gaps=losses.places > 0)
+        recording = _describe(document, is_cut_off, has_gaps=losses.places > 0)
         trace = builder.build(recording, recording.clock_base_ns)
     if not len(trace.events):
         raise UnreadableInput(path, "holds no event with a time")
@@ -112,7 +110,7 @@ def _describe_losses(content: Content, losses: Losses, rows: int) -> Iterator[st
         )
 
 
-def _describe(document: Document, is_cut_off: bool) -> Recording:
+def _describe(document: Document, is_cut_off: bool, has_gaps: bool) -> Recording:
     info = document.distributed if isinstance(document.distributed, dict) else {}
     devices = document.devices if isinstance(document.devices, list) else []
     return Recording(
@@ -125,6 +123,7 @@ def _describe(document: Document, is_cut_off: bool) -> Recording:
         ranks=_rank(info.get("world_size")),
         host=encodable(document.host_name) if isinstance(document.host_name, str) else "",
         is_cut_off=is_cut_off,
+        has_gaps=has_gaps,
         least_release=_RELEASE_OF_BASE_TIME if isinstance(document.base_ns, int) else None,
         clock_base_ns=_moment(document.base_ns),
         groups=tuple(dict.fromkeys(_groups(info.get("pg_config")))),
