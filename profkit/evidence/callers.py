@@ -24,9 +24,7 @@ _FORWARD = "forward"
 def where_marked(facts: Facts, rows: Rows) -> Rows:
     """The operators that these repeat, or whose backward nodes they are, where lines are marked; else themselves."""
     forward = facts.lines.forward[rows]
-    rows = np.where(forward >= 0, forward, rows)
-    origin = facts.repeats.row[rows]
-    return np.where(origin >= 0, origin, rows)
+    return facts.lines.marked[np.where(forward >= 0, forward, rows)].astype(np.int64)
 
 
 def model_call_sites(facts: Facts, rows: Rows) -> Int32s:

@@ -2,8 +2,9 @@
 
 In a located step every operator lies inside the marks of the lines that led to it, so its innermost mark is the
 calling line. A measured step carries no marks: an operator there has the line of the one that it repeats (see
-`profkit.derive.steps.matching`). A backward operator also has the line of the forward operator that shares its sequence
-number.
+`profkit.derive.steps.matching`). Where the marks end before the located step does, one that goes on in the same loop
+has the line of an earlier turn (`profkit.derive.steps.continuing`). A backward operator also has the line of the forward
+operator that shares its sequence number.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.steps.backward import backward_nodes
+from profkit.derive.steps.continuing import match_earlier_turns
 from profkit.derive.steps.matching import Repeats
 from profkit.derive.steps.steps import Steps
 from profkit.derive.timeline.tree import Tree
@@ -22,12 +24,14 @@ from profkit.trace.values import constant
 class Lines(Struct, frozen=True):
     """Columns over all events. ``site`` is the call site of the line that ran it; ``forward_site`` is the same, but for
     a backward operator that of its forward operator; `NONE` if no line is known. ``backward`` marks what runs in the
-    backward pass, ``forward`` is the row of the forward operator that it belongs to, or `NONE`."""
+    backward pass, ``forward`` is the row of the forward operator that it belongs to, or `NONE`. ``marked`` is the row
+    of the event whose marks name its line: its own, or that of one that it repeats."""
 
     site: Int32s
     forward_site: Int32s
     backward: Bools
     forward: Int32s
+    marked: Int32s
 
     @property
     def known(self) -> bool:
@@ -41,13 +45,24 @@ def find_lines(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats) -> Line
     forward = _forward_operators(trace, tree, steps, backward)
     if not marks.any():
         nowhere = constant(NONE, np.int32, len(events))
-        return Lines(nowhere, nowhere, backward, forward)
+        return Lines(nowhere, nowhere, backward, forward, np.arange(len(events), dtype=np.int32))
     mark = tree.nearest_ancestor(marks, include_self=True)
-    site = np.where(mark >= 0, events.site[mark], np.int32(NONE))
-    del mark
-    site = np.where((site < 0) & (repeats.row >= 0), site[repeats.row], site)
+    marked = _marked(trace, tree, steps, repeats, mark >= 0)
+    site = np.where(mark[marked] >= 0, events.site[mark[marked]], np.int32(NONE))
     forward_site = np.where((forward >= 0) & (site[forward] >= 0), site[forward], site)
-    return Lines(site, forward_site, backward, forward)
+    return Lines(site, forward_site, backward, forward, marked)
+
+
+def _marked(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats, has_mark: Bools) -> Int32s:
+    """For each event itself, the one that it repeats in the located step, or that one's like in an earlier turn."""
+    own = np.arange(len(trace.events), dtype=np.int32)
+    marked = np.where(~has_mark & (repeats.row >= 0), repeats.row.astype(np.int32), own)
+    earlier = match_earlier_turns(trace, tree, steps, has_mark)
+    if (earlier < 0).all():
+        return marked
+    inside = tree.nearest_ancestor(earlier >= 0, include_self=True)
+    earlier = np.where(inside >= 0, earlier[inside], own)
+    return earlier[marked]
 
 
 def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:

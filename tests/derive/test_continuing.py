@@ -1,0 +1,80 @@
+"""Where lines end in the middle of a loop, its later turns have the lines of the earlier ones, and nothing else has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.trace.events import NONE
+from tests.traces import facts_of, mark, op, rows_named, step
+
+Json = dict[str, Any]
+LINES = {"aten::embedding": 1, "aten::linear": 2, "aten::relu": 3, "aten::argmax": 4, "aten::zeros": 5}
+TURN = ["embedding", "linear", "relu", "linear", "relu", "argmax"]
+
+
+def located(names: list[str], last_marked: int, number: int = 0, begin: float = 0) -> list[Json]:
+    """A step of operators 10 µs apart, of which the first ones lie in the marks of their lines."""
+    events = [step(number, begin, 10 * len(names) + 10)]
+    for i, name in enumerate(names):
+        at = begin + 10 * i + 1
+        events += [mark(LINES[f"aten::{name}"], at, 8)] if i < last_marked else []
+        events.append(op(f"aten::{name}", at + 1, 5))
+    return events
+
+
+def sites(events: list[Json], name: str) -> list[int]:
+    facts = facts_of(events)
+    return facts.lines.site[rows_named(facts.trace, f"aten::{name}")].tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("cut", range(12, 18))
+def test_a_loop_that_goes_on_where_the_lines_ended_has_the_lines_of_its_earlier_turns(cut):
+    events = located(["zeros", *TURN * 6], 1 + cut)
+    assert [sites(events, name) for name in ("zeros", "embedding", "linear", "relu", "argmax")] == [
+        [5], [1] * 6, [2] * 12, [3] * 12, [4] * 6]  # fmt: skip
+
+
+def test_the_first_operator_that_differs_ends_it():
+    events = located([*TURN * 3, "embedding", "linear", "zeros", *TURN], 18)
+    assert sites(events, "embedding") == [1, 1, 1, 1, NONE]
+    assert sites(events, "zeros") == [NONE]
+    assert sites(events, "linear") == [2] * 7 + [NONE] * 2
+
+
+def test_a_turn_that_was_seen_once_says_nothing_of_the_next():
+    assert sites(located(TURN * 4, 6), "embedding") == [1, NONE, NONE, NONE]
+
+
+def test_layers_inside_of_a_turn_are_not_taken_for_the_loop():
+    """The lines end behind the first of four layers; behind the fourth comes what ends the turn."""
+    turn = ["embedding", *["linear", "relu"] * 4, "argmax"]
+    assert sites(located(turn * 5, 33), "argmax") == [4] * 5
+
+
+def test_an_operator_of_the_same_name_inside_of_another_is_another():
+    events = located(["zeros", *TURN * 4], 13)
+    assert sites(events, "embedding") == [1] * 4
+    around = op("aten::argmax", 10 * 14 + 1.5, 7)
+    assert sites([*events, around], "embedding") == [1, 1, 1, NONE]
+
+
+def test_a_measured_step_has_the_lines_that_its_like_has_from_an_earlier_turn():
+    measured = located(TURN * 4, 0, number=1, begin=1_000)
+    assert sites([*located(TURN * 4, 12), *measured], "embedding") == [1] * 8
+
+
+def test_each_thread_goes_on_by_itself():
+    other = [op("aten::embedding", 10 * i + 2, 5, tid=9) for i in range(18)]
+    events = [*located(TURN * 3, 12), *other]
+    facts = facts_of(events)
+    rows = rows_named(facts.trace, "aten::embedding")
+    mine = facts.trace.events.lane[rows] == facts.steps.main_lane
+    site = facts.lines.site[rows]
+    assert site[mine].tolist() == [1] * 3
+    assert set(site[~mine].tolist()) == {NONE}
+
+
+def test_lines_that_last_as_long_as_the_step_stay():
+    assert sites(located(["zeros", *TURN * 2, "zeros"], 14), "zeros") == [5, 5]
