@@ -9,6 +9,7 @@ from profkit.findings import (
     Diagnosis,
     Finding,
     Kind,
+    LaunchSummary,
     Saving,
     Severity,
     TimeShare,
@@ -21,6 +22,7 @@ from profkit.findings import (
     opportunities,
     rank,
 )
+from profkit.ranks.chance import LEAST_STEPS
 from profkit.run import FAILED
 from profkit.units import format_bytes, format_count, format_share, format_time
 
@@ -62,7 +64,18 @@ def conclude(diagnosis: Diagnosis, obstacles: Sequence[str] = ()) -> Verdict:
     limit = f"; {format_count(unseen, 'rule')} could not look" if unseen else ""
     what = f"{_largest_part(diagnosis.timing)}{_optimizer(diagnosis)}{_hottest_line(diagnosis)}"
     nothing = f"{ended}; no fault found until then" if ended else "No fault found"
-    return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}; {what}{limit}")
+    return Verdict(VerdictKind.NOTHING_FOUND, f"{nothing}{_hardly_compared(diagnosis.launch)}; {what}{limit}")
+
+
+def _hardly_compared(launch: LaunchSummary | None) -> str:
+    """`` in rank 0, and 2 steps in common are too few to compare 4 ranks``; empty if there are enough."""
+    if launch is None or len(launch.ranks) <= 1 or launch.steps >= LEAST_STEPS:
+        return ""
+    where = "" if launch.shown_rank is None else f" in rank {launch.shown_rank}"
+    common = f"{format_count(launch.steps, 'step')} in common {'is' if launch.steps == 1 else 'are'}"
+    if not launch.steps:
+        common = "no step in common is"
+    return f"{where}, and {common} too few to compare {len(launch.ranks)} ranks"
 
 
 def _end_of(diagnosis: Diagnosis) -> str:

@@ -12,7 +12,9 @@ from profkit.findings import (
     Diagnosis,
     Finding,
     Kind,
+    LaunchSummary,
     Location,
+    RankSummary,
     RunSummary,
     Saving,
     Severity,
@@ -203,3 +205,20 @@ def test_a_diagnosis_carries_its_verdict():
     unsure = diagnose(facts_of([op("aten::mm", 0, 50)])).verdict
     assert unsure is not None
     assert unsure.text == "Cannot judge: no steps were found: the whole recording is treated as one step"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps", "said"),
+    [
+        (4, 0, " in rank 1, and no step in common is too few to compare 4 ranks"),
+        (4, 1, " in rank 1, and 1 step in common is too few to compare 4 ranks"),
+        (4, 2, " in rank 1, and 2 steps in common are too few to compare 4 ranks"),
+        (4, 3, ""),
+        (1, 2, ""),
+    ],
+)
+def test_that_nothing_was_found_says_where_ranks_could_hardly_be_compared(ranks, steps, said):
+    launch = LaunchSummary(ranks, tuple(RankSummary(rank, f"rank-{rank}.json.gz") for rank in range(ranks)), steps, shown_rank=1)
+    verdict = conclude(replace(diagnosis(), launch=launch))
+    assert verdict.kind is VerdictKind.NOTHING_FOUND
+    assert verdict.text.startswith(f"No fault found{said};")

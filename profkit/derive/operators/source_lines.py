@@ -3,8 +3,8 @@
 In a located step every operator lies inside the marks of the lines that led to it, so its innermost mark is the
 calling line. A measured step carries no marks: an operator there has the line of the one that it repeats (see
 `profkit.derive.steps.matching`). Where the marks end before the located step does, one that goes on in the same loop
-has the line of an earlier turn (`profkit.derive.steps.continuing`). A backward operator also has the line of the forward
-operator that shares its sequence number.
+has the line of an earlier turn (`profkit.derive.steps.continuing`). A backward operator also has the line of the
+forward operator that shares its sequence number.
 """
 
 from __future__ import annotations
