@@ -218,7 +218,8 @@ def test_a_diagnosis_carries_its_verdict():
     ],
 )
 def test_that_nothing_was_found_says_where_ranks_could_hardly_be_compared(ranks, steps, said):
-    launch = LaunchSummary(ranks, tuple(RankSummary(rank, f"rank-{rank}.json.gz") for rank in range(ranks)), steps, shown_rank=1)
+    recorded = tuple(RankSummary(rank, f"rank-{rank}.json.gz") for rank in range(ranks))
+    launch = LaunchSummary(ranks, recorded, steps, shown_rank=1)
     verdict = conclude(replace(diagnosis(), launch=launch))
     assert verdict.kind is VerdictKind.NOTHING_FOUND
     assert verdict.text.startswith(f"No fault found{said};")
