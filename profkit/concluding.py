@@ -24,7 +24,7 @@ from profkit.findings import (
 )
 from profkit.ranks.chance import LEAST_STEPS
 from profkit.run import FAILED
-from profkit.units import format_bytes, format_count, format_share, format_time
+from profkit.units import format_bytes, format_count, format_share, format_time, pick_form
 
 _MOSTLY_COMPUTING_SHARE = 0.9
 """From this share on, the step consists of what is computed."""
@@ -72,9 +72,8 @@ def _hardly_compared(launch: LaunchSummary | None) -> str:
     if launch is None or len(launch.ranks) <= 1 or launch.steps >= LEAST_STEPS:
         return ""
     where = "" if launch.shown_rank is None else f" in rank {launch.shown_rank}"
-    common = f"{format_count(launch.steps, 'step')} in common {'is' if launch.steps == 1 else 'are'}"
-    if not launch.steps:
-        common = "no step in common is"
+    steps = format_count(launch.steps, "step") if launch.steps else "no step"
+    common = f"{steps} in common {pick_form(launch.steps or 1, 'is', 'are')}"
     return f"{where}, and {common} too few to compare {len(launch.ranks)} ranks"
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from profkit.trace.events import NONE
+from profkit.derive.operators.source_lines import find_lines
+from profkit.diagnosing import read_facts
+from profkit.trace.events import NONE, Category
 from tests.traces import facts_of, mark, op, rows_named, step
 
+RECORDED = Path(__file__).parents[2] / "traces" / "recorded"
 Json = dict[str, Any]
 LINES = {"aten::embedding": 1, "aten::linear": 2, "aten::relu": 3, "aten::argmax": 4, "aten::zeros": 5}
 TURN = ["embedding", "linear", "relu", "linear", "relu", "argmax"]
@@ -78,3 +84,23 @@ def test_each_thread_goes_on_by_itself():
 
 def test_lines_that_last_as_long_as_the_step_stay():
     assert sites(located(["zeros", *TURN * 2, "zeros"], 14), "zeros") == [5, 5]
+
+
+def test_in_recordings_whose_later_marks_are_taken_away_no_line_is_told_that_is_not_the_right_one():
+    told = 0
+    for directory in sorted({path.parent for path in RECORDED.rglob("*.pt.trace.json*")}):
+        facts = read_facts(directory)
+        events = facts.trace.events
+        marks = np.flatnonzero(events.category == Category.LINE_MARK)
+        if not marks.size:
+            continue
+        cut = np.sort(events.start_ns[marks])[len(marks) // 2]
+        category = events.category.copy()
+        category[marks[(events.start_ns + events.duration_ns)[marks] > cut]] = Category.ANNOTATION
+        trace = replace(facts.trace, events=replace(events, category=category))
+        site = find_lines(trace, facts.tree, facts.steps, facts.repeats).site
+        behind = (events.category == Category.OPERATOR) & (events.start_ns >= cut) & (site >= 0)
+        behind &= facts.steps.located[facts.steps.index_of(events.start_ns)]
+        told += int(behind.sum())
+        assert (site == facts.lines.site)[behind].all(), directory
+    assert told > 0

@@ -61,8 +61,7 @@ def _marked(trace: Trace, tree: Tree, steps: Steps, repeats: Repeats, has_mark: 
     if (earlier < 0).all():
         return marked
     inside = tree.nearest_ancestor(earlier >= 0, include_self=True)
-    earlier = np.where(inside >= 0, earlier[inside], own)
-    return earlier[marked]
+    return np.where(inside >= 0, earlier[inside], own)[marked]
 
 
 def _forward_operators(trace: Trace, tree: Tree, steps: Steps, backward: Bools) -> Int32s:
