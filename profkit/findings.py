@@ -401,14 +401,15 @@ class RankDetails:
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
-    """One recorded rank of a launch. In ``late_steps`` of its ``steps`` others, ``kept_waiting`` of them, waited for
-    it, for ``late_ns`` in the median of these. ``caused_ns`` is how long a step waits for it, ``waited_ns`` how long it
-    waits in a step for others, ``exposed_ns`` how long its communication itself holds up its work; all three are means
-    of the steps that it took part in. That stages of a pipeline wait for each other's messages is in ``waited_ns``
-    alone. ``cause`` names what made it late (`LATE_BECAUSE`), ``location`` the line; empty and None where it was not or
-    nothing shows why. ``is_by_chance`` says that its own work is not longer than the others' by more than chance.
-    ``host`` and ``device`` are empty and None where the recording does not say. Of many ranks only those that others
-    wait for longest, and those that wait longest, have ``details``."""
+    """One recorded rank of a launch. It is late in ``late_steps`` of its ``steps``, by ``late_ns`` in the median of
+    these, and ``kept_waiting`` others wait for it. ``caused_ns`` is how long a step waits for it, ``waited_ns`` how
+    long it waits in a step for others, ``exposed_ns`` how long its communication itself holds up its work; all three
+    are means of the steps that it took part in. Ranks that are late together share the wait: each stretch of it counts
+    in equal parts as ``caused_ns`` of those that are missing. Waits of a pipeline's stages for each other's messages
+    are in ``waited_ns`` alone. ``cause`` names what made it late (`LATE_BECAUSE`), ``location`` the line; empty and
+    None where it was not or nothing shows why. ``is_by_chance`` says that its own work is not longer than the others'
+    by more than chance. ``host`` and ``device`` are empty and None where the recording does not say. Of many ranks only
+    those that others wait for longest, and those that wait longest, have ``details``."""
 
     rank: int
     source: str

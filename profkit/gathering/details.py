@@ -10,9 +10,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from profkit.findings import CallSummary, Location, OwnTime, RankDetails, RankStep, RankWait
-from profkit.ranks.lateness import Toll
+from profkit.ranks.lateness import Toll, divide_waits
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import step_index
+from profkit.ranks.own_work import Floats, step_index
 from profkit.ranks.table import Cause, RankTable
 from profkit.trace.events import NONE, Bools, Int64s
 from profkit.trace.values import distinct, distinct_rows, median, occurrences
@@ -27,11 +27,12 @@ Matrix = NDArray[np.int64]
 
 
 class Costs(Struct, frozen=True):
-    """By rank and step: how long others wait for the rank, how long it waits, how long its communication holds it up;
-    and whether it took part in the step at all. ``numbers`` are those of the steps."""
+    """By rank and step: the rank's share of what others wait, by how much it is late, how long it waits, how long its
+    communication holds it up; and whether it took part in the step at all. ``numbers`` are those of the steps."""
 
     numbers: Int64s
     caused_ns: Matrix
+    late_ns: Matrix
     waited_ns: Matrix
     exposed_ns: Matrix
     present: NDArray[np.bool_]
@@ -49,15 +50,19 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
     inside = step >= 0
     place = launch.parts.table[inside], np.searchsorted(numbers, step[inside])
     shape = len(launch.tables), len(numbers)
-    caused_ns, waited_ns, exposed_ns = (np.zeros(shape, np.int64) for _ in range(3))
-    for matrix, cost_ns in ((caused_ns, toll.caused_ns), (waited_ns, toll.waited_ns), (exposed_ns, toll.exposed_ns)):
-        np.add.at(matrix, place, cost_ns[inside])
+
+    def by_step(cost_ns: Int64s) -> Matrix:
+        found = np.zeros(shape, np.int64)
+        np.add.at(found, place, cost_ns[inside])
+        return found
+
     present = np.zeros(shape, dtype=bool)
     present[place] = True
     for row, table in zip(present, launch.tables, strict=True):
         at, known = step_index(numbers, table.steps.number)
         row[at[known]] = True
-    return Costs(numbers, caused_ns, waited_ns, exposed_ns, present)
+    costs = (by_step(one) for one in (toll.caused_ns, toll.late_ns, toll.waited_ns, toll.exposed_ns))
+    return Costs(numbers, *costs, present=present)
 
 
 def choose_detailed(costs: Costs) -> list[int]:
@@ -149,15 +154,18 @@ def _peers(launch: Launch, toll: Toll, at: int, steps: int) -> tuple[tuple[RankW
     """Whom the rank waits for, and who waits for it."""
     parts = launch.parts
     inside = launch.joint.step[parts.joint] >= 0
-    last = parts.table[toll.last][parts.joint]
-    counted = np.bincount(parts.joint, toll.caused_ns)[parts.joint] > 0  # as in what the rank costs the others
-    waits, awaited = inside & (parts.table == at), inside & (last == at) & counted
-    return (_longest(launch, last[waits], toll.waited_ns[waits], steps),
-            _longest(launch, parts.table[awaited], toll.waited_ns[awaited], steps))  # fmt: skip
+    mine, waits = inside & (parts.table == at), inside & (toll.waited_ns > 0)
+    is_late = inside & (toll.late_ns > 0)
+    is_late[toll.last] |= inside[toll.last]
+    _, late, waited_ns = divide_waits(launch, toll, np.flatnonzero(mine & waits), np.flatnonzero(is_late))
+    counted = mine & (toll.caused_ns > 0)  # as in what the rank costs the others
+    waiting, _, kept_ns = divide_waits(launch, toll, np.flatnonzero(waits), np.flatnonzero(counted))
+    return (_longest(launch, parts.table[late], waited_ns, steps),
+            _longest(launch, parts.table[waiting], kept_ns, steps))  # fmt: skip
 
 
-def _longest(launch: Launch, table: Int64s, waited_ns: Int64s, steps: int) -> tuple[RankWait, ...]:
-    time_ns = np.bincount(table, waited_ns, len(launch.tables)).astype(np.int64) // steps
+def _longest(launch: Launch, table: Int64s, waited_ns: Floats, steps: int) -> tuple[RankWait, ...]:
+    time_ns = np.rint(np.bincount(table, waited_ns, len(launch.tables))).astype(np.int64) // steps
     order = np.argsort(-time_ns, kind="stable")[:MOST_PEERS]
     return tuple(RankWait(launch.tables[at].identity.rank, int(time_ns[at])) for at in order.tolist() if time_ns[at])
 

@@ -22,17 +22,20 @@ from profkit.gathering.details import Costs, add_up, detail_ranks
 from profkit.pictures.of_ranks import draw_ranks
 from profkit.ranks.bubbles import even_share, measure_bubble
 from profkit.ranks.late import Late
-from profkit.ranks.lateness import Reason, Toll
+from profkit.ranks.lateness import Reason, Toll, divide_waits
 from profkit.ranks.launch import Launch
 from profkit.ranks.pipelines import Pipeline, find_pipelines
 from profkit.ranks.table import RankTable
 from profkit.trace.events import Int64s
+from profkit.trace.values import among, distinct
 
 MOST_GROUPS = 256
 """Those that take longest: a launch of thousands of ranks may have as many groups."""
 _SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
 """Upper ends of the classes of sizes: up to the first latency alone counts, and from 16 MiB on bandwidth (NCCL's tests
 reach a link's at about that)."""
+_MOST_LOOKED_AT = 256
+"""Collectives of a rank in which those that wait for it are counted: all ranks of a group wait for a late one."""
 
 
 def summarise(
@@ -81,7 +84,9 @@ def _without_pipelines(launch: Launch, toll: Toll, pipelines: Sequence[Pipeline]
     within = np.zeros(len(launch.joint), dtype=bool)
     for pipeline in pipelines:
         within[pipeline.joint] = True
-    return structs.replace(toll, caused_ns=np.where(within[launch.parts.joint], 0, toll.caused_ns))
+    of_pipeline = within[launch.parts.joint]
+    caused_ns, late_ns = (np.where(of_pipeline, 0, cost_ns) for cost_ns in (toll.caused_ns, toll.late_ns))
+    return structs.replace(toll, caused_ns=caused_ns, late_ns=late_ns)
 
 
 def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary:
@@ -97,21 +102,23 @@ def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary
 
 
 def _kept_waiting(launch: Launch, toll: Toll) -> list[int]:
-    """For each rank, how many others took part in a collective that came later for it."""
-    last = np.full(len(launch.joint), -1, np.int64)
-    late = np.flatnonzero(toll.caused_ns > 0)
-    last[launch.parts.joint[late]] = launch.parts.table[late]
-    for_whom = last[launch.parts.joint]
-    pairs = np.unique(np.stack([for_whom, launch.parts.table]), axis=1)
-    counted = pairs[0][(pairs[0] >= 0) & (pairs[0] != pairs[1])]
-    return [int(count) for count in np.bincount(counted, minlength=len(launch.tables))]
+    """For each rank, how many others wait for it in the collectives in which it costs them most."""
+    parts, waiting = launch.parts, np.flatnonzero(toll.waited_ns > 0)
+    costly = np.flatnonzero(toll.caused_ns > 0)
+    found = []
+    for at in range(len(launch.tables)):
+        late = costly[parts.table[costly] == at]
+        late = np.sort(late[np.argsort(-toll.caused_ns[late], kind="stable")[:_MOST_LOOKED_AT]])
+        near = waiting[among(parts.joint[waiting], parts.joint[late])]
+        found.append(len(distinct(parts.table[divide_waits(launch, toll, near, late)[0]])))
+    return found
 
 
 def _rank(
     table: RankTable, costs: Costs, at: int, step_ns: int | None, kept_waiting: int, reason: Reason | None
 ) -> RankSummary:
-    caused = costs.caused_ns[at]
-    late = caused[(caused > 0) & (caused >= LOW_FROM * (step_ns or 0))]
+    late = costs.late_ns[at]
+    late = late[(costs.caused_ns[at] > 0) & (late >= LOW_FROM * (step_ns or 0))]
     site = reason.site if reason is not None and len(late) else None
     return RankSummary(
         rank=table.identity.rank,

@@ -15,7 +15,7 @@ from msgspec import Struct
 from profkit.ranks.clocks import taken
 from profkit.ranks.late import Late, usual_ns
 from profkit.ranks.launch import Launch
-from profkit.ranks.own_work import OwnWork, place_site
+from profkit.ranks.own_work import Floats, OwnWork, place_site
 from profkit.ranks.table import Cause
 from profkit.ranks.transfers import last_parts, transfer_times
 from profkit.run import CallSite
@@ -25,17 +25,31 @@ from profkit.trace.values import among, distinct
 _MOST_EXPLAINED = 32
 """Ranks whose reason is looked for, those that cost the others most first: a report names five."""
 
+_LATE_FROM = 0.1
+"""A rank that is missing for less of the wait is on time: ranks never come at the very same moment."""
+
 
 class Toll(Struct, frozen=True):
-    """What the collectives cost. Beside each of `Launch.parts`: how long others waited for it (``caused_ns``), how long
-    it waited for others, and how long the transfer itself held up its work. Beside each of `Launch.joint`: how long the
-    transfer took, and the row in `Launch.parts` of the rank that came last."""
+    """What the collectives cost.
+
+    One value for each of `Launch.parts`: ``caused_ns`` is the rank's share of what the others waited, ``late_ns`` by
+    how much it came later than they did, ``waited_ns`` how long it waited itself, and ``exposed_ns`` how long the
+    transfer held up its work. One value for each of `Launch.joint`: how long the transfer took, and the row in
+    `Launch.parts` of the rank that came last.
+
+    ``waited_apiece`` and ``early_apiece`` divide single waits among the ranks that were missing (`divide_waits`): how
+    long each part waited, and how long before the last rank it came, where a stretch of time in which n ranks were
+    missing counts as a n-th of its length.
+    """
 
     caused_ns: Int64s
+    late_ns: Int64s
     waited_ns: Int64s
     exposed_ns: Int64s
     transfer_ns: Int64s
     last: Int64s
+    waited_apiece: Floats
+    early_apiece: Floats
 
 
 class Reason(Struct, frozen=True):
@@ -46,25 +60,70 @@ class Reason(Struct, frozen=True):
 
 
 def weigh_lateness(launch: Launch) -> Toll:
-    """Of each joint collective the last rank is the one that spent the shortest time in it; it costs what the median of
-    the others waited."""
+    """A joint collective costs what the median of its ranks but the last waits. The ranks that come late share this:
+    each stretch of the wait is divided evenly among those that were still missing, so that the shares add up to it.
+
+    This is the Shapley value of each rank's lateness (S. C. Littlechild and G. Owen, A Simple Expression for the
+    Shapley Value in a Special Case, Management Science 1973, on what each plane pays for a runway): the last of two
+    late ranks pays alone only for the time by which it is later than the other.
+    """
     joint = launch.parts.joint
     if not len(joint):
-        return Toll(joint, joint, joint, joint, joint)
-    first = np.searchsorted(joint, np.arange(len(launch.joint)))
+        nothing = np.zeros(0)
+        return Toll(joint, joint, joint, joint, joint, joint, nothing, nothing)
     spent_ns = taken(launch, "end_ns") - taken(launch, "start_ns")
     transfer_ns = transfer_times(launch)
     stood_ns = taken(launch, "wait_end_ns") - taken(launch, "wait_start_ns")
     of_transfer = transfer_ns[joint]
     waited_ns = np.minimum(stood_ns - of_transfer, spent_ns - of_transfer).clip(min=0)
     last = last_parts(launch)
-    caused_ns = np.zeros(len(joint), dtype=np.int64)
-    caused_ns[last] = _median_of_others(joint, waited_ns, last, first)
-    return Toll(caused_ns, waited_ns, np.minimum(stood_ns, of_transfer), transfer_ns, last)
+    early_ns = (spent_ns - of_transfer).clip(min=0)  # all end together
+    early_ns[last] = 0
+    usual_ns = _median_of_others(joint, waited_ns, last)
+    late_ns = usual_ns[joint] - early_ns
+    late_ns[late_ns < _LATE_FROM * usual_ns[joint]] = 0
+    early_ns = np.where(late_ns > 0, early_ns, waited_ns.max())  # nobody waits for those on time
+    early_ns[last] = 0
+    waited, early, usual = _apiece(joint, early_ns, waited_ns, usual_ns)
+    caused_ns = np.rint((usual[joint] - early).clip(min=0)).astype(np.int64)
+    return Toll(caused_ns, late_ns, waited_ns, np.minimum(stood_ns, of_transfer), transfer_ns, last, waited, early)
 
 
-def _median_of_others(joint: Int64s, waited_ns: Int64s, last: Int64s, first: Int64s) -> Int64s:
-    """Of each joint collective what the median of its ranks but the last one waited."""
+def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Floats]:
+    """Of the parts ``waiting`` and ``late``, both in order, the pairs of the same collective in which one waits for the
+    other, and for how long: the late one's share of the wait."""
+    joint = launch.parts.joint
+    first, until = (np.searchsorted(joint[late], joint[waiting], side=side) for side in ("left", "right"))
+    count = until - first
+    mine = np.repeat(np.arange(len(waiting)), count)
+    theirs = first[mine] + np.arange(len(mine)) - np.repeat(np.cumsum(count) - count, count)
+    share = toll.waited_apiece[waiting[mine]] - toll.early_apiece[late[theirs]]
+    waits = share > 0
+    return waiting[mine[waits]], late[theirs[waits]], share[waits]
+
+
+def _apiece(joint: Int64s, early_ns: Int64s, waited_ns: Int64s, usual_ns: Int64s) -> tuple[Floats, Floats, Floats]:
+    """These times before the last rank came, with each stretch divided by the number of ranks missing then: ``waited``
+    and ``early`` of the parts, and ``usual`` of the joint collectives."""
+    parts, joints = len(joint), np.arange(len(usual_ns))
+    every = np.concatenate([joint, joint, joints])
+    time_ns = np.concatenate([waited_ns, early_ns, usual_ns])
+    comes = np.repeat([False, True, False], [parts, parts, len(joints)])
+    order = np.lexsort((~comes, time_ns, every))  # the last rank, at 0, is the first of its collective
+    first = np.searchsorted(every[order], every[order])
+    missing = np.cumsum(comes[order])
+    missing -= missing[first] - 1
+    length_ns = np.diff(time_ns[order], prepend=0)
+    length_ns[first] = 0
+    summed = np.cumsum(length_ns / np.append(1, missing[:-1]))
+    found = np.empty(len(order))
+    found[order] = summed - summed[first]
+    return found[:parts], found[parts : 2 * parts], found[2 * parts :]
+
+
+def _median_of_others(joint: Int64s, waited_ns: Int64s, last: Int64s) -> Int64s:
+    """What the median of each joint collective's ranks but the last waited."""
+    first = np.searchsorted(joint, np.arange(len(last)))
     order = np.lexsort((np.where(np.isin(np.arange(len(joint)), last), -1, waited_ns), joint))  # the last one first
     count = np.diff(np.append(first, len(joint))) - 1
     ordered = waited_ns[order]

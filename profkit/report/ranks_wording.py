@@ -13,6 +13,8 @@ MOST_NOTES = 5
 """In a terminal; the page and diagnosis.json have all."""
 _MOST_LATE = 3
 _MOST_STAGES = 8
+_SHARED = 0.8
+"""The mean of a share that is all of a wait comes closer to the median of that wait."""
 
 
 def launch_lines(launch: LaunchSummary) -> list[str]:
@@ -34,9 +36,15 @@ def late_ranks(launch: LaunchSummary) -> list[RankSummary]:
 
 
 def _waited_for(launch: LaunchSummary) -> list[RankSummary]:
+    """Several ranks may share a wait, so how late each of them is decides, and not its share."""
     least_ns = MEDIUM_FROM * (launch.step_time_ns or 0)
-    return sorted((one for one in launch.ranks if one.caused_ns and one.caused_ns >= least_ns),
-                  key=lambda one: -one.caused_ns)  # fmt: skip
+    found = (one for one in launch.ranks if one.caused_ns and max(one.caused_ns, _mean_lateness(one)) >= least_ns)
+    return sorted(found, key=lambda one: -one.caused_ns)
+
+
+def _mean_lateness(one: RankSummary) -> float:
+    """Nanoseconds a step."""
+    return one.late_ns * one.late_steps / max(one.steps, 1)
 
 
 def _nobody_late(launch: LaunchSummary) -> str:
@@ -75,7 +83,13 @@ def _late_line(one: RankSummary) -> str:
     each = " each" if one.late_steps > 1 else ""
     why = reason(one)
     wait = f"{format_count(one.kept_waiting, 'other rank')} {pick_form(one.kept_waiting, 'waits', 'wait')} for it"
-    return f"{name[0].upper()}{name[1:]} {how_often}{each}: {f'{why}; ' if why else ''}{wait}"
+    shared = f", and {format_time(one.caused_ns)} a step is its share of that wait" if _shares(one) else ""
+    return f"{name[0].upper()}{name[1:]} {how_often}{each}: {f'{why}; ' if why else ''}{wait}{shared}"
+
+
+def _shares(one: RankSummary) -> bool:
+    """Whether other ranks are late at the same time, so that what this one is late by is no wait for it alone."""
+    return one.caused_ns < _SHARED * _mean_lateness(one)
 
 
 def reason(one: RankSummary) -> str:

@@ -39,7 +39,8 @@ def _details(launch: Launch, at: int) -> RankDetails:
 
 
 TWO_LATE = [_rank(30, 4), _rank(30, 4, loading=40), _rank(50, 4, between=15)]
-"""In the first exchange of each step all wait for rank 1, for 40 µs and 20 µs, in the second for rank 2, for 10 µs."""
+"""In the first exchange of each step ranks 1 and 2 are 40 µs and 20 µs later than rank 0, in the second rank 2 is 10 µs
+later than both."""
 
 
 def test_the_mean_step_goes_to_own_work_transfers_and_waits() -> None:
@@ -65,12 +66,12 @@ def test_the_mean_step_goes_to_own_work_transfers_and_waits() -> None:
 def test_a_rank_knows_whom_it_waits_for_and_who_waits_for_it() -> None:
     launch = launch_of(TWO_LATE, TRANSFERS)
     first, loading, last = (_details(launch, at) for at in range(3))
-    assert first.waits_for == (RankWait(1, 40 * US), RankWait(2, 10 * US))
+    assert first.waits_for == (RankWait(1, (20 + 10) * US), RankWait(2, (10 + 10) * US))
     assert first.awaited_by == ()
     assert loading.waits_for == (RankWait(2, 10 * US),)
-    assert loading.awaited_by == (RankWait(0, 40 * US), RankWait(2, 20 * US))
+    assert loading.awaited_by == (RankWait(0, 30 * US), RankWait(2, 20 * US))
     assert last.waits_for == (RankWait(1, 20 * US),)
-    assert last.awaited_by == (RankWait(0, 10 * US), RankWait(1, 10 * US))
+    assert last.awaited_by == (RankWait(0, 20 * US), RankWait(1, 10 * US))
 
 
 def test_the_waits_for_single_ranks_add_up() -> None:
@@ -95,7 +96,7 @@ def test_nobody_is_last_where_nobody_waits() -> None:
 def test_each_step_is_told() -> None:
     details = _details(launch_of(TWO_LATE, TRANSFERS), 1)
     assert details.steps == tuple(
-        RankStep(number, time_ns=105 * US, own_ns=75 * US, waited_ns=10 * US, exposed_ns=20 * US, caused_ns=30 * US)
+        RankStep(number, time_ns=105 * US, own_ns=75 * US, waited_ns=10 * US, exposed_ns=20 * US, caused_ns=25 * US)
         for number in range(4)
     )
     assert details.steps_per_column == 1
@@ -150,7 +151,7 @@ def test_a_clock_is_told_by_the_collectives_alone() -> None:
 def test_of_many_ranks_those_that_matter_are_detailed(count: int, detailed: int) -> None:
     caused, waited = np.zeros((count, 2), np.int64), np.zeros((count, 2), np.int64)
     caused[:20], waited[20:] = np.arange(1, 21)[:, None], np.arange(1, count - 19)[:, None]
-    costs = Costs(np.arange(2), caused, waited, waited, np.ones((count, 2), bool))
+    costs = Costs(np.arange(2), caused, caused, waited, waited, np.ones((count, 2), bool))
     chosen = choose_detailed(costs)
     assert len(chosen) == detailed
     if detailed < count:

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from profkit.findings import GroupSummary, LaunchSummary, Location, SizeCount
 from profkit.gathering.summary import summarise
 from profkit.pictures.values import levels_of
-from profkit.ranks.lateness import Reason, Toll
+from profkit.ranks.lateness import Reason, Toll, weigh_lateness
 from profkit.ranks.launch import Joint, Launch, Parts
+from profkit.ranks.matching import match
 from profkit.ranks.table import Cause, Collectives, Group, RankTable, Steps, Work
 from profkit.run import CallSite, RankIdentity
 from profkit.trace.events import Int64s
@@ -54,13 +55,19 @@ LAUNCH = Launch(
     offset_ns=_column(0, 0, 0),
     notes=("5 of 8 ranks are missing",),
 )
+NOBODY = 1e9
+"""As late as that nobody waits for a rank."""
 TOLL = Toll(
     caused_ns=_column(0, 0, 20, 2, 0, 0, 0, 10, 0, 0, 99) * MS,
+    late_ns=_column(0, 0, 20, 2, 0, 0, 0, 10, 0, 0, 99) * MS,
     waited_ns=_column(20, 18, 0, 0, 2, 10, 9, 0, 99, 99, 0) * MS,
     exposed_ns=_column(1, 1, 1, 0, 0, 3, 3, 3, 9, 9, 9) * MS,
     transfer_ns=_column(2, 1, 4, 9) * MS,
     last=_column(2, 3, 7, 10),
+    waited_apiece=np.array([20, 18, 0, 0, 2, 10, 9, 0, 99, 99, 0]) * float(MS),
+    early_apiece=np.array([1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 0]) * NOBODY,
 )
+NO_TOLL = weigh_lateness(match([]))
 
 
 def _summary() -> LaunchSummary:
@@ -80,7 +87,8 @@ def test_a_late_rank_has_its_lateness_cause_and_line() -> None:
 
 def test_less_than_anybody_mends_makes_no_step_late() -> None:
     at_limit = 500_000  # half a per cent of 100 ms
-    toll = replace(TOLL, caused_ns=_column(0, at_limit - 1, at_limit, 0, 0, 0, 0, 0, 0, 0, 0))
+    late_ns = _column(0, at_limit - 1, at_limit, 0, 0, 0, 0, 0, 0, 0, 0)
+    toll = replace(TOLL, caused_ns=late_ns, late_ns=late_ns, early_apiece=np.zeros(11))
     _, just_below, just_late = summarise(LAUNCH, toll, (None, Reason(Cause.HOST), Reason(Cause.HOST))).ranks
     assert (just_below.late_steps, just_below.cause, just_below.kept_waiting) == (0, "", 0)
     assert (just_late.late_steps, just_late.cause, just_late.caused_ns) == (1, "host", at_limit // 2)
@@ -113,13 +121,13 @@ def test_the_launch_is_named_with_its_notes() -> None:
 def test_a_launch_of_nothing_is_an_empty_summary() -> None:
     none = _column()
     launch = Launch((), -1, (), (), Joint(*[none] * 6), Parts(none, none, none), none)
-    summary = summarise(launch, Toll(none, none, none, none, none), ())
+    summary = summarise(launch, NO_TOLL, ())
     assert summary == LaunchSummary(-1, ())
 
 
 def test_ranks_without_a_collective_have_their_times() -> None:
     none = _column()
     launch = replace(LAUNCH, joint=Joint(*[none] * 6), parts=Parts(none, none, none))
-    summary = summarise(launch, Toll(none, none, none, none, none), (None, None, None))
+    summary = summarise(launch, NO_TOLL, (None, None, None))
     assert [one.step_time_ns for one in summary.ranks] == [100 * MS] * 3
     assert (summary.picture, summary.groups, summary.steps) == (None, (), 0)

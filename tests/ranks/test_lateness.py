@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
 from profkit.ranks.late import find_late
-from profkit.ranks.lateness import Reason, Toll, find_reasons, latest_rank, weigh_lateness
+from profkit.ranks.lateness import Reason, Toll, divide_waits, find_reasons, latest_rank, weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.matching import match
 from profkit.ranks.own_work import measure_own_work
@@ -27,9 +32,55 @@ def test_what_a_rank_spends_beyond_the_shortest_time_it_waits_for_the_last():
     toll = weigh_lateness(launch)
     assert toll.transfer_ns.tolist() == [10_000]
     assert toll.waited_ns.tolist() == [30_000, 0, 20_000]
-    assert toll.caused_ns.tolist() == [0, 25_000, 0]
+    assert toll.late_ns.tolist() == [0, 25_000, 5_000]
+    assert toll.caused_ns.tolist() == [0, 22_500, 2_500]
     assert toll.exposed_ns.tolist() == [10_000, 10_000, 10_000]
     assert latest_rank(launch, toll) == 1
+
+
+@pytest.mark.parametrize(
+    ("begins", "late", "shares"),
+    [
+        ((0, 0, 0, 60), (0, 0, 0, 60), (0, 0, 0, 60)),
+        ((0, 0, 40, 60), (0, 0, 40, 60), (0, 0, 20, 40)),
+        ((0, 0, 60, 60), (0, 0, 60, 60), (0, 0, 30, 30)),
+        ((0, 0, 0, 0, 30, 60, 90), (0, 0, 0, 0, 30, 60, 90), (0, 0, 0, 0, 10, 25, 55)),
+        ((0, 60, 60, 60), (0, 0, 0, 0), (0, 0, 0, 0)),
+        ((0, 1, 3, 60), (0, 0, 0, 59), (0, 0, 0, 59)),
+        ((0, 0, 3, 60), (0, 0, 0, 60), (0, 0, 0, 60)),
+        ((0, 40), (0, 40), (0, 40)),
+    ],
+    ids=["one", "two", "two equally", "three", "a majority", "on time", "late by less than a tenth", "two ranks"],
+)
+def test_ranks_that_are_late_together_share_the_wait(
+    begins: Sequence[float], late: Sequence[float], shares: Sequence[float]
+) -> None:
+    """All end 10 µs after the last one begins."""
+    count, ends = len(begins), max(begins) + 10
+    group = (Group("0", count, tuple(range(count))),)
+    launch = match([table(rank, [Did(at, ends)], world=count, groups=group) for rank, at in enumerate(begins)])
+    toll = weigh_lateness(launch)
+    assert (toll.late_ns / 1000).tolist() == list(late)
+    assert (toll.caused_ns / 1000).tolist() == list(shares)
+
+
+def test_each_wait_is_divided_among_the_ranks_that_were_missing():
+    begins = (0, 0, 40, 60)
+    groups = (Group("0", 4, (0, 1, 2, 3)),)
+    launch = match([table(rank, [Did(at, 70)], world=4, groups=groups) for rank, at in enumerate(begins)])
+    every = np.arange(4)
+    waiting, late, shares = divide_waits(launch, weigh_lateness(launch), every, every)
+    assert list(zip(waiting.tolist(), late.tolist(), (shares / 1000).tolist(), strict=True)) == [
+        (0, 2, 20), (0, 3, 40), (1, 2, 20), (1, 3, 40), (2, 3, 20),
+    ]  # fmt: skip
+
+
+def test_work_that_covers_a_rank_s_lateness_costs_nobody_anything():
+    """Ranks 0 and 1 stand still for the last 15 µs before rank 3 comes, when rank 2 has come already."""
+    did = [Did(0, 70, waited=25), Did(0, 70, waited=25), Did(40, 70, waited=25), Did(60, 70)]
+    groups = (Group("0", 4, (0, 1, 2, 3)),)
+    toll = weigh_lateness(match([table(rank, [one], world=4, groups=groups) for rank, one in enumerate(did)]))
+    assert toll.caused_ns.tolist() == [0, 0, 0, 15_000]
 
 
 def test_what_a_rank_computes_meanwhile_it_does_not_wait():

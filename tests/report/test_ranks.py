@@ -55,12 +55,23 @@ def test_at_most_five_things_are_named(launched_diagnosis: Diagnosis) -> None:
 def test_a_launch_without_a_late_rank_says_so(launched_diagnosis: Diagnosis) -> None:
     launch = _launch_of(launched_diagnosis)
     small = 3_599_999  # of 120 ms: a hair less than 3 %
-    even = tuple(replace(one, caused_ns=small, waited_ns=small) for one in launch.ranks)
+    even = tuple(replace(one, caused_ns=small, waited_ns=small, late_steps=0) for one in launch.ranks)
     assert launch_lines(replace(launch, ranks=even))[1] == "No rank keeps others waiting for 3.0 % of a step"
     at_limit = (*even[:-1], replace(even[-1], caused_ns=small + 1, late_steps=1, late_ns=36_000_000, kept_waiting=7))
     assert launch_lines(replace(launch, ranks=at_limit))[1] == (
         "Rank 7 (host b) is late in 1 of 10 steps, by 36.0 ms: 7 other ranks wait for it"
     )
+
+
+def test_ranks_that_share_a_wait_are_named_by_how_late_they_are(launched_diagnosis: Diagnosis) -> None:
+    """Two ranks are late by 6 ms of 120, so that each one's share is 2.5 % of the step."""
+    launch = _launch_of(launched_diagnosis)
+    late = replace(launch.ranks[3], late_steps=10, late_ns=6_000_000, caused_ns=3_000_000)
+    ranks = (*launch.ranks[:2], late, replace(late, rank=5), *launch.ranks[6:])
+    assert launch_lines(replace(launch, ranks=ranks))[1:3] == [
+        f"Rank {rank} (host b) is late in 10 of 10 steps, by 6.00 ms each: it waits for its DataLoader, train.py:31; "
+        "7 other ranks wait for it, and 3.00 ms a step is its share of that wait" for rank in (3, 5)
+    ]  # fmt: skip
 
 
 def _with_pipelines(launch: LaunchSummary) -> LaunchSummary:
