@@ -61,8 +61,8 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
     for row, table in zip(present, launch.tables, strict=True):
         at, known = step_index(numbers, table.steps.number)
         row[at[known]] = True
-    costs = (by_step(one) for one in (toll.caused_ns, toll.late_ns, toll.waited_ns, toll.exposed_ns))
-    return Costs(numbers, *costs, present=present)
+    return Costs(numbers, by_step(toll.caused_ns), by_step(toll.late_ns), by_step(toll.waited_ns),
+                 by_step(toll.exposed_ns), present)  # fmt: skip
 
 
 def choose_detailed(costs: Costs) -> list[int]:
