@@ -7,6 +7,7 @@ to where all agree. Several such places are told, and none is chosen.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -18,7 +19,7 @@ from profkit.ranks.clocks import align_clocks
 from profkit.ranks.launch import Joint, Launch, Parts
 from profkit.ranks.members import Members, choose_members
 from profkit.ranks.strangers import Reasons, broken_alone, lacking_collectives, lacking_steps, name_some, unlike_others
-from profkit.ranks.subgroups import tell_groups
+from profkit.ranks.subgroups import TOLERATED_NS, tell_groups
 from profkit.ranks.table import Group, RankTable
 from profkit.trace.events import NONE, Int64s
 from profkit.trace.values import among, distinct, occurrences
@@ -29,6 +30,11 @@ _AGREE_SHARE = 0.9
 """Kernels get lost from a trace; of collectives that do not belong together, far fewer agree."""
 _MOST_IN_A_STEP = 4096
 """A step with more is matched only where it is the same as the other's."""
+_LEAST_MESSAGES = 3
+_LEAST_WITHOUT_CLOCK = 8
+"""Where two clocks may differ by anything, a few messages are apart by the same time by chance."""
+_CLEARLY = 0.25
+"""By so much closer messages of different steps have to end than those of the same one to be paired."""
 _MOST_SHIFTED = 20_000
 """Longer sequences are not tried at every place: that takes a second."""
 _KEY_SPAN = 1 << 48
@@ -199,7 +205,7 @@ def _match_group(
     found = [(np.arange(len(base)), np.full(len(base), reference), base.rows)]
     for at, own in rows.items():
         if at != reference:
-            theirs, mine, note = _pair(base, own)
+            theirs, mine, note = _pair(base, own, _messages(tables[reference], base, tables[at], own))
             notes.extend([f"{tables[at].source}: {note}"] if note else [])
             found.append((theirs, np.full(len(mine), at), own.rows[mine]))
     place, table, row = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -216,20 +222,48 @@ def _reference(rows: dict[int, _Rows]) -> int:
     return max(rows, key=lambda at: (common[kinds[at]], len(rows[at]), -at))
 
 
-def _pair(base: _Rows, own: _Rows) -> tuple[Int64s, Int64s, str]:
+class _Messages(Struct, frozen=True):
+    """The messages from one rank to another, as both ranks saw them: when they began at the sender, and ended. Of the
+    base or of the rank itself, ``base_sends`` says which. ``is_one_clock`` where both have the same."""
+
+    base_start_ns: Int64s
+    base_end_ns: Int64s
+    own_start_ns: Int64s
+    own_end_ns: Int64s
+    base_sends: bool
+    is_one_clock: bool
+
+
+def _messages(table: RankTable, base: _Rows, other: RankTable, own: _Rows) -> _Messages | None:
+    """None for other collectives."""
+    first = table.groups[int(table.collectives.group[base.rows[0]])]
+    if not first.is_message:
+        return None
+    clocks = table.identity.clock_offset_ns, other.identity.clock_offset_ns
+    taken, others = table.collectives, other.collectives
+    is_one_clock = clocks[0] is not None and clocks[0] == clocks[1]
+    return _Messages(taken.start_ns[base.rows], taken.end_ns[base.rows], others.start_ns[own.rows],
+                     others.end_ns[own.rows], bool(first.sends), is_one_clock)  # fmt: skip
+
+
+def _pair(base: _Rows, own: _Rows, messages: _Messages | None = None) -> tuple[Int64s, Int64s, str]:
     """Indices of both that belong together, and a note where that is not clear."""
     with_sizes = bool((base.size_bytes >= 0).all() and (own.size_bytes >= 0).all())
     pair = _Pair(base, own, base.keys(with_sizes), own.keys(with_sizes))
     found = _by_number(pair) if base.is_numbered or own.is_numbered else None
-    found = _by_step(pair) if found is None else found
+    if found is None:
+        found = _by_step(pair) if messages is None else _by_step_of_either(pair, messages)
     if found is not None:
         return (*found, "")
+    nothing = np.zeros(0, dtype=np.int64)
+    if messages is not None and _by_step(pair) is not None:
+        return nothing, nothing, ("by the clock that both ranks share, some of its messages arrive before they are "
+                                  "sent, and are compared with nothing")  # fmt: skip
     shifts = _shifts(pair.base_keys, pair.own_keys)
     if len(shifts) == 1:
         first = max(0, -shifts[0])
         mine = np.arange(first, min(len(own), len(base) - shifts[0]))
         return mine + shifts[0], mine, ""
-    nothing = np.zeros(0, dtype=np.int64)
     why = "fit those of others at several places" if shifts else "do not fit those of others"
     if (base.step >= 0).all() and (own.step >= 0).all() and not len(np.intersect1d(base.step, own.step)):
         why = "are of steps that the others did not record"
@@ -260,6 +294,40 @@ def _by_step(pair: _Pair) -> Indices | None:
     theirs, mine = (np.concatenate(column) for column in zip(*found, strict=True))
     inside = np.count_nonzero(among(pair.own.step, common))
     return (theirs, mine) if len(mine) and 2 * len(mine) >= inside else None
+
+
+def _by_step_of_either(pair: _Pair, messages: _Messages) -> Indices | None:
+    """By step, where a step of one rank may be the step before or after of the other: a parameter server ends its step
+    when it has received all gradients, its workers end theirs before they send them. Then the messages of another step
+    end at the same time at both ranks, and those of the step with the same number do not."""
+    usual = _by_step(pair)
+    least = _LEAST_MESSAGES if messages.is_one_clock else _LEAST_WITHOUT_CLOCK
+    if usual is None or len(usual[0]) < least:
+        return usual
+    most_ns, best = _CLEARLY * _apart_ns(messages, usual), usual
+    for shift in (1, -1):
+        step = np.where(pair.own.step >= 0, pair.own.step + shift, NONE)
+        found = _by_step(structs.replace(pair, own=structs.replace(pair.own, step=step)))
+        if found is not None and len(found[0]) >= least:
+            apart_ns = _apart_ns(messages, found)
+            if apart_ns < most_ns:
+                most_ns, best = apart_ns, found
+    return best if most_ns < math.inf else None
+
+
+def _apart_ns(messages: _Messages, found: Indices) -> float:
+    """How far apart messages paired like this end at sender and receiver, beyond what the clocks differ; infinitely if
+    they arrive before they are sent."""
+    theirs, mine = found
+    ends_ns = messages.own_end_ns[mine] - messages.base_end_ns[theirs]
+    if not messages.is_one_clock:
+        return float(np.median(np.abs(ends_ns - np.median(ends_ns))))
+    if messages.base_sends:
+        took_ns = messages.own_end_ns[mine] - messages.base_start_ns[theirs]
+    else:
+        took_ns = messages.base_end_ns[theirs] - messages.own_start_ns[mine]
+    arrives_early = np.mean(took_ns < -TOLERATED_NS) > 1 - _AGREE_SHARE
+    return math.inf if arrives_early else float(np.median(np.abs(ends_ns)))
 
 
 def _within_step(pair: _Pair, step: int) -> Indices:
