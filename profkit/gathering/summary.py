@@ -24,7 +24,7 @@ from profkit.ranks.bubbles import even_share, measure_bubble
 from profkit.ranks.late import Late
 from profkit.ranks.lateness import Reason, Toll, divide_waits
 from profkit.ranks.launch import Launch
-from profkit.ranks.pipelines import Pipeline, find_pipelines
+from profkit.ranks.pipelines import Pipeline, Relay, find_pipelines, find_relays
 from profkit.ranks.table import RankTable
 from profkit.trace.events import Int64s
 from profkit.trace.values import among, distinct
@@ -34,6 +34,7 @@ MOST_GROUPS = 256
 _SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
 """Upper ends of the classes of sizes: up to the first latency alone counts, and from 16 MiB on bandwidth (NCCL's tests
 reach a link's at about that)."""
+_MOST_IN_A_NOTE = 8
 _MOST_LOOKED_AT = 256
 """Collectives of a rank in which those that wait for it are counted: all ranks of a group wait for a late one."""
 
@@ -50,8 +51,8 @@ def summarise(
     lengths = [_median(table.steps.end_ns - table.steps.start_ns) for table in launch.tables]
     known = [length for length in lengths if length is not None]
     step_ns = int(np.median(known)) if known else None
-    pipelines = find_pipelines(launch)
-    late_toll = _without_pipelines(launch, toll, pipelines)
+    pipelines, relays = find_pipelines(launch), find_relays(launch)
+    late_toll = _without(launch, toll, [*(one.joint for one in pipelines), *(one.joint for one in relays)])
     costs = add_up(launch, late_toll)
     waiting = _kept_waiting(launch, late_toll)
     chance = np.zeros(len(launch.tables), dtype=bool) if late is None else ~late.late
@@ -74,19 +75,28 @@ def summarise(
         groups=tuple(_groups(launch, toll, max(len(numbers), 1))),
         picture=draw_ranks(names, numbers, caused_ns, costs.waited_ns) if numbers else None,
         shown_rank=shown_rank,
-        notes=launch.notes,
+        notes=(*launch.notes, *(_note_on(launch, one) for one in relays)),
         pipelines=tuple(_pipeline(launch, toll, one) for one in pipelines if one.returns),
     )
 
 
-def _without_pipelines(launch: Launch, toll: Toll, pipelines: Sequence[Pipeline]) -> Toll:
-    """What ranks cost each other but for the stages of a pipeline, which wait for each other even if none is slow."""
+def _without(launch: Launch, toll: Toll, messages: Sequence[Int64s]) -> Toll:
+    """What ranks cost each other but for messages between the stages of a pipeline, which wait for each other even if
+    none is slow."""
     within = np.zeros(len(launch.joint), dtype=bool)
-    for pipeline in pipelines:
-        within[pipeline.joint] = True
+    for joint in messages:
+        within[joint] = True
     of_pipeline = within[launch.parts.joint]
     caused_ns, late_ns = (np.where(of_pipeline, 0, cost_ns) for cost_ns in (toll.caused_ns, toll.late_ns))
     return structs.replace(toll, caused_ns=caused_ns, late_ns=late_ns)
+
+
+def _note_on(launch: Launch, relay: Relay) -> str:
+    ranks = [launch.tables[at].identity.rank for at in relay.ranks]
+    named = ", ".join(map(str, ranks[:_MOST_IN_A_NOTE])) + (" …" if len(ranks) > _MOST_IN_A_NOTE else "")
+    return (f"ranks {named} work on what they send each other, as in a pipeline whose ranks hold several stages each, "
+            "or whose steps have different numbers of micro-batches: how much of their waiting is its bubble is not "
+            "known, and none of them is called late for it")  # fmt: skip
 
 
 def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary:

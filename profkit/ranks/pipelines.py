@@ -8,6 +8,7 @@ having received the others', or work after the exchange and not between its halv
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -15,11 +16,17 @@ from msgspec import Struct
 
 from profkit.ranks.clocks import is_message, message_parts, taken
 from profkit.ranks.launch import Launch
-from profkit.trace.events import Int64s
+from profkit.trace.events import Bools, Int64s
 
 _WORKED_BETWEEN = 0.5
 """A stage does most of its work between receiving a micro-batch and sending it on; who only passes on messages, or
 exchanges them before its own work, does hardly any there."""
+
+
+_MIXED = 0.15
+"""With two chunks on each of two ranks a third of a link's messages goes the other way."""
+_LEAST_BETWEEN = 0.2
+"""Of the work for one message: a rank that passes on what it worked on does at least that in between."""
 
 
 class Pipeline(Struct, frozen=True):
@@ -34,12 +41,20 @@ class Pipeline(Struct, frozen=True):
 
 class _Link(Struct, frozen=True):
     """The messages of one direction between two ranks, in the steps that count: by message, in order, the step, when it
-    was sent on the sender's clock and when it had arrived on the receiver's."""
+    was sent on the sender's clock and when it had arrived on the receiver's, and whether it was sent after work of a
+    backward pass."""
 
     step: Int64s
     sent_ns: Int64s
     arrived_ns: Int64s
     joint: Int64s
+    after_backward: Bools
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some of them bring activations and others gradients."""
+        share = float(self.after_backward.mean())
+        return min(share, 1 - share) >= _MIXED
 
     @property
     def per_step(self) -> int:
@@ -71,6 +86,7 @@ def _links(launch: Launch) -> _Links:
     parts = launch.parts
     source, target = message_parts(launch)
     start_ns, end_ns, waited_ns = (taken(launch, name) for name in ("start_ns", "end_ns", "wait_end_ns"))
+    after_backward = taken(launch, "after_backward").astype(bool)
     stood = waited_ns > taken(launch, "wait_start_ns")
     arrived_ns = np.where(stood, np.minimum(waited_ns, end_ns), end_ns)
     joint = parts.joint[source]
@@ -84,7 +100,8 @@ def _links(launch: Launch) -> _Links:
     for first, last in pairwise(bounds.tolist()):
         mine = order[first:last]
         pair = int(sender[mine[0]]), int(receiver[mine[0]])
-        found[pair] = _Link(step[mine], start_ns[source[mine]], arrived_ns[target[mine]], joint[mine])
+        found[pair] = _Link(step[mine], start_ns[source[mine]], arrived_ns[target[mine]], joint[mine],
+                            after_backward[source[mine]])  # fmt: skip
     return found
 
 
@@ -122,7 +139,8 @@ def _as_pipeline(launch: Launch, links: _Links, chain: list[int]) -> Pipeline | 
         used = [link for link in (*forward, *(back if returns else ())) if link is not None]
         count = min((link.per_step for link in used), default=0)
         is_whole = all(link is not None for link in forward) and (returns or not any(back))
-        is_even = is_whole and count and not any(link.per_step % count for link in used) and _has_equal_steps(used)
+        is_even = is_whole and count and not any(link.per_step % count or link.is_mixed for link in used)
+        is_even = is_even and _has_equal_steps(used)
         if is_even and all(_passes_on(launch, links, stages, place, count, returns)
                            for place in range(1, len(stages))):  # fmt: skip
             return Pipeline(tuple(stages), count, returns, np.concatenate([link.joint for link in used]))
@@ -159,12 +177,78 @@ def _passes_on(
     return not ways or between_ns >= _WORKED_BETWEEN * worked_ns
 
 
-def stage_kinds(launch: Launch) -> list[tuple[int, ...]]:
-    """By table what tells its work from that of others: its place in the pipeline. Stages of one pipeline have
-    different work to do; who may be in one is compared with nobody."""
-    found: list[tuple[int, ...]] = [(at,) if doubt else () for at, doubt in enumerate(is_in_doubt(launch))]
-    for pipeline in find_pipelines(launch):
-        for place, at in enumerate(pipeline.stages):
-            found[at] = (place, len(pipeline.stages))
+class Relay(Struct, frozen=True):
+    """Ranks, by their tables, that work on what others send them and pass it on, as in a pipeline, but not in one of
+    the simple form: with several chunks on each rank (`ScheduleInterleaved1F1B`, `ScheduleZBVZeroBubble`), or with
+    another number of micro-batches in each step. They wait for each other though none is slow. ``joint`` are the
+    messages."""
+
+    ranks: tuple[int, ...]
+    joint: Int64s
+
+
+def find_relays(launch: Launch) -> tuple[Relay, ...]:
+    """Chains and rings of ranks that are no `Pipeline`, where half of the ranks or more work on what they receive
+    before they send anything. In a ring of attention, and where borders are exchanged, ranks send what they have."""
+    if not is_message(launch).any():
+        return ()
+    staged = {at for pipeline in find_pipelines(launch) for at in pipeline.stages}
+    links, partners = _links(launch), _partners(launch)
+    found = []
+    for ranks in _joined(partners):
+        own = {pair: link for pair, link in links.items() if set(pair) <= set(ranks)}
+        is_line = min(ranks) >= 0 and all(len(partners.get(at, ())) <= 2 for at in ranks)
+        if is_line and own and not staged & set(ranks) and _most_receive_first(launch, own, ranks):
+            found.append(Relay(tuple(ranks), np.concatenate([link.joint for link in own.values()])))
+    return tuple(found)
+
+
+def _joined(partners: dict[int, set[int]]) -> list[list[int]]:
+    """The ranks that messages join, in order."""
+    found, seen = [], set[int]()
+    for first in sorted(partners):
+        ranks, new = set[int](), {first} - seen
+        while new:
+            ranks |= new
+            new = set().union(*(partners.get(at, ()) for at in new)) - ranks
+        if len(ranks) > 1:
+            found.append(sorted(ranks))
+        seen |= ranks
     return found
 
+
+def _most_receive_first(launch: Launch, links: _Links, ranks: list[int]) -> bool:
+    """Whether in most steps half of the ranks, or more, have received a message and worked on it before they send."""
+    first_sent, first_arrived, sent = _first_in_step(links)
+    steps = {step for _, step in first_sent}
+    apiece_ns = {at: int(launch.tables[at].work.time_ns.sum()) / max(sent[at], 1) for at in ranks}
+
+    def receives_first(at: int, step: int) -> bool:
+        key = at, step
+        return key in first_arrived and key in first_sent and (
+            first_sent[key] - first_arrived[key] >= max(1, _LEAST_BETWEEN * apiece_ns[at]))  # fmt: skip
+
+    passing = sum(2 * sum(receives_first(at, step) for at in ranks) >= len(ranks) for step in steps)
+    return 2 * passing > len(steps)
+
+
+def _first_in_step(links: _Links) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int], Counter[int]]:
+    """By rank and step when it first sends and first has something, on its own clock; and how many it sends in all."""
+    sent: Counter[int] = Counter()
+    first_sent, first_arrived = (dict[tuple[int, int], int]() for _ in range(2))
+    for (source, target), link in links.items():
+        sent[source] += len(link.step)
+        for first, at, times_ns in ((first_sent, source, link.sent_ns), (first_arrived, target, link.arrived_ns)):
+            for step, time_ns in zip(link.step.tolist(), times_ns.tolist(), strict=True):
+                first[at, step] = min(time_ns, first.get((at, step), time_ns))
+    return first_sent, first_arrived, sent
+
+
+def stage_kinds(launch: Launch) -> list[tuple[int, ...]]:
+    """By table what tells its work from that of others: its place in the pipeline. Stages of one pipeline have
+    different work to do, and so have the ranks of a relay; who may be in one is compared with nobody."""
+    found: list[tuple[int, ...]] = [(at,) if doubt else () for at, doubt in enumerate(is_in_doubt(launch))]
+    for ranks in (*(one.stages for one in find_pipelines(launch)), *(one.ranks for one in find_relays(launch))):
+        for place, at in enumerate(ranks):
+            found[at] = (place, len(ranks))
+    return found

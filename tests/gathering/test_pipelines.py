@@ -9,7 +9,7 @@ from profkit.ranks.late import find_late
 from profkit.ranks.lateness import find_reasons, weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import measure_own_work
-from tests.ranks.pipelines import launch, pipeline
+from tests.ranks.pipelines import interleaved, launch, pipeline, ring
 from tests.ranks.test_pipelines import borders
 
 
@@ -46,3 +46,19 @@ def test_ranks_that_exchange_borders_keep_each_other_waiting_as_before():
     summary = summary_of(launch(programs))
     assert summary.pipelines == ()
     assert summary.ranks[1].caused_ns > 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ranks_that_hold_several_stages_keep_nobody_waiting_and_a_note_says_why(ranks):
+    summary = summary_of(launch(interleaved(ranks, 2, 4, [30.0] * (ranks - 1) + [60.0])))
+    assert summary.pipelines == ()
+    assert all(one.caused_ns == one.late_steps == 0 < one.waited_ns for one in summary.ranks)
+    named = ", ".join(map(str, range(ranks)))
+    assert [note for note in summary.notes if note.startswith(f"ranks {named} work on what they send each other")]
+
+
+def test_in_a_ring_of_attention_the_slow_rank_keeps_others_waiting():
+    summary = summary_of(launch(ring(4, [30.0, 30.0, 60.0, 30.0])))
+    assert summary.notes == ()
+    worst = max(summary.ranks, key=lambda one: one.caused_ns)
+    assert (worst.rank, worst.is_by_chance, worst.cause) == (2, False, "compute")

@@ -35,10 +35,11 @@ class Act:
     cause: Cause = Cause.COMPUTE
     site: int = 0
     lane: int = 0
+    is_backward: bool = False
 
 
-def work(duration: float, cause: Cause = Cause.COMPUTE, site: int = 0) -> Act:
-    return Act("work", duration=duration, cause=cause, site=site)
+def work(duration: float, cause: Cause = Cause.COMPUTE, site: int = 0, *, is_backward: bool = False) -> Act:
+    return Act("work", duration=duration, cause=cause, site=site, is_backward=is_backward)
 
 
 def ask(name: str, lane: int = 0) -> Act:
@@ -62,6 +63,7 @@ class _Asked:
     at: float
     lane: int
     step: int
+    after_backward: bool = False
     waits: float | None = None
     waited: float | None = None
 
@@ -75,6 +77,7 @@ class _Rank:
     pieces: list[tuple[int, float, Act]] = field(default_factory=list)
     cuts: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
+    went_back: bool = False
 
     def go_on(self, ends: Mapping[str, float]) -> bool:
         """Until it waits for what has no end yet; whether it did anything."""
@@ -90,9 +93,10 @@ class _Rank:
     def do(self, act: Act, ends: Mapping[str, float]) -> None:
         if act.kind == "work":
             self.pieces.append((len(self.ended), self.now, act))
+            self.went_back = act.is_backward
             self.now += act.duration
         elif act.kind == "ask":
-            self.asked[act.name] = _Asked(self.now, act.lane, len(self.ended))
+            self.asked[act.name] = _Asked(self.now, act.lane, len(self.ended), self.went_back)
         elif act.kind == "wait":
             one = self.asked[act.name]
             one.waits, self.now = self.now, max(self.now, ends[act.name])
@@ -229,6 +233,7 @@ def _table(
         wait_start_ns=_known(took, "waits", ns),
         wait_end_ns=_known(took, "waited", ns),
         lane=np.array([one.lane for one in took], dtype=np.int64), on_compute=np.zeros(count, dtype=bool), site=zeros,
+        after_backward=np.array([one.after_backward for one in took], dtype=bool),
     )  # fmt: skip
     begun = [history.starts[number], *rank.ended[:-1]]
     steps = Steps(np.arange(len(rank.ended)), ns(begun), ns(rank.ended))

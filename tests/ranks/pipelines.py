@@ -32,7 +32,7 @@ def stage(
             for batch in range(micro_batches if way == "f" or returns else 0):
                 name = f"{step}.{batch}"
                 acts += take(f"{way}{before}-{place}", name) if 0 <= before < stages else []
-                acts.append(work(mine * share, site=0))
+                acts.append(work(mine * share, site=0, is_backward=way == "b"))
                 acts += give(f"{way}{place}-{after}", name) if 0 <= after < stages else []
         acts.append(end_step())
     return acts
@@ -56,3 +56,47 @@ def transfers_of(programs: Sequence[Sequence[Act]]) -> Mapping[str, float]:
 
 def launch(programs: Sequence[Sequence[Act]], *, behind: Sequence[float] | None = None) -> Launch:
     return launch_of(programs, transfers_of(programs), messages=messages_in(programs), behind=behind)
+
+
+def interleaved(ranks: int, chunks: int, micro_batches: int, times: Sequence[float]) -> list[list[Act]]:
+    """Each rank holds several stages: stage s is on rank s mod p. All micro-batches go through a rank's first stage,
+    then through its second one, and so on, and the gradients come back (GPipe, breadth first)."""
+    last = ranks * chunks - 1
+    programs: list[list[Act]] = []
+    for rank in range(ranks):
+        acts, lane = [], iter(range(1, 10**6))
+        passes = [(chunk * ranks + rank, 1) for chunk in range(chunks)]
+        for step in range(STEPS):
+            for stage_at, way in (*passes, *((one, -1) for one, _ in reversed(passes))):
+                for batch in range(micro_batches):
+                    before, after = stage_at - way, stage_at + way
+                    name = f"{step}.{way}.{batch}"
+                    if 0 <= before <= last:
+                        taken = f"f{before % ranks}-{rank}#{name}.{min(before, stage_at)}"
+                        acts += [ask(taken, next(lane)), wait(taken)]
+                    acts.append(work(times[rank] * (1 if way > 0 else 2), is_backward=way < 0))
+                    if 0 <= after <= last:
+                        acts.append(ask(f"f{rank}-{after % ranks}#{name}.{min(after, stage_at)}", next(lane)))
+            acts.append(end_step())
+        programs.append(acts)
+    return programs
+
+
+def ring(ranks: int, times: Sequence[float]) -> list[list[Act]]:
+    """Keys and values go round while each rank computes with those that it has, as in ring attention."""
+    programs: list[list[Act]] = []
+    for rank in range(ranks):
+        acts, lane = [], iter(range(1, 10**6))
+        before, after = (rank - 1) % ranks, (rank + 1) % ranks
+        for step in range(STEPS):
+            for back in (False, True):
+                for hop in range(ranks):
+                    name = f"{step}.{back}.{hop}"
+                    sent, taken = f"f{rank}-{after}#{name}", f"f{before}-{rank}#{name}"
+                    goes_on = hop < ranks - 1
+                    acts += [ask(sent, next(lane)), ask(taken, next(lane))] if goes_on else []
+                    acts.append(work(times[rank] * (2 if back else 1), is_backward=back))
+                    acts += [wait(taken)] if goes_on else []
+            acts.append(end_step())
+        programs.append(acts)
+    return programs

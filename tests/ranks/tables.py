@@ -63,7 +63,7 @@ def table(
         operation=column([texts.index(d.operation) for d in did]), size_bytes=column([d.size for d in did]),
         dtype=column([-1] * len(did)), issue_ns=start, start_ns=start, end_ns=end, wait_start_ns=end - waited,
         wait_end_ns=end, lane=column([0] * len(did)), on_compute=np.zeros(len(did), dtype=bool),
-        site=column([-1] * len(did)),
+        site=column([-1] * len(did)), after_backward=np.zeros(len(did), dtype=bool),
     )  # fmt: skip
     work = Work(
         step=column([w.step for w in worked]), start_ns=column([0] * len(worked)), end_ns=column([0] * len(worked)),

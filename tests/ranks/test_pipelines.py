@@ -13,11 +13,11 @@ from profkit.ranks.late import find_late
 from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.matching import match
 from profkit.ranks.own_work import measure_own_work
-from profkit.ranks.pipelines import find_pipelines
+from profkit.ranks.pipelines import find_pipelines, find_relays
 from profkit.ranks.replay import replay_launch
 from profkit.ranks.table import Group
 from tests.ranks.launches import Act, ask, end_step, length_of, wait, work
-from tests.ranks.pipelines import STEPS, launch, pipeline, transfers_of
+from tests.ranks.pipelines import STEPS, interleaved, launch, pipeline, ring, transfers_of
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 4), (4, 4), (4, 16)])
@@ -73,6 +73,44 @@ def test_stages_do_different_work_and_nobody_is_late():
     found = launch(pipeline([30.0, 30.0, 60.0, 30.0], 4))
     assert len(set(measure_own_work(found).kind.tolist())) == 4
     assert find_late(measure_own_work(found)) is None
+
+
+@pytest.mark.parametrize(("ranks", "chunks", "micro_batches"), [(2, 2, 2), (2, 2, 4), (2, 4, 8), (3, 2, 3), (4, 2, 8)])
+def test_ranks_that_hold_several_stages_are_a_relay_and_nobody_is_late(ranks, chunks, micro_batches):
+    found = launch(interleaved(ranks, chunks, micro_batches, [30.0] * (ranks - 1) + [60.0]))
+    assert find_pipelines(found) == ()
+    (relay,) = find_relays(found)
+    assert relay.ranks == tuple(range(ranks))
+    assert len(relay.joint) == len(found.joint) == 2 * (ranks * chunks - 1) * micro_batches * STEPS
+    assert find_late(measure_own_work(found)) is None
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_ring_of_attention_is_neither_and_its_slow_rank_is_late(ranks):
+    found = launch(ring(ranks, [30.0] * (ranks - 1) + [60.0]))
+    assert (find_pipelines(found), find_relays(found)) == ((), ())
+    late = find_late(measure_own_work(found))
+    assert late is not None
+    assert late.ranks.tolist() == [ranks - 1]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_neighbours_that_exchange_borders_are_no_relay(ahead):
+    assert find_relays(launch([borders(rank, 4, ahead) for rank in range(4)])) == ()
+
+
+@pytest.mark.parametrize("tensors", [1, 2])
+def test_a_pipeline_is_no_relay(tensors):
+    assert find_relays(launch(pipeline([30.0] * 3, 4, tensors=tensors))) == ()
+
+
+def test_a_pipeline_with_another_number_of_micro_batches_in_each_step_is_a_relay():
+    steps = [pipeline([30.0] * 3, batches, steps=1) for batches in (2, 4, 3, 4)]
+    programs = [[replace(act, name=f"{act.name}.{at}") if act.name else act
+                 for at, step in enumerate(steps) for act in step[rank]] for rank in range(3)]  # fmt: skip
+    found = launch(programs)
+    assert find_pipelines(found) == ()
+    assert [relay.ranks for relay in find_relays(found)] == [(0, 1, 2)]
 
 
 def test_the_same_stages_of_two_pipelines_are_compared_with_each_other():

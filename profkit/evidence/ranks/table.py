@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 _NO_COLLECTIVE = "no collective operation is recorded"
 _MOST_SEQUENCE = 1 << 40
 """No group comes that far; a file may say anything."""
+_LOOKING_BACK_NS = 1_000_000_000
+"""How far the first exchange of a recording looks back."""
+_LITTLE = 0.1
+"""Gradients are cast, scaled or copied before they are sent; a micro-batch's forward pass takes half of its backward
+pass."""
 _NUMBER = re.compile(r"\d{1,9}")
 
 
@@ -64,6 +69,7 @@ def rank_table(facts: Facts, source: str) -> RankTable:
         lane=_lanes(facts, exchanges, alone),
         on_compute=_on_compute(facts, exchanges),
         site=called_at,
+        after_backward=_after_backward(facts, exchanges),
     )
     return RankTable(
         identity=facts.run.identity or _identity(facts),
@@ -221,3 +227,24 @@ def _on_compute(facts: Facts, exchanges: Exchanges) -> Bools:
     there: Bools = exchanges.on_device & (events.lane[exchanges.row] == main)
     return there
 
+
+def _after_backward(facts: Facts, exchanges: Exchanges) -> Bools:
+    """Which were asked for right after work of the backward pass: since the exchange before there was some, and little
+    else after it. Where there was hardly any work, as between two tensors of one micro-batch, it is as before."""
+    events, backward = facts.trace.events, facts.lines.backward
+    operators = (events.category == Category.OPERATOR) & facts.serial_lanes[events.lane]
+    operators &= ~facts.trace.where_name(lambda name: name.startswith("c10d::"))
+    nodes, others = (np.flatnonzero(facts.tree.outermost(wanted)) for wanted in (backward, operators & ~backward))
+    back, forth = (union(events.start_ns[rows], facts.tree.end_ns[rows]) for rows in (nodes, others))
+    if not len(back.end_ns) or not len(exchanges):
+        return np.zeros(len(exchanges), dtype=bool)
+    issue_ns = exchanges.issue_ns
+    since_ns = np.concatenate([issue_ns[:1] - _LOOKING_BACK_NS, issue_ns[:-1]])  # they are in this order
+    last_ns = np.append(np.iinfo(np.int64).min, back.end_ns)[np.searchsorted(back.end_ns, issue_ns, side="right")]
+    back_ns, forth_ns = (which.covered_within(since_ns, issue_ns) for which in (back, forth))
+    forth_since_ns = forth.covered_within(np.maximum(last_ns, since_ns).clip(max=issue_ns), issue_ns)
+    works = (back_ns > 0) | (forth_ns > _LITTLE * (back_ns + forth_ns).mean())
+    works[0] = True
+    latest = np.maximum.accumulate(np.where(works, np.arange(len(works)), 0))
+    found: Bools = ((back_ns > 0) & (forth_since_ns <= _LITTLE * back_ns))[latest]
+    return found

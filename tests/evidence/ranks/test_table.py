@@ -275,3 +275,18 @@ def test_a_rank_of_which_the_calls_alone_were_recorded_waits_from_the_last_call_
     events = [step(0, 0, 9000), *reduce_on_gloo(10, 5000, asynchronous=True, values=8),
               *reduce_on_gloo(100, 5100, asynchronous=True, tid=8, external=2)]  # fmt: skip
     assert waits_us(table_of(events)) == [(102, 5000), (5000, 5100)]
+
+
+def test_what_is_sent_after_work_of_the_backward_pass_are_gradients():
+    """Activations after a forward pass, two tensors of gradients after a backward pass, then activations again though
+    the backward pass of another micro-batch came before their forward pass."""
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    events = [step(0, 0, 400), op("aten::mm", 0, 20), *send_on_gloo(20), op(node, 30, 40), *send_on_gloo(71),
+              *send_on_gloo(75), op(node, 90, 40), op("aten::mm", 130, 20), *send_on_gloo(151),
+              op(node, 160, 40), op("aten::mul", 200, 2), *send_on_gloo(203)]  # fmt: skip
+    assert table_of(events).collectives.after_backward.tolist() == [False, True, True, False, True]
+
+
+def send_on_gloo(at: float) -> list[Json]:
+    call = op("c10d::send", at, 2, dims=[[[4]], [], [], []], concrete=["", "", "0", "0"])
+    return [call, saying(annotation("gloo:send", at + 1, 2, tid=9), **{"Input Dims": [[4]], "Input type": ["float"]})]
