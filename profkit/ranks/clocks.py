@@ -6,6 +6,9 @@ Haddad and Bernard, Estimating Global Time in Distributed Systems (1987).
 
 Each may be wrong by any amount, a day as well as a microsecond. A clock's drift within the seconds of a recording is
 smaller than what a thread takes to notice that a collective is over, so one number for each rank is enough.
+
+Ranks that profkit recorded on one host share a clock, and say so. It is believed unless a collective contradicts it,
+because threads that get no CPU notice the end of a collective milliseconds apart.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.ranks.launch import Joint, Launch, Parts
+from profkit.ranks.subgroups import FOR_ALL, TOLERATED_NS
 from profkit.trace.events import Bools, Int64s
 from profkit.trace.values import distinct, median
 
@@ -48,6 +52,23 @@ def is_message(launch: Launch) -> Bools:
     return np.array([group.is_message for group in launch.groups] + [False], dtype=bool)[launch.joint.group]
 
 
+def runs_for_all(launch: Launch) -> Bools:
+    """Which of the joint collectives end on no rank before they have begun on all."""
+    by_operation = np.array([*(text in FOR_ALL for text in launch.texts), False], dtype=bool)
+    return by_operation[launch.joint.operation]
+
+
+def on_shared_clock(launch: Launch) -> Bools:
+    """Which of the joint collectives ran on the CPUs of ranks that share a clock, so that their times can be compared.
+
+    The times of a GPU are converted to the host's clock, with an error as long as a short transfer.
+    """
+    shares = np.array([_said(launch, at) == launch.offset_ns[at] and table.device is None
+                       for at, table in enumerate(launch.tables)], dtype=bool)  # fmt: skip
+    apart = np.bincount(launch.parts.joint, ~shares[launch.parts.table], len(launch.joint)) > 0
+    return runs_for_all(launch) & ~apart
+
+
 def message_parts(launch: Launch) -> tuple[Int64s, Int64s]:
     """Of each message the part of its sender and that of its receiver."""
     parts = launch.parts
@@ -63,12 +84,17 @@ def message_parts(launch: Launch) -> tuple[Int64s, Int64s]:
 
 
 def _offsets(launch: Launch) -> Int64s:
-    """What is added to each rank's times to get the first one's: the median difference of the ends, from the first rank
-    outwards. A rank that shares no collective with any of these keeps its own clock."""
+    """What is added to each rank's times to get the first one's: what the recordings say of a shared clock, else the
+    median difference of the ends, from the first rank outwards. A rank that shares no collective with any of these
+    keeps its own clock."""
     parts, end_ns = launch.parts, taken(launch, "end_ns")
     offset_ns = np.zeros(len(launch.tables), dtype=np.int64)
     known = np.zeros(len(launch.tables), dtype=bool)
     known[:1] = True
+    for at in range(1, len(launch.tables)):
+        said_ns = _said(launch, at)
+        if said_ns is not None and launch.tables[at].device is None and _fits(launch, at, said_ns):
+            offset_ns[at], known[at] = said_ns, True
     while True:
         reached = _reach(launch, end_ns + offset_ns[parts.table], known)
         reached = reached or _reach_by_messages(launch, offset_ns, known)
@@ -76,6 +102,19 @@ def _offsets(launch: Launch) -> Int64s:
             return offset_ns
         for at, difference_ns in reached.items():
             offset_ns[at], known[at] = difference_ns, True
+
+
+def _fits(launch: Launch, at: int, offset_ns: int) -> bool:
+    """Whether the rank shares collectives with the first one, and with this offset none ends on one of them before it
+    has begun on the other."""
+    parts = launch.parts
+    for_all = runs_for_all(launch)[parts.joint]
+    first, own = (np.flatnonzero(for_all & (parts.table == table)) for table in (0, at))
+    shared = np.intersect1d(parts.joint[first], parts.joint[own])
+    first, own = (rows[np.isin(parts.joint[rows], shared)] for rows in (first, own))
+    start_ns, end_ns = taken(launch, "start_ns"), taken(launch, "end_ns")
+    ends_early = np.minimum(end_ns[first] - start_ns[own] - offset_ns, end_ns[own] + offset_ns - start_ns[first])
+    return bool(len(own) and (ends_early >= -TOLERATED_NS).all())
 
 
 def _reach(launch: Launch, end_ns: Int64s, known: Bools) -> dict[int, int]:

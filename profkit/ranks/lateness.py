@@ -1,8 +1,9 @@
 """Who is late, by how much, and why: what each rank's part in the joint collectives costs the others.
 
 A collective begins when the last rank asks for it, so the shortest time that any of its ranks spent in it is the
-transfer's. What a rank spent beyond that it waited for the last one, as far as its own work stood still. No clock of
-one rank is compared with another's, but for messages between two (`profkit.ranks.transfers`).
+transfer's. What a rank spent beyond that it waited for the last one, as far as its own work stood still. Times of two
+ranks are compared only for messages and on a shared clock (`profkit.ranks.transfers`): there a rank waits until the
+last one starts, and what it spends after that belongs to the transfer.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.ranks.clocks import taken
+from profkit.ranks.clocks import on_shared_clock, taken
 from profkit.ranks.late import Late, usual_ns
 from profkit.ranks.launch import Launch
 from profkit.ranks.own_work import Floats, OwnWork, place_site
 from profkit.ranks.table import Cause
-from profkit.ranks.transfers import last_parts, transfer_times
+from profkit.ranks.transfers import aligned_times, last_parts, last_starts, transfer_times
 from profkit.run import CallSite
 from profkit.trace.events import Bools, Int64s
 from profkit.trace.values import among, distinct
@@ -75,9 +76,16 @@ def weigh_lateness(launch: Launch) -> Toll:
     transfer_ns = transfer_times(launch)
     stood_ns = taken(launch, "wait_end_ns") - taken(launch, "wait_start_ns")
     of_transfer = transfer_ns[joint]
-    waited_ns = np.minimum(stood_ns - of_transfer, spent_ns - of_transfer).clip(min=0)
+    early_ns = spent_ns - of_transfer  # all end together
+    waited_ns = np.minimum(stood_ns - of_transfer, early_ns).clip(min=0)
+    exposed_ns = np.minimum(stood_ns, of_transfer)
+    shared = on_shared_clock(launch)[joint]
+    early_ns[shared] = (last_starts(launch)[joint] - aligned_times(launch)[0])[shared]
+    works_ns = (taken(launch, "wait_start_ns") - taken(launch, "start_ns")).clip(min=0)
+    waited_ns[shared] = np.minimum(stood_ns, early_ns - works_ns).clip(min=0)[shared]
+    exposed_ns[shared] = (stood_ns - waited_ns)[shared]
+    early_ns = early_ns.clip(min=0)
     last = last_parts(launch)
-    early_ns = (spent_ns - of_transfer).clip(min=0)  # all end together
     early_ns[last] = 0
     usual_ns = _median_of_others(joint, waited_ns, last)
     late_ns = usual_ns[joint] - early_ns
@@ -86,7 +94,7 @@ def weigh_lateness(launch: Launch) -> Toll:
     early_ns[last] = 0
     waited, early, usual = _apiece(joint, early_ns, waited_ns, usual_ns)
     caused_ns = np.rint((usual[joint] - early).clip(min=0)).astype(np.int64)
-    return Toll(caused_ns, late_ns, waited_ns, np.minimum(stood_ns, of_transfer), transfer_ns, last, waited, early)
+    return Toll(caused_ns, late_ns, waited_ns, exposed_ns, transfer_ns, last, waited, early)
 
 
 def divide_waits(launch: Launch, toll: Toll, waiting: Int64s, late: Int64s) -> tuple[Int64s, Int64s, Floats]:

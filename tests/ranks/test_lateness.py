@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from profkit.ranks.late import find_late
 from profkit.ranks.lateness import Reason, Toll, divide_waits, find_reasons, latest_rank, weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.matching import match
 from profkit.ranks.own_work import measure_own_work
-from profkit.ranks.table import Cause, Group
+from profkit.ranks.table import Cause, Group, RankTable
 from profkit.run import CallSite
 from tests.ranks.tables import Did, Worked, table
 
@@ -123,3 +124,43 @@ def test_a_launch_without_joint_collectives_has_no_toll():
     launch = match([])
     toll = weigh_lateness(launch)
     assert (len(toll.caused_ns), reasons_of(launch, toll), latest_rank(launch, toll)) == (0, (), 0)
+
+
+def on_one_clock(tables: Sequence[RankTable], device: str | None = None) -> Launch:
+    """The launch of ranks whose recordings say that they share a clock."""
+    return match([
+        structs.replace(table, device=device, identity=structs.replace(table.identity, clock_offset_ns=0))
+        for table in tables
+    ])  # fmt: skip
+
+
+def late_to_notice(ends: Sequence[float], shift: float = 0) -> list[RankTable]:
+    """Rank 2 comes last, after 50 of 60 µs. Each rank notices the end when its thread gets a CPU."""
+    begins = (0, 10, 50)
+    return [table(rank, [Did(begins[rank] + shift * rank, end + shift * rank)], world=3, groups=THREE)
+            for rank, end in enumerate(ends)]  # fmt: skip
+
+
+def test_on_a_shared_clock_a_rank_waits_until_the_last_one_starts_whenever_it_notices_the_end():
+    toll = weigh_lateness(on_one_clock(late_to_notice([90, 60, 75])))
+    assert toll.transfer_ns.tolist() == [10_000]
+    assert toll.waited_ns.tolist() == [50_000, 40_000, 0]
+    assert toll.exposed_ns.tolist() == [40_000, 10_000, 25_000]
+    assert toll.caused_ns.tolist() == [0, 2_500, 42_500]
+
+
+def test_on_a_shared_clock_work_that_goes_on_at_first_is_no_wait():
+    did = [Did(0, 60, waited=25), Did(0, 60, waited=5), Did(50, 60)]
+    toll = weigh_lateness(on_one_clock([table(rank, [one], world=3, groups=THREE) for rank, one in enumerate(did)]))
+    assert toll.waited_ns.tolist() == [15_000, 0, 0]
+    assert toll.exposed_ns.tolist() == [10_000, 5_000, 10_000]
+
+
+@pytest.mark.parametrize("why", ["unknown", "contradicted", "a GPU's"])
+def test_without_a_clock_that_can_be_believed_the_shortest_time_is_the_transfers(why: str) -> None:
+    """The same as above: by its own times alone rank 0 waits for 65 of its 90 µs."""
+    tables = late_to_notice([90, 60, 75], shift=1_000_000 if why == "contradicted" else 0)
+    launch = match(tables) if why == "unknown" else on_one_clock(tables, device="H100" if why == "a GPU's" else None)
+    toll = weigh_lateness(launch)
+    assert toll.transfer_ns.tolist() == [25_000]
+    assert toll.waited_ns.tolist() == [65_000, 25_000, 0]
