@@ -3,7 +3,8 @@
 Gloo's calls and traces from before PyTorch 2.2 do not say which group a collective is of. Ranks that take part in one
 leave proof if they are not of one group: a collective that brings something from everyone to everyone ends on no rank
 before it has begun on all. If no offset between two clocks lets that be so each time, the two are of different groups.
-With the groups that a recording lists (``pg_config``), the only one that its ranks may be in is taken; without that
+On GPUs it also ends on all of them at the same moment: where the ends on two ranks are not apart by the same time each
+time, these are of different groups. With the groups that a recording lists (``pg_config``), the only one that its ranks may be in is taken; without that
 list, ranks that fall apart into groups of equal size. What stays open is told, and compared with nothing.
 """
 
@@ -24,6 +25,11 @@ _SPLITTING = (*FOR_ALL, "all_to_all")
 """Those by which ranks are told apart into groups. An all-to-all may send nothing to some, which is rare."""
 TOLERATED_NS = 100_000
 """Clocks of two machines drift apart by 10 µs a second and less."""
+_END_TOGETHER_NS = 50_000
+"""A kernel of NCCL ends within some microseconds on all GPUs of its group. Kernels of two groups that end this close
+each time may be taken for one: what their ranks wait is then as little wrong."""
+_LEAST_OF_GROUPS = 4
+"""Fewer ranks do not fall into groups of two or more."""
 _MOST_RANKS = 64
 """Of more ranks without lists of their groups not all pairs are compared."""
 
@@ -94,15 +100,26 @@ def _told(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[d
     if not any(listed.values()):
         first = next(iter(rows))
         is_split = operation in _SPLITTING and any(_are_apart(tables, rows, first, at) for at in rows)
-        return _cliques(tables, operation, rows) if is_split else (None, "")
+        if is_split:
+            return _cliques(tables, operation, rows)
+        are_several = operation in _SPLITTING and len(rows) >= _LEAST_OF_GROUPS
+        return None, _doubt(operation, "taken for those of all ranks, which nothing contradicts") if are_several else ""
     number = {tables[at].identity.rank: at for at in rows}
     chosen: dict[int, _Ranks] = dict.fromkeys(rows, ())
+    is_nested = False
     for at in rows if operation in _SPLITTING else ():
-        possible = [ranks for ranks in listed[at] if _may_be(tables, rows, number, ranks)]
-        chosen[at] = possible[0] if len(possible) == 1 else ()
+        possible = sorted((ranks for ranks in listed[at] if _may_be(tables, rows, number, ranks)), key=len)
+        on_device = bool(tables[at].collectives.on_device[rows[at]].all())
+        fits_all = on_device and all(set(one) <= set(possible[-1]) for one in possible)
+        chosen[at] = possible[-1] if possible and (len(possible) == 1 or fits_all) else ()
+        is_nested |= len(possible) > 1 and fits_all
     agreed = {at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()
               for at, ranks in chosen.items()}  # fmt: skip
-    return agreed, "" if all(agreed.values()) else _doubt(operation, "they are compared with nothing")
+    if not all(agreed.values()):
+        return agreed, _doubt(operation, "they are compared with nothing")
+    largest = max(len(ranks) for ranks in agreed.values())
+    return agreed, _doubt(operation, f"taken for one of {largest:,} ranks, as they end at the same time on all of "
+                          "these") if is_nested else ""  # fmt: skip
 
 
 def _doubt(operation: str, what: str) -> str:
@@ -131,6 +148,10 @@ def _are_apart(tables: tuple[RankTable, ...], rows: _Rows, one: int, other: int)
     a, b = tables[one].collectives, tables[other].collectives
     if not len(first):
         return False
+    if a.on_device[first].all() and b.on_device[second].all():
+        apart_ns = a.end_ns[first] - b.end_ns[second]
+        if float(np.median(np.abs(apart_ns - np.median(apart_ns)))) > _END_TOGETHER_NS:
+            return True
     least_ns = int((a.start_ns[first] - b.end_ns[second]).max())
     most_ns = int((a.end_ns[first] - b.start_ns[second]).min())
     clocks = tables[one].identity.clock_offset_ns, tables[other].identity.clock_offset_ns

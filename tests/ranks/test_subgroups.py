@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
+from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.matching import match
 from profkit.ranks.table import Group, RankTable
@@ -17,35 +18,36 @@ LISTS = {rank: (ALL, *(ranks for ranks in (*ROWS, *COLUMNS) if rank in ranks)) f
 STEPS = 4
 
 
-def collective(begins: Sequence[float], last: float, step: int, **more: object) -> list[Did]:
-    """One for each of its ranks, which begin at these times: it ends 5 us after the last of them."""
-    assert last == max(begins)
-    return [Did(begin, last + 5, step, **more) for begin in begins]  # type: ignore[arg-type]
+def collective(begins: Sequence[float], takes: float, step: int, size: int) -> list[Did]:
+    """One for each of its ranks, which begin at these times."""
+    return [Did(begin, max(begins) + takes, step, size=size) for begin in begins]
 
 
-def training(apart: float) -> list[list[Did]]:
+def training(apart: float, takes: float = 5) -> list[list[Did]]:
     """Each rank's step: rows exchange 100 bytes at two times, then columns 200 bytes. In turns, one row or the other is
     later by so much, and one column."""
     did: list[list[Did]] = [[], [], [], []]
     for step in range(STEPS):
-        start = 1000.0 * step
+        start = 10_000.0 * step
         for turn in range(2):
             for row, ranks in enumerate(ROWS):
-                at = start + 200 * turn + (apart if (step + turn) % 2 == row else 0)
-                for rank, one in zip(ranks, collective([at, at + 3], at + 3, step, size=100), strict=True):
+                at = start + 2_000 * turn + (apart if (step + turn) % 2 == row else 0)
+                for rank, one in zip(ranks, collective([at, at + 3], takes, step, 100), strict=True):
                     did[rank].append(one)
         for column, ranks in enumerate(COLUMNS):
-            at = start + 600 + (apart if step % 2 == column else 0)
-            for rank, one in zip(ranks, collective([at, at + 3], at + 3, step, size=200), strict=True):
+            at = start + 6_000 + (apart if step % 2 == column else 0)
+            for rank, one in zip(ranks, collective([at, at + 3], takes, step, 200), strict=True):
                 did[rank].append(one)
     return did
 
 
-def tables_of(apart: float, listed: bool, *, operation: str = "all_reduce") -> list[RankTable]:
+def tables_of(
+    apart: float, listed: bool, *, operation: str = "all_reduce", takes: float = 5, on_device: bool = False
+) -> list[RankTable]:
     group = {rank: Group("", 4, candidates=LISTS[rank] if listed else ()) for rank in range(4)}
     return [table(rank, [Did(one.start, one.end, one.step, size=one.size, operation=operation) for one in did],
-                  world=4, groups=[group[rank]])
-            for rank, did in enumerate(training(apart))]  # fmt: skip
+                  world=4, groups=[group[rank]], on_device=on_device)
+            for rank, did in enumerate(training(apart, takes))]  # fmt: skip
 
 
 def named() -> Launch:
@@ -91,7 +93,25 @@ def test_with_a_list_of_groups_and_nothing_that_speaks_against_any_nothing_is_co
 def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_those_of_all_ranks():
     found = match(tables_of(0, listed=False))
     assert set(pairs_of(found)) == {ALL}
-    assert found.notes == ()
+    assert found.notes == ("the recordings do not say which process group some collectives (all_reduce) are of: taken "
+                           "for those of all ranks, which nothing contradicts",)  # fmt: skip
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_kernels_that_end_together_are_of_one_group(listed):
+    """Long ones overlap, so that all ranks may have taken part; but only those of one group end at the same moment."""
+    assert pairs_of(match(tables_of(100, listed, takes=500, on_device=True))) == pairs_of(named())
+    threads = match(tables_of(100, listed, takes=500))  # which note the end when they get a processor
+    assert set(pairs_of(threads)) == (set() if listed else {ALL})
+
+
+def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one():
+    """Whichever groups they are of, all ranks wait for as long."""
+    found = match(tables_of(0, listed=True, on_device=True))
+    assert set(pairs_of(found)) == {ALL}
+    assert found.notes == ("the recordings do not say which process group some collectives (all_reduce) are of: taken "
+                           "for one of 4 ranks, as they end at the same time on all of these",)  # fmt: skip
+    assert weigh_lateness(found).waited_ns.reshape(-1, 4)[:, 0].tolist() == [3_000] * 3 * STEPS
 
 
 def test_ranks_that_do_not_fall_apart_into_groups_of_equal_size_are_not_compared():

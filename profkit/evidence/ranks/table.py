@@ -70,6 +70,7 @@ def rank_table(facts: Facts, source: str) -> RankTable:
         on_compute=_on_compute(facts, exchanges),
         site=called_at,
         after_backward=_after_backward(facts, exchanges),
+        on_device=exchanges.on_device,
     )
     return RankTable(
         identity=facts.run.identity or _identity(facts),
