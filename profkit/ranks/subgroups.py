@@ -4,8 +4,9 @@ Gloo's calls and traces from before PyTorch 2.2 do not say which group a collect
 leave proof if they are not of one group: a collective that brings something from everyone to everyone ends on no rank
 before it has begun on all. If no offset between two clocks lets that be so each time, the two are of different groups.
 On GPUs it also ends on all of them at the same moment: where the ends on two ranks are not apart by the same time each
-time, these are of different groups. With the groups that a recording lists (``pg_config``), the only one that its ranks may be in is taken; without that
-list, ranks that fall apart into groups of equal size. What stays open is told, and compared with nothing.
+time, these are of different groups. With the groups that a recording lists (``pg_config``), the only one that its ranks
+may be in is taken, or on GPUs the largest of several; without that list, ranks that fall apart into groups of equal
+size. A note says what stays open, and that it is compared with nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SPLITTING = (*FOR_ALL, "all_to_all")
 """Those by which ranks are told apart into groups. An all-to-all may send nothing to some, which is rare."""
 TOLERATED_NS = 100_000
 """Clocks of two machines drift apart by 10 µs a second and less."""
-_END_TOGETHER_NS = 50_000
+END_TOGETHER_NS = 50_000
 """A kernel of NCCL ends within some microseconds on all GPUs of its group. Kernels of two groups that end this close
 each time may be taken for one: what their ranks wait is then as little wrong."""
 _LEAST_OF_GROUPS = 4
@@ -150,7 +151,7 @@ def _are_apart(tables: tuple[RankTable, ...], rows: _Rows, one: int, other: int)
         return False
     if a.on_device[first].all() and b.on_device[second].all():
         apart_ns = a.end_ns[first] - b.end_ns[second]
-        if float(np.median(np.abs(apart_ns - np.median(apart_ns)))) > _END_TOGETHER_NS:
+        if float(np.median(np.abs(apart_ns - np.median(apart_ns)))) > END_TOGETHER_NS:
             return True
     least_ns = int((a.start_ns[first] - b.end_ns[second]).max())
     most_ns = int((a.end_ns[first] - b.start_ns[second]).min())

@@ -72,7 +72,8 @@ def training(late_us: float = 0) -> Callable[[int, int], list[Act]]:
     def acts(rank: int, number: int) -> list[Act]:
         vary = [100 * ((7 * rank + 5 * number + 3 * part + rank * number) % 11) for part in range(2)]
         extra = late_us if rank == LATE else 0
-        return [Works(30_000 + vary[0] + extra), Talks(), Works(20_000 + vary[1]), Talks(elements=1 << 18, takes_us=400)]
+        first, second = Works(30_000 + vary[0] + extra), Works(20_000 + vary[1])
+        return [first, Talks(), second, Talks(elements=1 << 18, takes_us=400)]
     return acts
 
 
@@ -181,7 +182,8 @@ class _Rank:
         said, asked = self._said(act, members), self.asked
         if not self.form.graphs:
             self.asked += 4
-        ran = self._launch(self.form.kernel, start, end - start, 7 if self.form.kernel == CUSTOM else 20, "c10d::allreduce_")
+        stream = 7 if self.form.kernel == CUSTOM else 20
+        ran = self._launch(self.form.kernel, start, end - start, stream, "c10d::allreduce_")
         if self.form.said == "kernel":
             ran["args"] |= said
         if self.form.graphs or not self.form.ranges:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -16,6 +17,7 @@ from tests.ranks.tables import Did, table
 ROWS, COLUMNS, ALL = ((0, 1), (2, 3)), ((0, 2), (1, 3)), (0, 1, 2, 3)
 LISTS = {rank: (ALL, *(ranks for ranks in (*ROWS, *COLUMNS) if rank in ranks)) for rank in range(4)}
 STEPS = 4
+DOUBT = "the recordings do not say which process group some collectives (all_reduce) are of: "
 
 
 def collective(begins: Sequence[float], takes: float, step: int, size: int) -> list[Did]:
@@ -45,9 +47,11 @@ def tables_of(
     apart: float, listed: bool, *, operation: str = "all_reduce", takes: float = 5, on_device: bool = False
 ) -> list[RankTable]:
     group = {rank: Group("", 4, candidates=LISTS[rank] if listed else ()) for rank in range(4)}
-    return [table(rank, [Did(one.start, one.end, one.step, size=one.size, operation=operation) for one in did],
-                  world=4, groups=[group[rank]], on_device=on_device)
-            for rank, did in enumerate(training(apart, takes))]  # fmt: skip
+    tables = [table(rank, [Did(one.start, one.end, one.step, size=one.size, operation=operation) for one in did],
+                    world=4, groups=[group[rank]])
+              for rank, did in enumerate(training(apart, takes))]  # fmt: skip
+    return [structs.replace(one, collectives=structs.replace(
+        one.collectives, on_device=np.full(len(one.collectives), on_device))) for one in tables]  # fmt: skip
 
 
 def named() -> Launch:
@@ -93,8 +97,7 @@ def test_with_a_list_of_groups_and_nothing_that_speaks_against_any_nothing_is_co
 def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_those_of_all_ranks():
     found = match(tables_of(0, listed=False))
     assert set(pairs_of(found)) == {ALL}
-    assert found.notes == ("the recordings do not say which process group some collectives (all_reduce) are of: taken "
-                           "for those of all ranks, which nothing contradicts",)  # fmt: skip
+    assert found.notes == (f"{DOUBT}taken for those of all ranks, which nothing contradicts",)
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -109,8 +112,7 @@ def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one():
     """Whichever groups they are of, all ranks wait for as long."""
     found = match(tables_of(0, listed=True, on_device=True))
     assert set(pairs_of(found)) == {ALL}
-    assert found.notes == ("the recordings do not say which process group some collectives (all_reduce) are of: taken "
-                           "for one of 4 ranks, as they end at the same time on all of these",)  # fmt: skip
+    assert found.notes == (f"{DOUBT}taken for one of 4 ranks, as they end at the same time on all of these",)
     assert weigh_lateness(found).waited_ns.reshape(-1, 4)[:, 0].tolist() == [3_000] * 3 * STEPS
 
 
