@@ -219,6 +219,7 @@ FORMS: Mapping[str, Form] = {
     "arguments on the call": Form(NEW, "params", file="trace-rank-{rank}.json.gz"),
     "rccl": Form(GENERIC, "kernel", file="rank{rank}_trace.json.gz"),
     "lists cut short": Form(NEW, "kernel", truncated=True, lists=False),
+    "sglang": Form(NEW, "kernel", says_rank=False, file="1730000000.1-TP-{rank}.trace.json.gz"),
     "no ranges": Form(NEW, "kernel", ranges=False),
     "no rank but in the name": Form(NEW, "kernel", says_rank=False),
 }
