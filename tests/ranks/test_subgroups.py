@@ -116,6 +116,25 @@ def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one():
     assert weigh_lateness(found).waited_ns.reshape(-1, 4)[:, 0].tolist() == [3_000] * 3 * STEPS
 
 
+def test_a_few_kernels_that_end_together_prove_nothing():
+    tables = tables_of(0, listed=True, on_device=True)
+    steps = [np.where(one.collectives.step == 0, -1, one.collectives.step) for one in tables]
+    few = [structs.replace(one, collectives=structs.replace(one.collectives, step=step))
+           for one, step in zip(tables, steps, strict=True)]  # fmt: skip
+    columns = {int(size) for size in match(few).joint.size_bytes}
+    assert columns == {100}  # six exchanges within rows, three within columns
+
+
+def test_an_all_gather_that_ends_on_one_rank_after_the_other_is_of_one_group():
+    """A ring's last piece comes to each rank in turn, some microseconds later or earlier in each."""
+    tables = tables_of(0, listed=False, takes=40_000, on_device=True)
+    late = [one.collectives.end_ns + 300_000 * (np.arange(len(one.collectives)) % 2) * (rank == 1)
+            for rank, one in enumerate(tables)]  # fmt: skip
+    found = match([structs.replace(one, collectives=structs.replace(one.collectives, end_ns=end))
+                   for one, end in zip(tables, late, strict=True)])  # fmt: skip
+    assert set(pairs_of(found)) == {ALL}
+
+
 def test_ranks_that_do_not_fall_apart_into_groups_of_equal_size_are_not_compared():
     tables = tables_of(100, listed=False)
     third = structs.replace(tables[3].collectives, start_ns=tables[0].collectives.start_ns,
