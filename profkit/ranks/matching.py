@@ -1,8 +1,9 @@
 """Which collectives of several ranks are one and the same: by group, sequence, operation and bytes, never by clocks.
 
-Ranks ask for the collectives of a group in one order. Where the trace numbers them, equal numbers belong together; else
-those of a step with the same number, one by one, as far as operations and bytes agree; else the whole order is shifted
-to where all agree. Several such places are told, and none is chosen.
+All ranks of a group ask for its collectives in the same order. Where the trace numbers them, equal numbers belong
+together. Otherwise the collectives of a step are paired one by one, where operations and bytes agree. Where steps do
+not match either, one rank's whole sequence is shifted to the place where all of it agrees; if there are several such
+places, a note says so and none is chosen.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ Indices = tuple[Int64s, Int64s]
 
 
 def match(tables: Sequence[RankTable]) -> Launch:
-    """What the ranks did together. Those that do not belong to the launch of most are left out, with a note."""
+    """What the ranks did together. A recording that is not of the same launch as most is left out, with a note."""
     left = list(tables)
     notes: list[str] = []
     while True:

@@ -1,8 +1,8 @@
 """Recordings that cannot be of the others' launch, whatever they say of themselves.
 
-What no clock, program or machine can make true tells them: one stream runs one collective after another, all ranks of a
-group call its collectives, and one that brings something from everyone to everyone ends nowhere before it has begun
-everywhere. Most ranks count: where no majority agrees, nobody is a stranger.
+They break rules that hold whatever the clock, program or machine: a stream runs one collective after another, all ranks
+of a group call its collectives, and a collective that brings something from everyone to everyone ends nowhere before it
+has begun everywhere. The majority decides: where there is none, nobody is a stranger.
 """
 
 from __future__ import annotations
