@@ -28,7 +28,10 @@ Matrix = NDArray[np.int64]
 
 class Costs(Struct, frozen=True):
     """By rank and step: the rank's share of what others wait, by how much it is late, how long it waits, how long its
-    communication holds it up; and whether it took part in the step at all. ``numbers`` are those of the steps."""
+    communication holds it up; and whether it took part in the step at all. ``numbers`` are those of the steps.
+
+    A rank that is late is so in each of its groups, for the tensor-parallel one and then for the data-parallel one: the
+    first two are those of the group in which they are longest."""
 
     numbers: Int64s
     caused_ns: Matrix
@@ -56,13 +59,28 @@ def add_up(launch: Launch, toll: Toll) -> Costs:
         np.add.at(found, place, cost_ns[inside])
         return found
 
+    groups = _groups_of_ranks(launch)[launch.joint.group[launch.parts.joint[inside]]]
+    first, in_group = distinct_rows(*place, groups) if inside.any() else (place[0], place[0])
+
+    def by_worst_group(cost_ns: Int64s) -> Matrix:
+        found = np.zeros(shape, np.int64)
+        summed = np.bincount(in_group, cost_ns[inside], len(first)).astype(np.int64)
+        np.maximum.at(found, (place[0][first], place[1][first]), summed)
+        return found
+
     present = np.zeros(shape, dtype=bool)
     present[place] = True
     for row, table in zip(present, launch.tables, strict=True):
         at, known = step_index(numbers, table.steps.number)
         row[at[known]] = True
-    return Costs(numbers, by_step(toll.caused_ns), by_step(toll.late_ns), by_step(toll.waited_ns),
+    return Costs(numbers, by_worst_group(toll.caused_ns), by_worst_group(toll.late_ns), by_step(toll.waited_ns),
                  by_step(toll.exposed_ns), present)  # fmt: skip
+
+
+def _groups_of_ranks(launch: Launch) -> Int64s:
+    """For each group the first one of the same ranks."""
+    ranks: list[object] = [group.ranks if group.ranks is not None else at for at, group in enumerate(launch.groups)]
+    return np.array([ranks.index(one) for one in ranks], dtype=np.int64)
 
 
 def choose_detailed(costs: Costs) -> list[int]:

@@ -30,6 +30,8 @@ from profkit.trace.containers import Content
 _ENDINGS = (".json", ".json.gz", ".json.zst")
 _NO_TRACES = frozenset((*SMALL_FILES, DIAGNOSIS_FILE, LAUNCH_FILE, REPORT_FILE))
 _NUMBERED = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_TENSOR_PARALLEL = re.compile(r"-TP-(\d{1,6})\.trace\.json")
+"""SGLang's names. With a pipeline or data parallelism more follows, and this number is not the rank."""
 _CYCLE = re.compile(r"(?:\.\d+)?\.pt\.trace\.json")
 """What follows the worker's name in a file of ``tensorboard_trace_handler``: the time, if it adds one."""
 _SAID = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*([^\s,}]+)')
@@ -151,7 +153,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 def number_in(name: str) -> int | None:
     """The last number that a name gives to a rank."""
-    found = _NUMBERED.findall(name)
+    found = _NUMBERED.findall(name) or _TENSOR_PARALLEL.findall(name)
     return int(found[-1]) if found else None
 
 

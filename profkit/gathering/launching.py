@@ -12,12 +12,13 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from profkit.concluding import conclude
 from profkit.derive.facts import Facts
 from profkit.diagnosing import Measure, diagnose_with_rows, read_facts
 from profkit.errors import UnreadableInput, UsageError
 from profkit.evidence.ranks.table import rank_table
 from profkit.failures import attempt
-from profkit.findings import Diagnosis, LaunchSummary
+from profkit.findings import Diagnosis, LaunchSummary, VerdictKind
 from profkit.gathering.finding import find_remote_ranks, list_traces, number_in
 from profkit.gathering.here import reduce_here
 from profkit.gathering.outcome import Done
@@ -148,6 +149,8 @@ def _judge(gathered: Gathered, reached: Reached, measure: Measure | None, settin
     diagnosis, rows = diagnose_with_rows(facts, measure, settings)
     summary, failure = attempt("what the ranks did together", partial(_summarise, gathered, facts), None)
     diagnosis = replace(diagnosis, launch=summary, health=(*diagnosis.health, *failure))
+    if diagnosis.verdict is not None and diagnosis.verdict.kind is VerdictKind.NOTHING_FOUND:  # in one rank alone
+        diagnosis = replace(diagnosis, verdict=conclude(diagnosis))
     return Diagnosed(diagnosis, reached.path, facts, tuple(rows))
 
 

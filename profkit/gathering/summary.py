@@ -27,7 +27,7 @@ from profkit.ranks.launch import Launch
 from profkit.ranks.pipelines import Pipeline, Relay, find_pipelines, find_relays
 from profkit.ranks.table import RankTable
 from profkit.trace.events import Int64s
-from profkit.trace.values import among, distinct
+from profkit.trace.values import distinct
 
 MOST_GROUPS = 256
 """Those that take longest: a launch of thousands of ranks may have as many groups."""
@@ -35,7 +35,7 @@ _SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
 """Upper ends of the classes of sizes: up to the first latency alone counts, and from 16 MiB on bandwidth (NCCL's tests
 reach a link's at about that)."""
 _MOST_IN_A_NOTE = 8
-_MOST_LOOKED_AT = 256
+_MOST_LOOKED_AT = 32
 """Collectives of a rank in which those that wait for it are counted: all ranks of a group wait for a late one."""
 
 
@@ -114,12 +114,14 @@ def _pipeline(launch: Launch, toll: Toll, pipeline: Pipeline) -> PipelineSummary
 def _kept_waiting(launch: Launch, toll: Toll) -> list[int]:
     """For each rank, how many others wait for it in the collectives in which it costs them most."""
     parts, waiting = launch.parts, np.flatnonzero(toll.waited_ns > 0)
-    costly = np.flatnonzero(toll.caused_ns > 0)
+    costly, of_waiting = np.flatnonzero(toll.caused_ns > 0), parts.joint[waiting]
     found = []
     for at in range(len(launch.tables)):
         late = costly[parts.table[costly] == at]
         late = np.sort(late[np.argsort(-toll.caused_ns[late], kind="stable")[:_MOST_LOOKED_AT]])
-        near = waiting[among(parts.joint[waiting], parts.joint[late])]
+        first, until = (np.searchsorted(of_waiting, parts.joint[late], side=side) for side in ("left", "right"))
+        ranges = [np.arange(*ends) for ends in zip(first, until, strict=True)]
+        near = waiting[np.concatenate([np.zeros(0, np.int64), *ranges])]
         found.append(len(distinct(parts.table[divide_waits(launch, toll, near, late)[0]])))
     return found
 

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.01
-"""One launch in a hundred is called uneven that is not."""
+"""One even launch in a hundred is called uneven."""
 LEAST_STEPS = 3
-"""Two differences tell a mean, and hardly their spread."""
+"""Two differences give a mean, but hardly a spread."""
 _LEAST_T = 2.326
-"""What is below that has a probability above the level by any number of degrees of freedom."""
+"""Below this the probability is above the level for any number of degrees of freedom."""
 _MOST_FREEDOM = 200
 """From there on Student's t is the normal distribution, but for a tenth of a probability as small as it matters."""
 

@@ -38,9 +38,9 @@ class Parts(Struct, frozen=True):
 class Launch(Struct, frozen=True):
     """The ranks that were read, in order of rank, and what they did together.
 
-    ``world_size`` is how many ranks the launch had, of which only those in ``tables`` were recorded and fit together.
-    ``offset_ns`` of each table is what has to be added to its times to get the first one's. ``notes`` say what is
-    missing, doubled or does not fit.
+    The launch had ``world_size`` ranks; ``tables`` holds those that were recorded and fit together. Adding its
+    ``offset_ns`` to a table's times puts them on the first table's clock. ``notes`` say what is missing, duplicated or
+    does not fit.
     """
 
     tables: tuple[RankTable, ...]

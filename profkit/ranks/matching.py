@@ -1,8 +1,9 @@
 """Which collectives of several ranks are one and the same: by group, sequence, operation and bytes, never by clocks.
 
-Ranks ask for the collectives of a group in one order. Where the trace numbers them, equal numbers belong together; else
-those of a step with the same number, one by one, as far as operations and bytes agree; else the whole order is shifted
-to where all agree. Several such places are told, and none is chosen.
+All ranks of a group ask for its collectives in the same order. Where the trace numbers them, equal numbers belong
+together. Otherwise the collectives of a step are paired one by one, where operations and bytes agree. Where steps do
+not match either, one rank's whole sequence is shifted to the place where all of it agrees; if there are several such
+places, a note says so and none is chosen.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from msgspec import Struct, structs
 from profkit.ranks.clocks import align_clocks
 from profkit.ranks.launch import Joint, Launch, Parts
 from profkit.ranks.members import Members, choose_members
-from profkit.ranks.strangers import Reasons, broken_alone, lacking_collectives, lacking_steps, name_some, unlike_others
+from profkit.ranks.strangers import (
+    Reasons,
+    broken_alone,
+    lacking_collectives,
+    lacking_steps,
+    name_some,
+    step_shifts,
+    unlike_others,
+    usual_steps,
+)
 from profkit.ranks.subgroups import TOLERATED_NS, tell_groups
 from profkit.ranks.table import Group, RankTable
 from profkit.trace.events import NONE, Int64s
@@ -78,14 +88,14 @@ Indices = tuple[Int64s, Int64s]
 
 
 def match(tables: Sequence[RankTable]) -> Launch:
-    """What the ranks did together. Those that do not belong to the launch of most are left out, with a note."""
+    """What the ranks did together. A recording that is not of the same launch as most is left out, with a note."""
     left = list(tables)
     notes: list[str] = []
     while True:
-        members = choose_members(left)
+        members, renumbered = _with_steps_of_most(choose_members(left))
         found = broken_alone(members.tables) or _compare(members)
         if isinstance(found, Launch):
-            return _with_notes(found, members, notes)
+            return _with_notes(found, members, [*notes, *renumbered])
         strangers = {members.tables[at].source: reason for at, reason in found.items()}
         notes += [f"{source}: {reason}; it is left out" for source, reason in strangers.items()]
         left = [table for table in left if table.source not in strangers]  # another may now be the rank of one of them
@@ -102,6 +112,26 @@ def _compare(members: Members) -> Launch | Reasons:
         doubts.append(f"{name_some([table.source for table in found.tables])}: {_CONTRADICTION}")
         found = _assemble(found.tables, found.groups, found.texts, [], [])
     return structs.replace(found, notes=(*doubts, *found.notes))
+
+
+def _with_steps_of_most(members: Members) -> tuple[Members, list[str]]:
+    """With the steps of those renumbered that number all of them higher or lower than most others do."""
+    usual = usual_steps(members.tables)
+    if all(np.array_equal(table.steps.number, usual) for table in members.tables):
+        return members, []
+    shifts = step_shifts(align_clocks(_match(members.tables, members.world_size)))
+    tables = tuple(_renumbered(table, shifts.get(at, 0)) for at, table in enumerate(members.tables))
+    notes = [f"{members.tables[at].source}: it numbers its steps {abs(shift):,} {'higher' if shift > 0 else 'lower'} "
+             "than others; the numbers of its collectives tell which belong together"
+             for at, shift in shifts.items()]  # fmt: skip
+    return structs.replace(members, tables=tables), notes
+
+
+def _renumbered(table: RankTable, shift: int) -> RankTable:
+    collectives, work = (structs.replace(column, step=np.where(column.step >= 0, column.step - shift, NONE))
+                         for column in (table.collectives, table.work))  # fmt: skip
+    steps = structs.replace(table.steps, number=table.steps.number - shift)
+    return structs.replace(table, steps=steps, collectives=collectives, work=work)
 
 
 def _with_groups(members: Members) -> tuple[Members, list[str]]:

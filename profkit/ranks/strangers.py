@@ -1,8 +1,8 @@
 """Recordings that cannot be of the others' launch, whatever they say of themselves.
 
-What no clock, program or machine can make true tells them: one stream runs one collective after another, all ranks of a
-group call its collectives, and one that brings something from everyone to everyone ends nowhere before it has begun
-everywhere. Most ranks count: where no majority agrees, nobody is a stranger.
+They break rules that hold whatever the clock, program or machine: a stream runs one collective after another, all ranks
+of a group call its collectives, and a collective that brings something from everyone to everyone ends nowhere before it
+has begun everywhere. The majority decides: where there is none, nobody is a stranger.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.ranks.clocks import taken
+from profkit.ranks.clocks import is_message, taken
 from profkit.ranks.launch import Launch, Parts
-from profkit.ranks.subgroups import FOR_ALL, TOLERATED_NS
+from profkit.ranks.subgroups import END_TOGETHER_NS, FOR_ALL, TOLERATED_NS
 from profkit.ranks.table import RankTable
 from profkit.ranks.transfers import last_parts
 from profkit.trace.events import NONE, Bools, Int64s
@@ -160,6 +160,32 @@ def _misnumbering(launch: Launch) -> Bools:
     return 2 * differs > judged
 
 
+def step_shifts(launch: Launch) -> dict[int, int]:
+    """Tables that number all of their steps higher than most others do, by the same number, or lower: below 0. Steps
+    from 0 on may be counted for want of numbers, and then their recording is damaged if the others' have some. That
+    their kernels end at the same time as the others' shows that it is not the collectives that are numbered wrong."""
+    parts, step = launch.parts, taken(launch, "step")
+    inside = (step >= 0) & ~is_message(launch)[parts.joint]
+    joint, table = parts.joint[inside], parts.table[inside]
+    shift = step[inside] - _in_the_middle(joint, step[inside])[joint]
+    of_table = {at: distinct(shift[table == at]) for at in distinct(table).tolist()}
+    first = {at: int(launch.tables[at].steps.number[:1].sum()) for at in of_table}
+    return {at: int(shifts[0]) for at, shifts in of_table.items()
+            if len(shifts) == 1 and shifts[0] and first[at] and _ends_with_others(launch, at)}  # fmt: skip
+
+
+def _ends_with_others(launch: Launch, at: int) -> bool:
+    """Whether this rank's kernels end when those of the others do."""
+    parts, end_ns = launch.parts, taken(launch, "end_ns") + launch.offset_ns[launch.parts.table]
+    others = np.flatnonzero((parts.table != at) & ~is_message(launch)[parts.joint])
+    middle_ns = _in_the_middle(parts.joint[others], end_ns[others])
+    mine = np.flatnonzero((parts.table == at) & among(parts.joint, parts.joint[others]))
+    if not len(mine) or not launch.tables[at].collectives.on_device[parts.row[mine]].all():
+        return False
+    apart_ns = end_ns[mine] - middle_ns[parts.joint[mine]]
+    return float(np.median(np.abs(apart_ns - np.median(apart_ns)))) <= END_TOGETHER_NS
+
+
 def _miscounting(launch: Launch) -> Bools:
     """Who has another number of collectives than most in most steps; in any step if its file has gaps."""
     differs, judged = _miscounts(launch)
@@ -179,16 +205,20 @@ def _miscounts(launch: Launch) -> tuple[Int64s, Int64s]:
 def _unlike_most(launch: Launch, table: Int64s, place: Int64s, value: Int64s) -> tuple[Int64s, Int64s]:
     """For each table in how many of its places it has another value than the one in the middle of all who are there,
     and in how many there are enough of them to tell."""
+    judged = np.bincount(place)[place] > 2  # of two nobody knows who is right
+    count = len(launch.tables)
+    differs = judged & (value != _in_the_middle(place, value)[place])
+    return np.bincount(table[differs], minlength=count), np.bincount(table[judged], minlength=count)
+
+
+def _in_the_middle(place: Int64s, value: Int64s) -> Int64s:
+    """By place the value in the middle; 0 where there is none."""
     members = np.bincount(place)
-    members_so_far = np.cumsum(members)
     ordered = value[np.lexsort((value, place))]
     known = members > 0
-    usual = np.zeros(len(members), np.int64)
-    usual[known] = ordered[(members_so_far - members // 2 - 1)[known]]
-    judged = members[place] > 2  # of two nobody knows who is right
-    count = len(launch.tables)
-    differs = judged & (value != usual[place])
-    return np.bincount(table[differs], minlength=count), np.bincount(table[judged], minlength=count)
+    found = np.zeros(len(members), np.int64)
+    found[known] = ordered[(np.cumsum(members) - members // 2 - 1)[known]]
+    return found
 
 
 def _counts(launch: Launch, at: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:

@@ -3,8 +3,10 @@
 Gloo's calls and traces from before PyTorch 2.2 do not say which group a collective is of. Ranks that take part in one
 leave proof if they are not of one group: a collective that brings something from everyone to everyone ends on no rank
 before it has begun on all. If no offset between two clocks lets that be so each time, the two are of different groups.
-With the groups that a recording lists (``pg_config``), the only one that its ranks may be in is taken; without that
-list, ranks that fall apart into groups of equal size. What stays open is told, and compared with nothing.
+On GPUs it also ends on all of them at the same moment: where the ends on two ranks are not apart by the same time each
+time, these are of different groups. With the groups that a recording lists (``pg_config``), the only one that its ranks
+may be in is taken, or on GPUs the largest of several; without that list, ranks that fall apart into groups of equal
+size. A note says what stays open, and that it is compared with nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from itertools import combinations
 import numpy as np
 from msgspec import structs
 
-from profkit.ranks.table import Group, RankTable
+from profkit.ranks.table import Collectives, Group, RankTable
 from profkit.trace.events import NONE, Bools, Int64s
 
 FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
@@ -24,6 +26,15 @@ _SPLITTING = (*FOR_ALL, "all_to_all")
 """Those by which ranks are told apart into groups. An all-to-all may send nothing to some, which is rare."""
 TOLERATED_NS = 100_000
 """Clocks of two machines drift apart by 10 µs a second and less."""
+END_TOGETHER_NS = 50_000
+"""A kernel of NCCL ends within some microseconds on all GPUs of its group. Kernels of two groups that end this close
+each time may be taken for one: what their ranks wait is then as little wrong."""
+_END_TOGETHER_SHARE = 0.02
+"""Of what it takes: a ring's last piece arrives at its ranks one after the other. Of 128 ranks an all-gather of 42 to
+64 ms ended 0.26 ms apart on two of them."""
+_LEAST_ENDS = 4
+_LEAST_OF_GROUPS = 4
+"""Fewer ranks do not fall into groups of two or more."""
 _MOST_RANKS = 64
 """Of more ranks without lists of their groups not all pairs are compared."""
 
@@ -94,15 +105,26 @@ def _told(tables: tuple[RankTable, ...], operation: str, rows: _Rows) -> tuple[d
     if not any(listed.values()):
         first = next(iter(rows))
         is_split = operation in _SPLITTING and any(_are_apart(tables, rows, first, at) for at in rows)
-        return _cliques(tables, operation, rows) if is_split else (None, "")
+        if is_split:
+            return _cliques(tables, operation, rows)
+        are_several = operation in _SPLITTING and len(rows) >= _LEAST_OF_GROUPS
+        return None, _doubt(operation, "taken for those of all ranks, which nothing contradicts") if are_several else ""
     number = {tables[at].identity.rank: at for at in rows}
     chosen: dict[int, _Ranks] = dict.fromkeys(rows, ())
+    is_nested = False
     for at in rows if operation in _SPLITTING else ():
-        possible = [ranks for ranks in listed[at] if _may_be(tables, rows, number, ranks)]
-        chosen[at] = possible[0] if len(possible) == 1 else ()
+        possible = sorted((ranks for ranks in listed[at] if _may_be(tables, rows, number, ranks)), key=len)
+        fits_all = all(set(one) <= set(possible[-1]) for one in possible) and _all_end_together(
+            tables, rows, at, possible[-1] if possible else ())  # fmt: skip
+        chosen[at] = possible[-1] if possible and (len(possible) == 1 or fits_all) else ()
+        is_nested |= len(possible) > 1 and fits_all
     agreed = {at: ranks if all(chosen.get(number.get(rank, at)) == ranks for rank in ranks) else ()
               for at, ranks in chosen.items()}  # fmt: skip
-    return agreed, "" if all(agreed.values()) else _doubt(operation, "they are compared with nothing")
+    if not all(agreed.values()):
+        return agreed, _doubt(operation, "they are compared with nothing")
+    largest = max(len(ranks) for ranks in agreed.values())
+    return agreed, _doubt(operation, f"taken for one of {largest:,} ranks, as they end at the same time on all of "
+                          "these") if is_nested else ""  # fmt: skip
 
 
 def _doubt(operation: str, what: str) -> str:
@@ -131,6 +153,8 @@ def _are_apart(tables: tuple[RankTable, ...], rows: _Rows, one: int, other: int)
     a, b = tables[one].collectives, tables[other].collectives
     if not len(first):
         return False
+    if _end_together(a, first, b, second) is False:
+        return True
     least_ns = int((a.start_ns[first] - b.end_ns[second]).max())
     most_ns = int((a.end_ns[first] - b.start_ns[second]).min())
     clocks = tables[one].identity.clock_offset_ns, tables[other].identity.clock_offset_ns
@@ -138,6 +162,27 @@ def _are_apart(tables: tuple[RankTable, ...], rows: _Rows, one: int, other: int)
         said_ns = clocks[1] - clocks[0]
         return not least_ns - TOLERATED_NS <= said_ns <= most_ns + TOLERATED_NS
     return least_ns > most_ns + TOLERATED_NS
+
+
+def _end_together(a: Collectives, first: Int64s, b: Collectives, second: Int64s) -> bool | None:
+    """Whether kernels of two ranks end at the same time, but for what the clocks differ; None if that is not known."""
+    if len(first) < _LEAST_ENDS or not (a.on_device[first].all() and b.on_device[second].all()):
+        return None
+    apart_ns = a.end_ns[first] - b.end_ns[second]
+    takes_ns = np.minimum(a.end_ns[first] - a.start_ns[first], b.end_ns[second] - b.start_ns[second])
+    most_ns = max(END_TOGETHER_NS, _END_TOGETHER_SHARE * float(np.median(takes_ns)))
+    return float(np.median(np.abs(apart_ns - np.median(apart_ns)))) <= most_ns
+
+
+def _all_end_together(tables: tuple[RankTable, ...], rows: _Rows, own: int, ranks: _Ranks) -> bool:
+    """Whether kernels of these ranks are known to end with those of one of them."""
+    number = {tables[at].identity.rank: at for at in rows}
+    others = [number[rank] for rank in ranks if rank in number and number[rank] != own]
+    for at in others:
+        first, second = _side_by_side(tables[own], rows[own], tables[at], rows[at])
+        if not _end_together(tables[own].collectives, first, tables[at].collectives, second):
+            return False
+    return True
 
 
 def _side_by_side(one: RankTable, own: Int64s, other: RankTable, others: Int64s) -> tuple[Int64s, Int64s]:

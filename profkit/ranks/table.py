@@ -85,8 +85,8 @@ class Collectives(Struct, frozen=True):
     ``size_bytes`` is what this rank puts in. The host asked for it at ``issue_ns``; it ran from ``start_ns`` to
     ``end_ns``, waiting for the other ranks included, in ``lane`` (a stream, or a thread of the backend). From
     ``wait_start_ns`` to ``wait_end_ns`` this rank's own work stood still for it: an empty interval if it did not.
-    ``on_compute`` says that it ran in the stream that computes, ``after_backward`` that the rank's last work before it
-    was of a backward pass, so that a message brings gradients.
+    ``on_device`` says that it is a kernel, ``on_compute`` that this ran in the stream that computes, and
+    ``after_backward`` that the rank's last work before it was of a backward pass, so that a message brings gradients.
     """
 
     step: Int64s
@@ -104,6 +104,7 @@ class Collectives(Struct, frozen=True):
     on_compute: Bools
     site: Int64s
     after_backward: Bools
+    on_device: Bools
 
     def __len__(self) -> int:
         return len(self.step)

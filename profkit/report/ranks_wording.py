@@ -13,6 +13,8 @@ MOST_NOTES = 5
 """In a terminal; the page and diagnosis.json have all."""
 _MOST_LATE = 3
 _MOST_STAGES = 8
+_MOSTLY = 0.75
+"""Of all waiting: ranks that take turns cause less each."""
 _SHARED = 0.8
 """The mean of a share that is all of a wait comes closer to the median of that wait."""
 
@@ -48,7 +50,13 @@ def _mean_lateness(one: RankSummary) -> float:
 
 
 def _nobody_late(launch: LaunchSummary) -> str:
-    if _waited_for(launch):
+    waited_for = _waited_for(launch)
+    if waited_for and waited_for[0].caused_ns >= _MOSTLY * sum(one.caused_ns for one in launch.ranks):
+        worst = waited_for[0]
+        return (f"They wait longest for {name_of(worst)}, in {worst.late_steps:,} of "
+                f"{format_count(worst.steps, 'step')}; its own work varies so much from step to step that this may be "
+                "chance")  # fmt: skip
+    if waited_for:
         return "They wait for each other by turns: no rank's own work takes longer than the others' by more than chance"
     return f"No rank keeps others waiting for {format_share(MEDIUM_FROM)} of a step"
 

@@ -15,6 +15,7 @@ from profkit.trace.events import NONE
 
 _MOST_RANKS = 1 << 20
 _RANK_LIST = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]")
+_CUT_LIST = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})+)\s*,\s*\.\.\.\s*,\s*(\d{1,9})\s*\]")
 
 
 class CollectiveArguments(Struct, frozen=True, array_like=True):
@@ -36,14 +37,20 @@ class CollectiveArguments(Struct, frozen=True, array_like=True):
 
     @property
     def members(self) -> tuple[int, ...] | None:
-        """The group's ranks, None if they are not told. A list of more than 30 is cut short; its beginning and stride
-        tell the rest, where it has one stride."""
+        """The group's ranks, None if they are not told. A list of more than 30 is cut short: ``[0, 8, 16, ..., 504]``.
+        Where its ranks are at equal distances, these or the stride tell the rest."""
         if _RANK_LIST.fullmatch(self.ranks):
             found = tuple(int(rank) for rank in self.ranks[1:-1].split(","))
             if self.size in (NONE, len(found)):
                 return found
         if 0 < self.size <= _MOST_RANKS and self.first_rank >= 0 and (self.rank_stride > 0 or self.size == 1):
             return tuple(self.first_rank + self.rank_stride * i for i in range(self.size))
+        cut = _CUT_LIST.fullmatch(self.ranks)
+        if cut is not None and 0 < self.size <= _MOST_RANKS:
+            told = [int(rank) for rank in cut[1].split(",")]
+            found = tuple(told[0] + (told[1] - told[0]) * i for i in range(self.size))
+            if found[: len(told)] == tuple(told) and found[-1] == int(cut[2]) and len(told) < self.size:
+                return found
         return None
 
 

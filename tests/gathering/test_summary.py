@@ -27,7 +27,7 @@ def _table(rank: int, host: str, calls: int, own_ms: int) -> RankTable:
     """Two steps of 100 ms, in each of which it computes for so long; its calls are those of `LAUNCH`."""
     nothing, flags = np.zeros(calls, np.int64), np.zeros(calls, np.bool_)
     site = nothing - 1
-    collectives = Collectives(*[nothing] * 12, flags, site, flags)  # type: ignore[arg-type]
+    collectives = Collectives(*[nothing] * 12, flags, site, flags, flags)  # type: ignore[arg-type]
     steps = Steps(_column(5, 6), _column(0, 100 * MS), _column(100 * MS, 200 * MS))
     both, at = _column(own_ms, own_ms) * MS, _column(0, 100 * MS)
     work = Work(_column(5, 6), at, at + both, _column(1, 1), _column(0, -1), both)

@@ -234,6 +234,7 @@ def _table(
         wait_end_ns=_known(took, "waited", ns),
         lane=np.array([one.lane for one in took], dtype=np.int64), on_compute=np.zeros(count, dtype=bool), site=zeros,
         after_backward=np.array([one.after_backward for one in took], dtype=bool),
+        on_device=np.zeros(count, dtype=bool),
     )  # fmt: skip
     begun = [history.starts[number], *rank.ended[:-1]]
     steps = Steps(np.arange(len(rank.ended)), ns(begun), ns(rank.ended))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from msgspec import structs
 
+from profkit.ranks.lateness import weigh_lateness
 from profkit.ranks.launch import Launch
 from profkit.ranks.matching import match
 from profkit.ranks.table import Group, RankTable
@@ -15,37 +17,41 @@ from tests.ranks.tables import Did, table
 ROWS, COLUMNS, ALL = ((0, 1), (2, 3)), ((0, 2), (1, 3)), (0, 1, 2, 3)
 LISTS = {rank: (ALL, *(ranks for ranks in (*ROWS, *COLUMNS) if rank in ranks)) for rank in range(4)}
 STEPS = 4
+DOUBT = "the recordings do not say which process group some collectives (all_reduce) are of: "
 
 
-def collective(begins: Sequence[float], last: float, step: int, **more: object) -> list[Did]:
-    """One for each of its ranks, which begin at these times: it ends 5 us after the last of them."""
-    assert last == max(begins)
-    return [Did(begin, last + 5, step, **more) for begin in begins]  # type: ignore[arg-type]
+def collective(begins: Sequence[float], takes: float, step: int, size: int) -> list[Did]:
+    """One for each of its ranks, which begin at these times."""
+    return [Did(begin, max(begins) + takes, step, size=size) for begin in begins]
 
 
-def training(apart: float) -> list[list[Did]]:
+def training(apart: float, takes: float = 5) -> list[list[Did]]:
     """Each rank's step: rows exchange 100 bytes at two times, then columns 200 bytes. In turns, one row or the other is
     later by so much, and one column."""
     did: list[list[Did]] = [[], [], [], []]
     for step in range(STEPS):
-        start = 1000.0 * step
+        start = 10_000.0 * step
         for turn in range(2):
             for row, ranks in enumerate(ROWS):
-                at = start + 200 * turn + (apart if (step + turn) % 2 == row else 0)
-                for rank, one in zip(ranks, collective([at, at + 3], at + 3, step, size=100), strict=True):
+                at = start + 2_000 * turn + (apart if (step + turn) % 2 == row else 0)
+                for rank, one in zip(ranks, collective([at, at + 3], takes, step, 100), strict=True):
                     did[rank].append(one)
         for column, ranks in enumerate(COLUMNS):
-            at = start + 600 + (apart if step % 2 == column else 0)
-            for rank, one in zip(ranks, collective([at, at + 3], at + 3, step, size=200), strict=True):
+            at = start + 6_000 + (apart if step % 2 == column else 0)
+            for rank, one in zip(ranks, collective([at, at + 3], takes, step, 200), strict=True):
                 did[rank].append(one)
     return did
 
 
-def tables_of(apart: float, listed: bool, *, operation: str = "all_reduce") -> list[RankTable]:
+def tables_of(
+    apart: float, listed: bool, *, operation: str = "all_reduce", takes: float = 5, on_device: bool = False
+) -> list[RankTable]:
     group = {rank: Group("", 4, candidates=LISTS[rank] if listed else ()) for rank in range(4)}
-    return [table(rank, [Did(one.start, one.end, one.step, size=one.size, operation=operation) for one in did],
-                  world=4, groups=[group[rank]])
-            for rank, did in enumerate(training(apart))]  # fmt: skip
+    tables = [table(rank, [Did(one.start, one.end, one.step, size=one.size, operation=operation) for one in did],
+                    world=4, groups=[group[rank]])
+              for rank, did in enumerate(training(apart, takes))]  # fmt: skip
+    return [structs.replace(one, collectives=structs.replace(
+        one.collectives, on_device=np.full(len(one.collectives), on_device))) for one in tables]  # fmt: skip
 
 
 def named() -> Launch:
@@ -91,7 +97,42 @@ def test_with_a_list_of_groups_and_nothing_that_speaks_against_any_nothing_is_co
 def test_without_a_list_and_without_proof_the_collectives_of_one_stream_are_those_of_all_ranks():
     found = match(tables_of(0, listed=False))
     assert set(pairs_of(found)) == {ALL}
-    assert found.notes == ()
+    assert found.notes == (f"{DOUBT}taken for those of all ranks, which nothing contradicts",)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_kernels_that_end_together_are_of_one_group(listed):
+    """Long ones overlap, so that all ranks may have taken part; but only those of one group end at the same moment."""
+    assert pairs_of(match(tables_of(100, listed, takes=500, on_device=True))) == pairs_of(named())
+    threads = match(tables_of(100, listed, takes=500))  # which note the end when they get a processor
+    assert set(pairs_of(threads)) == (set() if listed else {ALL})
+
+
+def test_kernels_that_end_together_on_all_ranks_may_be_taken_for_one():
+    """Whichever groups they are of, all ranks wait for as long."""
+    found = match(tables_of(0, listed=True, on_device=True))
+    assert set(pairs_of(found)) == {ALL}
+    assert found.notes == (f"{DOUBT}taken for one of 4 ranks, as they end at the same time on all of these",)
+    assert weigh_lateness(found).waited_ns.reshape(-1, 4)[:, 0].tolist() == [3_000] * 3 * STEPS
+
+
+def test_a_few_kernels_that_end_together_prove_nothing():
+    tables = tables_of(0, listed=True, on_device=True)
+    steps = [np.where(one.collectives.step == 0, -1, one.collectives.step) for one in tables]
+    few = [structs.replace(one, collectives=structs.replace(one.collectives, step=step))
+           for one, step in zip(tables, steps, strict=True)]  # fmt: skip
+    columns = {int(size) for size in match(few).joint.size_bytes}
+    assert columns == {100}  # six exchanges within rows, three within columns
+
+
+def test_an_all_gather_that_ends_on_one_rank_after_the_other_is_of_one_group():
+    """A ring's last piece comes to each rank in turn, some microseconds later or earlier in each."""
+    tables = tables_of(0, listed=False, takes=40_000, on_device=True)
+    late = [one.collectives.end_ns + 300_000 * (np.arange(len(one.collectives)) % 2) * (rank == 1)
+            for rank, one in enumerate(tables)]  # fmt: skip
+    found = match([structs.replace(one, collectives=structs.replace(one.collectives, end_ns=end))
+                   for one, end in zip(tables, late, strict=True)])  # fmt: skip
+    assert set(pairs_of(found)) == {ALL}
 
 
 def test_ranks_that_do_not_fall_apart_into_groups_of_equal_size_are_not_compared():

@@ -43,34 +43,16 @@ _NUMBER = re.compile(r"\d{1,9}")
 def rank_table(facts: Facts, source: str) -> RankTable:
     """What is kept of one rank's recording, which the user knows as ``source``."""
     steps, base_ns = facts.steps, facts.trace.base_ns
-    exchanges, waits = find_exchanges(facts), standing_still(facts)
+    exchanges = find_exchanges(facts)
     chosen = np.flatnonzero(~steps.located) if not steps.located.all() else np.arange(len(steps))
     numbers = _step_numbers(facts)
-    pieces = cut_pieces(steps.begun_ns, steps.done_ns, chosen, union(*waits))
+    pieces = cut_pieces(steps.begun_ns, steps.done_ns, chosen, union(*standing_still(facts)))
     spent = set_crowding_apart(facts, pieces, spend(facts, pieces), chosen)
     called_at = np.where(exchanges.call >= 0, site_of(facts, exchanges.call), NONE)
     sites, (called_at, spent_at) = _compact(facts, called_at, spent.site)
     said = [read_arguments(facts.trace.text_of(code)) for code in exchanges.said.tolist()]
     groups, group = _groups(facts, exchanges, said)
-    alone = np.array([*(one.is_message for one in groups), False])[group] & ~exchanges.on_device
-    texts, operation, dtype, size_bytes = _describe(facts, exchanges, said)
-    collectives = Collectives(
-        step=_step_at(facts, numbers, exchanges.issue_ns),
-        group=group,
-        sequence=_sequence(group, np.array([min(one.sequence, _MOST_SEQUENCE) for one in said], dtype=np.int64)),
-        operation=operation,
-        size_bytes=size_bytes,
-        dtype=dtype,
-        issue_ns=exchanges.issue_ns + base_ns,
-        start_ns=np.where(alone, exchanges.issue_ns, exchanges.start_ns) + base_ns,
-        end_ns=exchanges.end_ns + base_ns,
-        wait_start_ns=waits[0] + base_ns,
-        wait_end_ns=waits[1] + base_ns,
-        lane=_lanes(facts, exchanges, alone),
-        on_compute=_on_compute(facts, exchanges),
-        site=called_at,
-        after_backward=_after_backward(facts, exchanges),
-    )
+    texts, collectives = _collectives(facts, said, groups, group, numbers, called_at)
     return RankTable(
         identity=facts.run.identity or _identity(facts),
         source=source,
@@ -85,6 +67,34 @@ def rank_table(facts: Facts, source: str) -> RankTable:
         is_cut_off=facts.trace.recording.is_cut_off,
         has_gaps=facts.trace.recording.has_gaps,
         inputs=measure_inputs(facts, chosen),
+    )
+
+
+def _collectives(
+    facts: Facts, said: list[CollectiveArguments], groups: tuple[Group, ...], group: Int64s, numbers: Int64s,
+    site: Int64s,
+) -> tuple[tuple[str, ...], Collectives]:  # fmt: skip
+    """The table's texts, and its collectives."""
+    exchanges, waits, base_ns = find_exchanges(facts), standing_still(facts), facts.trace.base_ns
+    alone = np.array([*(one.is_message for one in groups), False])[group] & ~exchanges.on_device
+    texts, operation, dtype, size_bytes = _describe(facts, exchanges, said)
+    return texts, Collectives(
+        step=_step_at(facts, numbers, exchanges.issue_ns),
+        group=group,
+        sequence=_sequence(group, np.array([min(one.sequence, _MOST_SEQUENCE) for one in said], dtype=np.int64)),
+        operation=operation,
+        size_bytes=size_bytes,
+        dtype=dtype,
+        issue_ns=exchanges.issue_ns + base_ns,
+        start_ns=np.where(alone, exchanges.issue_ns, exchanges.start_ns) + base_ns,
+        end_ns=exchanges.end_ns + base_ns,
+        wait_start_ns=waits[0] + base_ns,
+        wait_end_ns=waits[1] + base_ns,
+        lane=_lanes(facts, exchanges, alone),
+        on_compute=_on_compute(facts, exchanges),
+        site=site,
+        after_backward=_after_backward(facts, exchanges),
+        on_device=exchanges.on_device,
     )
 
 
