@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,14 @@ from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.plan import Plan
 from tests.collect.reading import Event, export_whole, read_events
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_earlier_tests_left_is_passed_over() -> None:
+    """A recording collects garbage and looks through all that is alive. Late in a session, what earlier tests imported
+    and cached makes each recording several times as slow."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
