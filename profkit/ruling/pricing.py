@@ -3,6 +3,8 @@ nodes or without, and the experiment that finds the share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from profkit.derive.facts import Facts
@@ -31,6 +33,7 @@ its shapes and the operators inside it; what it takes beyond that is arithmetic,
 BANDWIDTH = 9.6e9
 """Bytes copied in a second where the machine's rate was not measured: half of a channel of DDR4-2400, which reads them
 and writes them (JEDEC JESD79-4)."""
+_MOST_PRICED = 24
 _GAP_IN_GRAPH_NS = 300
 """Between two kernels of one graph: 0.2 µs on an H100 (a graph of 144 kernels of 577 µs took 607)."""
 
@@ -78,6 +81,22 @@ def arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
 def share_with_backward(facts: Facts, rows: Rows) -> float:
     """What share of the step these operators and their backward nodes take."""
     return replay(facts, scale_with_backward(facts, rows, 0.0, 0.0)).fraction if rows.size else 0.0
+
+
+def share_out(facts: Facts, edits: Sequence[Edit], waited_ns: Sequence[int]) -> tuple[Edit, list[float]]:
+    """All edits as one, and each edit's part of what that saves. Half of the part is what the edit saves alone, half
+    what the others lack without it, as the next wait often takes the place of one that is gone. If all of that is
+    nothing, the parts follow ``waited_ns``; only the longest are priced, as each takes two replays."""
+    if len(edits) < 2:
+        return (edits[0] if edits else Edit()), [1.0] * len(edits)
+    together, waited, weight = combine([*edits]), np.array(waited_ns, dtype=np.float64), np.zeros(len(edits))
+    for number in np.argsort(-waited)[:_MOST_PRICED].tolist():
+        rest = replay(facts, combine([*edits[:number], *edits[number + 1 :]])).fraction
+        lacking = max(0.0, replay(facts, together).fraction - rest)
+        weight[number] = replay(facts, edits[number]).fraction + lacking
+    known = next((values for values in (weight, waited) if values.any()), np.ones(len(edits)))
+    parts: list[float] = (known / known.sum()).tolist()
+    return together, parts
 
 
 def run_in_both(
