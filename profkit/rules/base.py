@@ -23,6 +23,7 @@ from profkit.findings import Kind, Location, Severity
 from profkit.ranks.edits import JointEdit
 from profkit.ruling.places import Places
 from profkit.savings.edits import Edit
+from profkit.savings.launches import predict_launch_saving
 from profkit.savings.replay import replay
 from profkit.savings.trial import Trial
 from profkit.source.changes import Rewrite
@@ -59,7 +60,7 @@ class Suspicion(Struct, frozen=True):
     """One place where a rule's evidence holds.
 
     ``rows`` are the events that show it. The location is their calling line unless ``places`` names one, and ``count``
-    defaults to their number per step. The place is reported only if ``edit`` saves the share ``worth`` of the step.
+    defaults to their number per step. The place is reported only if its edit saves the share ``worth`` of the step.
     ``size_bytes`` is the memory that the fix frees, ``peak_fraction`` its share of the peak; ``grows`` says that memory
     grows by ``size_bytes`` each step, without bound. ``trial`` is what ``profkit diagnose --measure`` runs to price the
     fix again. If several places share one cause and fixing only one saves little, ``joint`` is the edit for all of
@@ -137,8 +138,14 @@ def rule(kind: Kind, *needs: Need, by_snapshot: Check | None = None) -> Callable
 
 def _worthwhile(check: Check, facts: Facts) -> Iterator[Suspicion]:
     for found in check(facts):
-        if found.edit is None or not found.worth or replay(facts, found.edit).fraction >= found.worth:
+        if not found.worth or _share_saved(facts, found) >= found.worth:
             yield found
+
+
+def _share_saved(facts: Facts, found: Suspicion) -> float:
+    if found.launch_edit is not None:
+        return predict_launch_saving(facts, found.launch_edit).fraction
+    return replay(facts, found.edit).fraction if found.edit is not None else 0.0
 
 
 _NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"

@@ -88,7 +88,8 @@ def _transposed_on_the_device(facts: Facts) -> Iterator[Suspicion]:
     if not in_most_steps(facts, owner):
         return
     duration, (normalising, _) = facts.trace.events.duration_ns, _measured_kernels(facts, _NORMALISES)
-    normalised = shrink_work(normalising, _NORMALISATION_KEPT * duration[normalising], _UNCERTAINTY)
+    kept_ns = (_NORMALISATION_KEPT * duration[normalising]).astype(np.int64)
+    normalised = shrink_work(normalising, kept_ns, _UNCERTAINTY)
     count, spent = times_per_step(facts, work), facts.steps.per_step_ns(duration[work].sum())
     yield Suspicion(
         message=f"{each_step(count, 'kernel', 'transposes', 'transpose')} images between channels first and channels "

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
@@ -90,7 +91,7 @@ def dense_embedding_gradient(facts: Facts) -> Iterator[Suspicion]:
     if tables and facts.trace.named(FORWARD).any():
         raise CannotLook("the gradients are averaged over processes, and not every backend averages sparse ones")
     for table in tables:
-        share = by_shapes(facts, slice(None), lambda shapes, of=table.shape: _share_of(shapes, of), float)
+        share = by_shapes(facts, slice(None), partial(_share_of, table.shape), float)
         rows = _find_passes(facts, table, share)
         updating = rows[facts.updates.inside[rows]]
         optimizer = _optimizer_of(facts, updating)
@@ -138,7 +139,7 @@ def _stored(facts: Facts, shape: Shape, nodes: Rows) -> tuple[int, float]:
     return stored if added else min(stored, len(nodes)), min(1.0, len(nodes) / stored)
 
 
-def _share_of(shapes: Shapes, of: Shape) -> float:
+def _share_of(of: Shape, shapes: Shapes) -> float:
     """The share of the inputs' elements in tensors of that shape."""
     whole = sum(math.prod(shape) for shape in shapes if shape)
     return sum(math.prod(shape) for shape in shapes if tuple(shape) == of) / whole if whole else 0.0
