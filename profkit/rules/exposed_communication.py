@@ -130,8 +130,7 @@ def _judge(facts: Facts, exposed: Exposed, steps: PerStep, kind: Exchange, mine:
     saved_ns = exposed.exposed_ns * (again if again.any() else hidden)
     if kind is Exchange.GRADIENTS and not on_compute:
         saved_ns = exposed.transfer_ns / 2
-    saved_ns = saved_ns.astype(np.int64)
-    alone, joint = shorten(facts, exposed, mine, saved_ns, _UNCERTAINTY, _UNCERTAINTY_ALONE)
+    alone, joint = shorten(facts, exposed, mine, saved_ns.astype(np.int64), _UNCERTAINTY, _UNCERTAINTY_ALONE)
     exposed_ns = int(np.median(add_up(exposed, steps, exposed.exposed_ns, mine)))
     whom, unsure = "the ranks for", ", not counting waits for late ranks."
     if not exposed.is_whole:
