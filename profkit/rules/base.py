@@ -43,17 +43,17 @@ class Need(Enum):
     SHAPES = "the recording holds no tensor shapes (record_shapes=True)"
     MEMORY = "the recording holds no memory events (profile_memory=True)"
     LIVE = "what the program's names keep alive was not recorded (run the program under profkit)"
-    GROWTH = "fewer than four steps were sampled: growth cannot be told from fluctuation"
+    GROWTH = "fewer than four steps were sampled, too few to tell growth from fluctuation"
     OPERATORS = "the recording holds no operators of the host"
     COMPUTE = "what the operators compute was not recorded"
     """Met on a CPU and on an accelerator whose work was recorded. Elsewhere an operator only shows its launch time."""
-    LINES = "which line runs how often was not recorded (run the program under profkit)"
+    LINES = "how often each line runs was not recorded (run the program under profkit)"
     WHOLE_STEP = "the only recorded step was cut off: what comes later in it, and its share of a step, are not known"
     """For things that happen once per step, and for those that a later operator of the step may explain."""
     SNAPSHOT = "no memory snapshot was recorded"
     TRACE = "a memory snapshot holds no operators, no steps and no times"
     """Every rule that does not ask for a snapshot has this need."""
-    RANKS = "one rank's recording: who waits for whom can only be told of several"
+    RANKS = "one rank's recording: only several show who waits for whom"
 
 
 class Suspicion(Struct, frozen=True):
