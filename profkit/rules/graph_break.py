@@ -40,6 +40,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, operators_of
@@ -120,21 +121,17 @@ def _resumed(facts: Facts) -> Iterator[Suspicion]:
         if frame and resumed and not is_library(frame[0]) and in_most_steps(facts, regions):
             places = Places(Location(frame[0], int(resumed[2]), resumed[1]))
             fix = f"{_OTHER_FIX} `TORCH_LOGS=graph_breaks` says why it stops here."
-            yield _cut_here(facts, regions, "", fix, places, times_per_step(facts, regions), 0.9)
+            yield _cut_here(facts, regions, "", fix, places)
 
 
 def _asked_and_uncompiled(facts: Facts) -> Iterator[Suspicion]:
     """Calls of functions to be compiled that read numbers and run no compiled code in any step."""
-    asked = facts.trace.matching(_ASKED)
-    asked &= facts.tree.outermost(asked)
-    reads = facts.measured_rows(facts.tree.outermost(facts.trace.named(*_READS)) & facts.tree.under(asked))
-    if has_compiler_events(facts) or not in_most_steps(facts, reads):
-        return
+    inside, rows = facts.tree.under(facts.trace.matching(_ASKED)), facts.operators.rows
+    reads = facts.measured_rows(facts.tree.outermost(facts.trace.named(*_READS)) & inside)
     function = enclosing_function(facts, reads)
-    inside = (facts.tree.under(asked) & facts.measured)[facts.operators.rows]
-    if function is not None:
+    if function is not None and in_most_steps(facts, reads) and not has_compiler_events(facts):
         reason = "most likely it reads a number of a tensor in a loop"
-        yield _uncompiled(facts, reason, Places(), facts.operators.rows[inside], reads, function.function)
+        yield _uncompiled(facts, reason, Places(), rows[(inside & facts.measured)[rows]], reads, function.function)
 
 
 def _given_up(compilations: Sequence[Compilation]) -> list[Compilation]:
@@ -208,9 +205,9 @@ def _user_stack(one: GraphBreak) -> tuple[CallSite, ...]:
 
 def _broken(facts: Facts, breaks: list[GraphBreak], compilations: Sequence[Compilation]) -> Suspicion:
     reason, regions = _first_line(breaks[0].reason), _entered(facts, breaks, compilations)
-    count = times_per_step(facts, regions) if regions.size else sum(one.count for one in breaks)
     places = Places.of_sites(reversed(_user_stack(breaks[0])))
-    return _cut_here(facts, regions, reason, _fix_for(reason, _OTHER_FIX), places, count, 0.95)
+    found = _cut_here(facts, regions, reason, _fix_for(reason, _OTHER_FIX), places)
+    return found if regions.size else structs.replace(found, count=sum(one.count for one in breaks))
 
 
 def _entered(facts: Facts, breaks: Sequence[GraphBreak], compilations: Sequence[Compilation]) -> Rows:
@@ -228,9 +225,7 @@ def _entered(facts: Facts, breaks: Sequence[GraphBreak], compilations: Sequence[
     return facts.measured_rows(np.isin(of, sorted(frames)) & (of >= 0))
 
 
-def _cut_here(
-    facts: Facts, regions: Rows, reason: str, fix: str, places: Places, count: int, confidence: float
-) -> Suspicion:
+def _cut_here(facts: Facts, regions: Rows, reason: str, fix: str, places: Places) -> Suspicion:
     edit, evidence = None, dict[str, float | int | str]({"reason": reason} if reason else {})
     if regions.size:
         edit = _without_entries(facts, regions)
@@ -245,8 +240,13 @@ def _cut_here(
     why = f" ({reason})" if reason else ""
     return Suspicion(
         message=f"The compiler stops here{why} and continues after the line with another graph{told}",
-        fix=fix, rows=regions, edit=edit, confidence=confidence, count=count, places=places, evidence=evidence,
-    )  # fmt: skip
+        fix=fix,
+        rows=regions,
+        edit=edit,
+        confidence=0.95 if reason else 0.9,
+        places=places,
+        evidence=evidence,
+    )
 
 
 def _fix_for(reason: str, otherwise: str) -> str:
@@ -275,7 +275,7 @@ def _ways_to(facts: Facts, lookups: Rows) -> Edit:
     working = facts.trace.in_categories(*_RUNS) & ~facts.trace.named(*_READS, *_WRAPPERS, _LOOKUP)
     work = np.flatnonzero(working & (events.lane == facts.steps.main_lane) & (around >= 0))
     work = work[np.argsort(tree.end_ns[work], kind="stable")]
-    if not (work.size and lookups.size):
+    if not work.size:
         return Edit()
     before = np.searchsorted(tree.end_ns[work], events.start_ns[lookups], side="right") - 1
     last = work[before.clip(min=0)]
