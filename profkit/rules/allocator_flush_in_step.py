@@ -116,7 +116,7 @@ def allocator_flush_in_step(facts: Facts) -> Iterator[Suspicion]:
     if not facts.trace.rows(Category.RUNTIME).size:
         raise CannotLook("the recording does not hold the calls of the GPU's runtime")
     frees = _frees(facts)
-    if frees.size and in_most_steps(facts, frees):
+    if in_most_steps(facts, frees):
         yield _flushed(facts, frees)
 
 
@@ -168,8 +168,7 @@ def _program_calls(facts: Facts, calls: Bools) -> Rows:
 
 def _frames_around(facts: Facts, frees: Rows) -> Rows:
     """The Python frames of `empty_cache`, if they were recorded."""
-    frames = (facts.trace.events.category == Category.PYTHON) & facts.trace.matching(_FRAME)
-    frame = facts.tree.nearest_ancestor(facts.tree.outermost(frames), of=frees)
+    frame = facts.tree.nearest_ancestor(facts.tree.outermost(facts.trace.matching(_FRAME)), of=frees)
     found: Rows = distinct(frame[frame != NONE])
     return found
 

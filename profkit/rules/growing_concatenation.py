@@ -129,7 +129,7 @@ def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: boo
     per_step_bytes = moved_bytes // facts.steps.measured_count
     yield Suspicion(
         message=f"A tensor grows by {format_count(times_per_step(facts, calls), 'concatenation')} a step, "
-        f"each of which copies all that is there already: {format_bytes(per_step_bytes)} a step in all.",
+        f"and each copies everything gathered before: {format_bytes(per_step_bytes)} a step in all.",
         fix=_OF_A_LIBRARY if is_inside else _IN_PLACE if is_read else _TO_A_LIST,
         rows=calls,
         edit=scale_operators(facts, calls, kept, _UNCERTAINTY),

@@ -236,8 +236,7 @@ def _called_once(facts: Facts, reads: Rows, run: Rows) -> Edit:
 @derived_once
 def _synchronising_frames(facts: Facts) -> Bools:
     """The outermost frames of PyTorch's functions that only wait."""
-    frames = (facts.trace.events.category == Category.PYTHON) & facts.trace.matching(_SYNCHRONISES)
-    return facts.tree.outermost(frames)
+    return facts.tree.outermost(facts.trace.matching(_SYNCHRONISES))
 
 
 def _in_most_steps(facts: Facts, rows: Rows) -> bool:
