@@ -41,12 +41,10 @@ from profkit.evidence.program import (
     backward_of,
     length_ns,
     located_operators,
-    named_operators,
     program_operators,
     spent_ns,
 )
 from profkit.evidence.releases import INDUCTOR, note_since
-from profkit.evidence.shapes import shapes_of
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
@@ -67,13 +65,11 @@ _UNCERTAINTY = 0.5
 
 
 class _ModuleLoop(Struct, frozen=True):
-    """In the located step: the line, the marks of the equal runs of one loop, and all operators in them. ``joined`` if
-    their results are stacked afterwards."""
+    """In the located step: the line, the marks of the equal runs of one loop, and all operators in them."""
 
     site: int
     calls: Rows
     operators: Rows
-    joined: bool
 
     @property
     def one_call(self) -> Rows:
@@ -100,7 +96,7 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
             "product (`torch.bmm`, `einsum`).",
             rows=rows,
             edit=_batch(facts, rows, calls),
-            confidence=0.9 if first.joined else 0.8,
+            confidence=0.8,
             count=sum(len(loop.calls) for loop in loops),
             places=name_lines(facts, [_loop_site(facts, first)]),
             evidence={"calls": calls, "operators_per_call": len(first.one_call)},
@@ -128,7 +124,7 @@ def _find_loops(facts: Facts) -> Iterator[_ModuleLoop]:
             mine, calls = operators[here], around[here]
             for run in _equal_runs(facts, mine, calls, mark):
                 if products[run].any():
-                    yield _ModuleLoop(int(site), distinct(calls[among(mine, run)]), run, _is_joined(facts, run, calls))
+                    yield _ModuleLoop(int(site), distinct(calls[among(mine, run)]), run)
         around = mark[around]
 
 
@@ -144,17 +140,6 @@ def _equal_runs(facts: Facts, operators: Rows, calls: Rows, mark: Rows) -> Itera
     for _, run in itertools.groupby(range(len(keys)), keys.__getitem__):
         if len(equal := [*run]) >= _MIN_CALLS:
             yield np.concatenate([parts[number] for number in equal])
-
-
-def _is_joined(facts: Facts, run: Rows, calls: Rows) -> bool:
-    """Whether the first `stack` or `cat` after the run joins as many tensors of one shape as there were calls."""
-    joins = np.flatnonzero(named_operators(facts, "aten::stack", "aten::cat"))
-    after = joins[facts.trace.events.start_ns[joins] >= facts.tree.end_ns[run[-1]]]
-    if not after.size or not facts.operators.has_shapes:
-        return False
-    first = after[np.argmin(facts.trace.events.start_ns[after])]
-    shapes = [tuple(shape) for shape in shapes_of(facts, int(first)) if shape]
-    return len(set(shapes)) == 1 and len(shapes) >= _MIN_CALLS and len(distinct(calls)) % len(shapes) == 0
 
 
 def _shown_independent(facts: Facts, loop: _ModuleLoop) -> bool:
