@@ -174,18 +174,15 @@ def _frames_around(facts: Facts, frees: Rows) -> Rows:
 
 
 def _waits_with(facts: Facts, frees: Rows) -> Rows:
-    """The waits right before or after a free among a thread's calls of the runtime, in the same operator or both
-    outside of all: before it frees, PyTorch waits for what still uses the memory."""
+    """The waits right before a free among a thread's calls of the runtime, in the same operator or both outside of all:
+    before it frees, PyTorch waits for what still uses the memory."""
     events = facts.trace.events
     calls = facts.trace.rows(Category.RUNTIME)
     calls = calls[np.lexsort((events.start_ns[calls], events.lane[calls]))]
-    freeing, operator = among(calls, frees), facts.calling[calls]
-    together = (operator[1:] == operator[:-1]) & (events.lane[calls[1:]] == events.lane[calls[:-1]])
-    beside = np.zeros(len(calls), dtype=bool)
-    beside[:-1] |= freeing[1:] & together
-    beside[1:] |= freeing[:-1] & together
+    before, after = calls[:-1], calls[1:]
+    together = (facts.calling[after] == facts.calling[before]) & (events.lane[after] == events.lane[before])
     waits = facts.waits.rows[~facts.waits.own]
-    with_frees: Rows = waits[among(waits, calls[beside])]
+    with_frees: Rows = waits[among(waits, before[among(after, frees) & together])]
     return with_frees
 
 
