@@ -1,18 +1,18 @@
 """What the forward pass keeps for the backward pass makes up most of a high memory peak.
 
 What it detects
-A training step whose peak of live memory is at least 256 MiB, of which at least half was allocated in its forward pass
-and is freed in its backward pass, and a line that runs several times in the forward pass, such as the call of a block
-in a loop, and allocates much of that. Where the recording does not say how much of the device's memory is taken in
-all, parameters and optimizer state, which mostly exist before it begins, are counted with three times the bytes of the
-gradients. Where a GPU is seen to have memory to spare, this is for information only. A machine's memory is shared with
-other programs: where there is room, the message says so. A memory snapshot shows everything that the device holds at
-its peak, the optimizer's state too; there a call of a line begins wherever its first allocation comes again.
+A training step whose peak of live memory is at least 256 MiB, at least half of it allocated in the forward pass and
+freed in the backward pass, and a line that runs several times in the forward pass, such as the call of a block in a
+loop, and allocates much of that. If the recording does not show the total use of the device's memory, parameters and
+optimizer state, which mostly exist before it begins, count as three times the bytes of the gradients. If a GPU has
+memory to spare, the finding is for information only. A machine's memory is shared with other programs; if there is
+room, the message says so. A memory snapshot shows everything that the device holds at its peak, including the
+optimizer's state; there a call of a line begins wherever its first allocation comes again.
 
 Why is this bad?
 It is no fault: backpropagation needs these activations. But they grow with the depth of the model and the size of the
-batch, and are what limits both. Checkpointing keeps only what goes into a block and computes the rest once more in
-the backward pass: memory for time, about one more forward pass of the blocks.
+batch, and limit both. Checkpointing keeps only the input of a block and computes the rest again in the backward pass:
+it trades time, about one more forward pass of the blocks, for memory.
 
 Example
     for block in blocks:
@@ -23,9 +23,9 @@ Use instead
         x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
 
 How the saving is estimated
-Memory: what the line's calls keep, less what they would keep when the forward pass ends (the last tensor of each call,
-the input of the next) or, where that is more, in the backward pass (these without the last call's, and the most that
-one call keeps besides, computed again). The time that it costs is not counted against it.
+Memory: what the line's calls keep, minus what they would keep with checkpointing at the end of the forward pass (the
+last tensor of each call, the input of the next) or, if that is more, in the backward pass (these without the last
+call's, plus the most that one call keeps besides, computed again). The extra time is not counted against it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ from profkit.evidence.memory_use import MemoryUse, memory_use
 from profkit.evidence.places import call_site
 from profkit.evidence.program import ACCUMULATES
 from profkit.evidence.retention.lifetimes import NEVER_NS, lifetimes, live_bytes
-from profkit.findings import Kind, Location, Severity
+from profkit.findings import Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import Places
+from profkit.run import CallSite
 from profkit.trace.events import NONE, Int64s, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_bytes, format_share
@@ -72,10 +73,6 @@ class _Peak(Struct, frozen=True):
     size: Int64s
     total_bytes: int
 
-    @property
-    def activation_bytes(self) -> int:
-        return int(self.size.sum())
-
 
 class _KeepingLine(Struct, frozen=True):
     """A line that makes activations in several calls, and what checkpointing each call would give back."""
@@ -99,15 +96,15 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
     if min(activation_bytes, 2 * int(found.size_bytes[waiting].sum())) < DOMINATES * use.peak_bytes:
         return
     best = max(_lines_of_snapshot(facts, np.flatnonzero(waiting)), key=lambda line: line.saved_bytes, default=None)
-    site = site_of(facts, best.site) if best is not None else None
-    if best is not None and site is not None and best.saved_bytes > 0:
+    if best is not None:
         is_of_blocks = _is_in_model(facts, best.site)
-        yield _suspect(best, Location.of(site), use.peak_bytes, activation_bytes, is_of_blocks=is_of_blocks)
+        site = site_of(facts, best.site)
+        yield from _suspect(best, site, use.peak_bytes, activation_bytes, is_of_blocks=is_of_blocks)
 
 
 def _is_in_model(facts: Facts, frame: int) -> bool:
-    """Whether the line runs in a call of a module. What repeats below another line may be that line's own calls, or the
-    blocks of the one model that it calls: these are called by the model's code, in a library."""
+    """Whether the line runs in a call of a module. Repetition below any other line may come from that line's own calls,
+    or from the blocks of the single model that it calls: the model's code, in a library, calls these."""
     stacks = allocator_of(facts).snapshot.stacks
     called = outermost(stacks, calling_frames(stacks))
     here = innermost(stacks, np.arange(len(stacks.file)) == frame)
@@ -115,7 +112,7 @@ def _is_in_model(facts: Facts, frame: int) -> bool:
 
 
 def _lines_of_snapshot(facts: Facts, pieces: Rows) -> Iterator[_KeepingLine]:
-    """Each line of the program that allocates some of these pieces itself or by what it calls, the innermost first."""
+    """Each line of the program that allocates some of these pieces, itself or in what it calls, the innermost first."""
     allocator = allocator_of(facts)
     stacks, found = allocator.snapshot.stacks, allocator.allocations
     pieces = pieces[np.argsort(found.made_by[pieces], kind="stable")]
@@ -144,37 +141,38 @@ def activation_dominated_peak(facts: Facts) -> Iterator[Suspicion]:
     if not len(located):
         raise CannotLook("which line allocates what was not recorded (run the program under profkit)")
     peak = _peak_of(facts, int(located[-1]))
-    if peak.total_bytes < LARGE_BYTES or peak.activation_bytes < DOMINATES * peak.total_bytes:
+    activation_bytes = int(peak.size.sum())
+    if peak.total_bytes < LARGE_BYTES or activation_bytes < DOMINATES * peak.total_bytes:
         return
-    # Of lines that give back the same the outermost, found last: a call is wrapped where it is made.
+    # Of lines that give back the same, take the outermost, found last: a call is wrapped where it is made.
     best = max(reversed(list(_lines(facts, peak))), key=lambda line: line.saved_bytes, default=None)
-    site = call_site(facts, best.site) if best is not None else None
-    if best is None or site is None or best.saved_bytes <= 0:
-        return
-    memory = memory_use(facts)
-    room = memory if memory.has_room_for(0) else None
-    severity = (Severity.INFO if facts.device.present else Severity.LOW) if room else None
-    yield _suspect(best, Location.of(site), peak.total_bytes, peak.activation_bytes, room, severity)
+    if best is not None:
+        memory = memory_use(facts)
+        room = memory if memory.has_room_for(0) else None
+        severity = (Severity.INFO if facts.device.present else Severity.LOW) if room else None
+        site = call_site(facts, best.site)
+        yield from _suspect(best, site, peak.total_bytes, activation_bytes, room, severity)
 
 
 def _suspect(
     best: _KeepingLine,
-    place: Location,
+    site: CallSite | None,
     peak_bytes: int,
     activation_bytes: int,
     room: MemoryUse | None = None,
     severity: Severity | None = None,
     is_of_blocks: bool = True,
-) -> Suspicion:
+) -> Iterator[Suspicion]:
+    if site is None or best.saved_bytes <= 0:
+        return
     what = f"{best.calls} calls here keep" if is_of_blocks else "what is called here keeps"
-    share = activation_bytes / peak_bytes
     in_use = f"{format_bytes(room.used_bytes)} of {format_bytes(room.total_bytes)}" if room else ""
-    return Suspicion(
-        message=f"Activations that wait for the backward pass are {format_share(share)} of the peak of "
-        f"{format_bytes(peak_bytes)}; {what} {format_bytes(best.kept_bytes)} of them."
+    yield Suspicion(
+        message=f"Activations that wait for the backward pass are {format_share(activation_bytes / peak_bytes)} of the "
+        f"peak of {format_bytes(peak_bytes)}; {what} {format_bytes(best.kept_bytes)} of them."
         + (f" There is room: no more than {in_use} are in use." if room else ""),
         fix=_OF_BLOCKS if is_of_blocks else _OF_MODEL,
-        places=Places(place),
+        places=Places.of_sites([site]),
         size_bytes=best.saved_bytes,
         peak_fraction=best.saved_bytes / peak_bytes,
         confidence=0.8,
@@ -190,34 +188,25 @@ def _peak_of(facts: Facts, step: int) -> _Peak:
     made_ns, freed_ns = lifetimes(facts)
     peak_ns, held_bytes = memory.most_held_within(start_ns, end_ns)
     if not memory.is_absolute:
-        peak_ns = _time_of_peak(made_ns, freed_ns, memory.size_bytes, (start_ns, end_ns))
+        times, sizes = live_bytes(made_ns, freed_ns, memory.size_bytes)
+        first, last = np.searchsorted(times, (start_ns, end_ns))
+        peak_ns = int(times[first + sizes[first:last].argmax()]) if last > first else start_ns
     live = (made_ns <= peak_ns) & (freed_ns > peak_ns)
-    backward = np.flatnonzero(facts.lines.backward & (events.start_ns >= start_ns) & (events.start_ns < end_ns))
-    last_ns = int(facts.tree.end_ns[backward].max(initial=-1))
+    within = (events.start_ns >= start_ns) & (events.start_ns < end_ns)
+    backward = np.flatnonzero(facts.lines.backward & within)
     aside = facts.lines.backward | facts.updates.inside
-    kept = live & (made_ns >= start_ns) & ~aside[memory.rows] & (freed_ns <= last_ns)
-    # Freed while the backward pass runs, and not before: what goes in the forward pass waits for nothing.
+    kept = live & (made_ns >= start_ns) & ~aside[memory.rows]
+    # Freed during the backward pass and not before: what goes in the forward pass waits for nothing.
+    kept &= freed_ns <= int(facts.tree.end_ns[backward].max(initial=-1))
     kept &= freed_ns >= events.start_ns[backward].min(initial=NEVER_NS)
-    total = int(memory.size_bytes[live].sum()) + _state_bytes(facts, start_ns, end_ns)
-    return _Peak(memory.rows[kept], memory.size_bytes[kept], held_bytes if memory.is_absolute else total)
-
-
-def _state_bytes(facts: Facts, start_ns: int, end_ns: int) -> int:
-    """What parameters and the optimizer's state take, from the gradients of a step."""
-    starts_ns = facts.trace.events.start_ns
-    gradients = facts.trace.named(ACCUMULATES) & (starts_ns >= start_ns) & (starts_ns < end_ns)
-    return _STATE_PER_GRADIENT * int(facts.operators.input_bytes[gradients].sum())
-
-
-def _time_of_peak(made_ns: Int64s, freed_ns: Int64s, size: Int64s, window: tuple[int, int]) -> int:
-    """When most of what the recording saw being allocated was live, within the window."""
-    times, live = live_bytes(made_ns, freed_ns, size)
-    first, last = np.searchsorted(times, window)
-    return int(times[first + live[first:last].argmax()]) if last > first else window[0]
+    if not memory.is_absolute:
+        gradient_bytes = int(facts.operators.input_bytes[facts.trace.named(ACCUMULATES) & within].sum())
+        held_bytes = int(memory.size_bytes[live].sum()) + _STATE_PER_GRADIENT * gradient_bytes
+    return _Peak(memory.rows[kept], memory.size_bytes[kept], held_bytes)
 
 
 def _lines(facts: Facts, peak: _Peak) -> Iterator[_KeepingLine]:
-    """Each line that runs several times with activations made in it or below it: from the innermost mark outwards."""
+    """Each line that runs several times with activations made in it or below it, from the innermost mark outwards."""
     events, above = facts.trace.events, marks_around(facts)
     rows, size, mark = peak.rows, peak.size, above[peak.rows]
     while (mark >= 0).any():
@@ -234,7 +223,7 @@ def _price(site: int, call: Int64s, size: Int64s) -> _KeepingLine:
     """``call`` says for each activation, in time order, which call of the line made it."""
     kept = np.bincount(call, weights=size).astype(np.int64)
     last = np.zeros(len(kept), dtype=np.int64)
-    last[call] = size  # of several to one place the last one stays
+    last[call] = size  # a repeated index keeps its last value
     after_forward, in_backward = last.sum(), last[:-1].sum() + (kept - last).max()
     saved = int(kept.sum() - max(after_forward, in_backward))
     return _KeepingLine(site, len(kept), int(kept.sum()), saved)

@@ -1,19 +1,19 @@
 """In every step the GPU's memory is handed back to the driver, and then asked for again.
 
 What it detects
-Steps, at least half of those recorded, in which memory of the GPU is freed by the driver (`cudaFree`, `hipFree`, and
-what takes their place with expandable segments), where the step would be 0.5 % shorter without that and without the
-calls that get new memory. Not reported: memory that is only asked for, as while a program starts or grows; what is
-freed before the first kernel, which sets the GPU up; steps that capture a CUDA graph; and what happens while code is
-compiled. Without a GPU, lines that call `empty_cache()` in the steps, for information. In a memory snapshot: memory
-that is handed back four times or more, at least half of which is asked for again before the next time.
+At least half of the recorded steps free memory of the GPU in the driver (`cudaFree`, `hipFree`, and their counterparts
+with expandable segments), and the step would be 0.5 % shorter without that and without the calls that get new memory.
+Not reported: memory that is only requested, as while a program starts or grows; memory freed before the first kernel,
+which sets the GPU up; steps that capture a CUDA graph; and whatever happens while code is compiled. Without a GPU, the
+rule names lines that call `empty_cache()` in the steps, for information. In a memory snapshot: memory that is handed
+back four times or more, at least half of which is requested again before the next time.
 
 Why is this bad?
-PyTorch keeps the memory of tensors that are gone, and the next tensor takes it within a microsecond. `cudaMalloc` and
-`cudaFree` take a hundred each, and more for large blocks, and `cudaFree` waits until the GPU has finished all its work.
-`torch.cuda.empty_cache()` frees everything that lies unused, so that the next step has to ask for all of it again; it
-gives other programs memory, never this one. Near the limit PyTorch does the same by itself, inside an operator that
-finds no room.
+PyTorch keeps the memory of freed tensors, and the next tensor takes it within a microsecond. `cudaMalloc` and
+`cudaFree` take a hundred each, more for large blocks, and `cudaFree` waits until the GPU has finished all its work.
+`torch.cuda.empty_cache()` frees everything unused, so that the next step has to request all of it again; it makes room
+for other programs, never for this one. Near the limit PyTorch does the same by itself, inside an operator that finds no
+room.
 
 Example
     for x, y in loader:
@@ -44,14 +44,14 @@ from profkit.derive.steps.steps import compiling
 from profkit.evidence.allocator.flushes import flushes
 from profkit.evidence.allocator.lines import site_of
 from profkit.evidence.calls_between import marks_calling, sites_of_calls
-from profkit.evidence.frequency import in_most_steps, per_step, times_per_step
-from profkit.evidence.program import spent_ns
-from profkit.findings import LOW_FROM, Kind, Location, Severity
+from profkit.evidence.frequency import in_most_steps, per_step
+from profkit.findings import LOW_FROM, Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.ruling.places import Places, name_lines
-from profkit.savings.edits import Edit, remove
+from profkit.savings.edits import remove
 from profkit.savings.replay import replay
-from profkit.trace.events import NONE, Bools, Category, Int32s, Rows
+from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_count, format_share, format_time
 
@@ -59,7 +59,9 @@ _CALL = "empty_cache"
 _FRAME = re.compile(r"torch/.*\.py\(\d+\): empty_cache$")
 _UNCERTAINTY = 0.15
 """CUPTI's part in calls that it records."""
-_NEVER = np.iinfo(np.int64).max
+_LEAST_TIMES = 4
+"""Once or twice may be a change of phase, as from training to an evaluation."""
+_LEAST_AGAIN = 0.5
 
 
 class _Cause(Struct, frozen=True):
@@ -71,8 +73,8 @@ class _Cause(Struct, frozen=True):
 
 _EMPTIED = _Cause(
     "`empty_cache()` hands",
-    "Remove the call: what tensors leave behind is used again without it, and it makes no room for the program itself. "
-    "Where fragments are the reason, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
+    "Remove the call: the memory of freed tensors is used again without it, and it makes no room for the program "
+    "itself. If fragmentation is the reason, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
 )
 _SHORT_OF_MEMORY = _Cause(
     "PyTorch's allocator finds no room, or a library takes memory of its own: operators hand",
@@ -86,43 +88,18 @@ _UNKNOWN = _Cause(
 )
 
 
-class _Flush(Struct, frozen=True):
-    """The calls in the measured steps that free memory, those that get it, the waits that come with the first, and by
-    free the Python frame of `empty_cache` and the line, `NONE` where they are not known."""
-
-    frees: Rows
-    gets: Rows
-    waits: Rows
-    frame: Rows
-    site: Int32s
-
-    @property
-    def gone(self) -> Rows:
-        frames = distinct(self.frame[self.frame != NONE])
-        return np.concatenate([self.frees, self.gets, self.waits, frames])
-
-    @property
-    def is_emptied(self) -> bool:
-        return bool((self.frame != NONE).any() or (self.site != NONE).any())
-
-
-_LEAST_TIMES = 4
-"""Once or twice may be a change of phase, as from training to an evaluation."""
-_LEAST_AGAIN = 0.5
-
-
 def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
-    """A snapshot has no times: how much the step would gain is not known."""
+    """A snapshot has no times, so the gain is unknown."""
     for one in flushes(facts):
         if one.times < _LEAST_TIMES or one.again_bytes < _LEAST_AGAIN * one.freed_bytes:
             continue
-        cause, site = _EMPTIED if one.by_program else _SHORT_OF_MEMORY, site_of(facts, one.frame)
+        cause = _EMPTIED if one.by_program else _SHORT_OF_MEMORY
         yield Suspicion(
             message=f"{cause.who} {format_bytes(one.freed_bytes)} of the GPU's memory back to the driver, in "
-            f"{one.times} goes, and it asks for {format_bytes(one.again_bytes)} of that again. The host waits for the "
+            f"{one.times} goes, and {format_bytes(one.again_bytes)} of that is requested again. The host waits for the "
             "GPU each time.",
             fix=cause.fix,
-            places=Places(Location.of(site)) if site is not None else Places(),
+            places=Places.of_sites([site_of(facts, one.frame)]),
             count=one.times,
             confidence=0.8,
             severity=Severity.LOW,
@@ -138,80 +115,74 @@ def allocator_flush_in_step(facts: Facts) -> Iterator[Suspicion]:
         return
     if not facts.trace.rows(Category.RUNTIME).size:
         raise CannotLook("the recording does not hold the calls of the GPU's runtime")
-    frees = _recurring_frees(facts)
-    if frees.size:
-        flush = _describe(facts, frees)
-        edit = remove(flush.gone, uncertainty=_UNCERTAINTY)
-        if replay(facts, edit).fraction >= LOW_FROM:
-            yield _suspect(facts, flush, edit)
+    frees = _frees(facts)
+    if in_most_steps(facts, frees):
+        yield _flushed(facts, frees)
 
 
-def _suspect(facts: Facts, flush: _Flush, edit: Edit) -> Suspicion:
-    inside = facts.calling[flush.frees] >= 0
-    cause = _EMPTIED if flush.is_emptied else _SHORT_OF_MEMORY if inside.mean() > 0.5 else _UNKNOWN
-    outermost = facts.measured_rows(facts.tree.outermost(facts.trace.mask_of(flush.gone)))
-    spent = facts.steps.per_step_ns(int(spent_ns(facts, outermost).sum()))
-    frees, gets = (format_count(times_per_step(facts, rows), "time") for rows in (flush.frees, flush.gets))
-    again = f", and asks it for memory {gets}" if flush.gets.size else ""
-    one = "" if len(facts.steps) > 1 else ", by the only one that was recorded"
+def _flushed(facts: Facts, frees: Rows) -> Suspicion:
+    is_one, frames = len(facts.steps) == 1, _frames_around(facts, frees)
+    gets = _program_calls(facts, getting(facts.trace))
+    if is_one:  # whatever is requested before anything was freed would be requested anyway
+        start_ns = facts.trace.events.start_ns
+        gets = gets[start_ns[gets] > start_ns[frees].min()]
+    sites = sites_of_calls(facts, frees, _CALL)
+    sites, gone = distinct(sites[sites != NONE]), np.concatenate([frees, gets, _waits_with(facts, frees), frames])
+    inside = facts.calling[frees] >= 0
+    cause = _EMPTIED if frames.size or sites.size else _SHORT_OF_MEMORY if inside.mean() > 0.5 else _UNKNOWN
+    spent = spent_per_step_ns(facts, facts.measured_rows(facts.tree.outermost(facts.trace.mask_of(gone))))
+    edit = remove(gone, uncertainty=_UNCERTAINTY)
+    again = f", and asks it for memory {times_a_step(facts, gets)}" if gets.size else ""
+    only = ", by the only one that was recorded" if is_one else ""
     return Suspicion(
-        message=f"{cause.who} the GPU's memory back to the driver {frees} a step{one}{again}: {format_time(spent)} in "
-        f"all, and the host waits for the GPU each time. Without that the step would be "
+        message=f"{cause.who} the GPU's memory back to the driver {times_a_step(facts, frees)}{only}{again}: "
+        f"{format_time(spent)} in all, and the host waits for the GPU each time. Without that the step would be "
         f"{format_share(replay(facts, edit).fraction)} shorter.",
         fix=cause.fix,
-        rows=flush.frees,
+        rows=frees,
         edit=edit,
-        confidence=0.9 if len(facts.steps) > 1 else 0.6,
-        places=name_lines(facts, distinct(flush.site[flush.site != NONE]).tolist()),
-        evidence={"frees_per_step": round(per_step(facts, flush.frees), 2), "time_ns_per_step": spent},
+        worth=LOW_FROM,
+        confidence=0.6 if is_one else 0.9,
+        places=name_lines(facts, sites.tolist()),
+        evidence={"frees_per_step": round(per_step(facts, frees), 2), "time_ns_per_step": spent},
     )
 
 
-def _recurring_frees(facts: Facts) -> Rows:
-    """The calls that free memory, if most steps hold some: not before the first kernel, as CUDA begins with a
-    `cudaFree(0)`, nor in a step that captures a graph, which empties the cache first."""
+def _frees(facts: Facts) -> Rows:
+    """The calls that free memory after the first kernel, as CUDA begins with a `cudaFree(0)`, and not in a step that
+    captures a graph, which empties the cache first."""
     events = facts.trace.events
-    frees = _measured(facts, freeing(facts.trace))
-    launches = launch_calls(facts.trace)
+    frees = _program_calls(facts, freeing(facts.trace))
     captures = facts.trace.where_name(lambda name: "BeginCapture" in name) & (events.category == Category.RUNTIME)
-    begun = events.start_ns[frees] > events.start_ns[launches].min(initial=_NEVER)
-    frees = frees[begun & ~among(facts.step_of(frees), facts.step_of(np.flatnonzero(captures)))]
-    recurring: Rows = frees if frees.size and in_most_steps(facts, frees) else frees[:0]
-    return recurring
+    begun = events.start_ns[frees] > events.start_ns[launch_calls(facts.trace)].min(initial=np.iinfo(np.int64).max)
+    after: Rows = frees[begun & ~among(facts.step_of(frees), facts.step_of(np.flatnonzero(captures)))]
+    return after
 
 
-def _measured(facts: Facts, calls: Bools) -> Rows:
-    """Those of the program in the measured steps, and none of them while code is compiled."""
+def _program_calls(facts: Facts, calls: Bools) -> Rows:
+    """The program's calls in the measured steps, without those during compilation."""
     events = facts.trace.events
     aside = facts.tree.under((events.category == Category.PAUSE) | compiling(facts.trace))
     return facts.measured_rows(calls & facts.serial_lanes[events.lane] & ~aside)
 
 
-def _describe(facts: Facts, frees: Rows) -> _Flush:
-    """In a recording of one step, what is asked for before anything was freed would be asked for anyway."""
-    events = facts.trace.events
-    gets = _measured(facts, getting(facts.trace))
-    if len(facts.steps) == 1:
-        gets = gets[events.start_ns[gets] > events.start_ns[frees].min()]
-    frames = events.category == Category.PYTHON
-    frames &= facts.trace.matching(_FRAME)
-    frame = facts.tree.nearest_ancestor(facts.tree.outermost(frames), of=frees)
-    return _Flush(frees, gets, _waits_with(facts, frees), frame, sites_of_calls(facts, frees, _CALL))
+def _frames_around(facts: Facts, frees: Rows) -> Rows:
+    """The Python frames of `empty_cache`, if they were recorded."""
+    frame = facts.tree.nearest_ancestor(facts.tree.outermost(facts.trace.matching(_FRAME)), of=frees)
+    found: Rows = distinct(frame[frame != NONE])
+    return found
 
 
 def _waits_with(facts: Facts, frees: Rows) -> Rows:
-    """The waits that come just before or just after one that frees, among a thread's calls of the runtime, and in the
-    same operator, or outside of all: before it frees, PyTorch waits for what still uses the memory."""
+    """The waits right before a free among a thread's calls of the runtime, in the same operator or both outside of all:
+    before it frees, PyTorch waits for what still uses the memory."""
     events = facts.trace.events
     calls = facts.trace.rows(Category.RUNTIME)
     calls = calls[np.lexsort((events.start_ns[calls], events.lane[calls]))]
-    freeing, operator = among(calls, frees), facts.calling[calls]
-    together = (operator[1:] == operator[:-1]) & (events.lane[calls[1:]] == events.lane[calls[:-1]])
-    beside = np.zeros(len(calls), dtype=bool)
-    beside[:-1] |= freeing[1:] & together
-    beside[1:] |= freeing[:-1] & together
+    before, after = calls[:-1], calls[1:]
+    together = (facts.calling[after] == facts.calling[before]) & (events.lane[after] == events.lane[before])
     waits = facts.waits.rows[~facts.waits.own]
-    with_frees: Rows = waits[among(waits, calls[beside])]
+    with_frees: Rows = waits[among(waits, before[among(after, frees) & together])]
     return with_frees
 
 
@@ -222,8 +193,8 @@ def _called_without_gpu(facts: Facts) -> Iterator[Suspicion]:
     if marks.size:
         count = len(marks)
         yield Suspicion(
-            message=f"`empty_cache()` is called {format_count(count, 'time')} in a step. Here, without a GPU, that "
-            "does nothing; on one the next step would have to ask the driver for all of its memory again.",
+            message=f"`empty_cache()` is called {format_count(count, 'time')} a step. Here, without a GPU, that does "
+            "nothing; on a GPU the next step would have to request all of its memory from the driver again.",
             fix=_EMPTIED.fix,
             count=count,
             confidence=0.8,

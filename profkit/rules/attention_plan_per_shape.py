@@ -2,15 +2,15 @@
 
 What it detects
 Calls of cuDNN's attention, forward or backward, in which the host works for five milliseconds or more, in half of the
-recorded steps and at least three of them. A call whose plan exists takes a tenth of a millisecond, and no shape
-is planned twice: so each of these steps came with a new one. What the host waits for in such a call does not count, nor
-does what the driver does.
+recorded steps and at least three of them. A call whose plan exists takes a tenth of a millisecond, and no shape is
+planned twice, so each of these steps brought a new one. The host's waits in such a call do not count, nor does the work
+of the driver.
 
 Why is this bad?
-`scaled_dot_product_attention` takes cuDNN's kernels where they are fastest, on Hopper and Blackwell in half precision.
+`scaled_dot_product_attention` uses cuDNN's kernels where they are fastest, on Hopper and Blackwell in half precision.
 cuDNN compiles a plan for the exact shapes and strides of queries, keys and values, which takes the host 20 to 550 ms,
 and PyTorch keeps it. With a cache of keys and values each token has a new length, and batches padded to their longest
-sample have new ones for a long time. The device idles meanwhile. Once all lengths have come, it is over.
+sample bring new lengths for a long time. The device idles meanwhile. It ends once all lengths have come.
 
 Example
     for token in range(longest):
@@ -21,12 +21,12 @@ Use instead
     for token in range(longest):
         mixed = scaled_dot_product_attention(query, keys[:, :, :token], values[:, :, :token])
 
-Or let few lengths come: pad batches to a multiple of 64 or more with a mask, or attend to a cache of fixed length.
+Or use few lengths: pad batches to a multiple of 64 or more with a mask, or attend to a cache of fixed length.
 
 How the saving is estimated
 Each of these calls keeps its calls of the runtime, and as much of the host's other work as an ordinary call takes: the
-median of those recorded, else a quarter of a millisecond. The kernels stay as they are; those that need no plan may be
-slower, which the range allows for.
+median of those recorded, or else a quarter of a millisecond. The kernels stay as they are. Those that need no plan may
+be slower, which the range allows for.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ backward (B200, modelscope/FunASR issue 3704)."""
 _ORDINARY_NS = 250_000
 """A call with its plan at hand: 236 µs (pytorch/pytorch pull request 191576)."""
 _MIN_STEPS = 3
-"""The first steps plan too, as many times as the model has shapes: in two of them, one may be left over."""
+"""The first steps also plan, once for each of the model's shapes, so two steps with a plan prove nothing."""
 _UNCERTAINTY = 0.2
-"""cuDNN's kernels are up to 75 % faster than the others at long lengths, which then gives part of it back."""
+"""At long lengths cuDNN's kernels are up to 75 % faster than the others, so leaving them costs part of the gain."""
 _FIX = (
-    "Call `torch.backends.cuda.enable_cudnn_sdp(False)` at the program's start: the other kernels need no plan. Or let "
-    "few lengths come: pad them to a multiple of 64 or more, or attend to a cache of fixed length with a mask."
+    "Call `torch.backends.cuda.enable_cudnn_sdp(False)` at the program's start: the other kernels need no plan. Or use "
+    "few lengths: pad them to a multiple of 64 or more, or attend to a cache of fixed length with a mask."
 )
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
 def attention_plan_per_shape(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for all such calls: one setting stops them."""
+    """One finding for all such calls, because a single setting stops them."""
     events, tree = facts.trace.events, facts.tree
     calls = np.flatnonzero(tree.outermost(operators_of(facts.trace, _PLANNED)) & facts.measured)
     in_runtime_ns = tree.total_under(np.where(events.category == Category.RUNTIME, events.duration_ns, 0))[calls]

@@ -1,8 +1,8 @@
 """What a rule is: a small pure judgement over the derived facts, and the page that explains it.
 
-A rule is one file. Its docstring is its page, with the headings `HEADINGS` in that order; its function, named like the
-file, is decorated with `rule` and yields a `Suspicion` for each place where the evidence holds. It never reads a file,
-never imports torch, and never prices itself: it hands over an `Edit` of the recording, which the replay prices.
+A rule is one file. Its docstring is its page, with the headings `HEADINGS` in that order. Its function has the file's
+name, is decorated with `rule`, and yields a `Suspicion` for each place where the evidence holds. A rule reads no file,
+does not import torch, and does not price itself: it hands over an `Edit` of the recording, which the replay prices.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 import numpy as np
 from msgspec import Struct, field
@@ -22,6 +23,8 @@ from profkit.findings import Kind, Location, Severity
 from profkit.ranks.edits import JointEdit
 from profkit.ruling.places import Places
 from profkit.savings.edits import Edit
+from profkit.savings.launches import predict_launch_saving
+from profkit.savings.replay import replay
 from profkit.savings.trial import Trial
 from profkit.source.changes import Rewrite
 from profkit.trace.events import Rows
@@ -30,44 +33,45 @@ HEADINGS = ("What it detects", "Why is this bad?", "Example", "Use instead", "Ho
 
 
 class CannotLook(Exception):
-    """Raised by a rule that cannot judge this recording; the message is the reason, as the report shows it."""
+    """Raised by a rule that cannot judge this recording. The report shows the message as the reason."""
 
 
 class Need(Enum):
-    """What a recording must hold for a rule to look at it; the value is the reason when it does not."""
+    """What a rule needs from a recording. The value is the reason given where it is missing."""
 
     DEVICE = "the recording holds no work of a GPU"
     SHAPES = "the recording holds no tensor shapes (record_shapes=True)"
     MEMORY = "the recording holds no memory events (profile_memory=True)"
     LIVE = "what the program's names keep alive was not recorded (run the program under profkit)"
-    GROWTH = "fewer than four steps were sampled: growth cannot be told from fluctuation"
+    GROWTH = "fewer than four steps were sampled, too few to tell growth from fluctuation"
     OPERATORS = "the recording holds no operators of the host"
     COMPUTE = "what the operators compute was not recorded"
-    """Met by a CPU, and by an accelerator whose work was recorded: elsewhere operators take as long as their launch."""
-    LINES = "which line runs how often was not recorded (run the program under profkit)"
+    """Met on a CPU and on an accelerator whose work was recorded. Elsewhere an operator only shows its launch time."""
+    LINES = "how often each line runs was not recorded (run the program under profkit)"
     WHOLE_STEP = "the only recorded step was cut off: what comes later in it, and its share of a step, are not known"
-    """For what comes once in a step, and for what a later operator of the step may explain."""
+    """For things that happen once per step, and for those that a later operator of the step may explain."""
     SNAPSHOT = "no memory snapshot was recorded"
     TRACE = "a memory snapshot holds no operators, no steps and no times"
-    """Of every rule that does not ask for a snapshot."""
-    RANKS = "one rank's recording: who waits for whom can only be told of several"
+    """Every rule that does not ask for a snapshot has this need."""
+    RANKS = "one rank's recording: only several show who waits for whom"
 
 
 class Suspicion(Struct, frozen=True):
     """One place where a rule's evidence holds.
 
-    ``rows`` are the events that show it: the location is their calling line unless ``places`` name one, and
-    ``count`` defaults to their number per step. ``size_bytes`` is the memory that the fix gives back, ``peak_fraction``
-    its share of the peak; ``grows`` says that memory grows by ``size_bytes`` each step, without bound. ``trial`` is
-    what ``profkit diagnose --measure`` runs to price it again. Where several places have one cause whose removal shows
-    only when all are mended, ``joint`` is the edit of all, and ``part`` this place's part of what that gives back. A
-    ``launch_edit`` is priced by what all ranks of the launch gain together.
+    ``rows`` are the events that show it. The location is their calling line unless ``places`` names one, and ``count``
+    defaults to their number per step. The place is reported only if its edit saves the share ``worth`` of the step.
+    ``size_bytes`` is the memory that the fix frees, ``peak_fraction`` its share of the peak; ``grows`` says that memory
+    grows by ``size_bytes`` each step, without bound. ``trial`` is what ``profkit diagnose --measure`` runs to price the
+    fix again. If several places share one cause and fixing only one saves little, ``joint`` is the edit for all of
+    them and ``part`` is this place's share of that saving. A ``launch_edit`` is priced by what all ranks gain together.
     """
 
     message: str
     fix: str
     rows: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     edit: Edit | None = None
+    worth: float = 0.0
     launch_edit: JointEdit | None = None
     joint: Edit | None = None
     part: float = 1.0
@@ -78,26 +82,26 @@ class Suspicion(Struct, frozen=True):
     peak_fraction: float = 0.0
     grows: bool = False
     severity: Severity | None = None
-    """Given by the rule where nothing can be priced."""
+    """Set by the rule where nothing can be priced."""
     kind: Kind | None = None
-    """Overrides the rule's kind where this one case would change numerics or structure."""
+    """Overrides the rule's kind where fixing this one case would change numerics or structure."""
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
     trial: Trial | None = None
     spent_ns: int = 0
-    """What the message says that it takes in a step. Where the saving is longer, the message is given the reason."""
+    """The time per step that the message names. Where the saving is longer, the report adds the reason."""
     rewrite: Rewrite | None = None
-    """The fix as a change of the finding's line, told where the line's text proves it."""
+    """The fix as a change of the finding's line, shown where the line's text proves it."""
     unpriced: str = ""
-    """Why only ``trial`` can price it: it is reported where that was measured, elsewhere the rule could not look."""
+    """Why only ``trial`` can price this. Without that measurement the rule counts as unable to look."""
 
     @property
     def location(self) -> Location | None:
-        """The line that ``places`` name first."""
+        """The first line of ``places``."""
         return self.places.location
 
     @property
     def also(self) -> tuple[Location, ...]:
-        """The others."""
+        """The other lines of ``places``."""
         return self.places.also
 
 
@@ -106,8 +110,8 @@ Check = Callable[[Facts], Iterator[Suspicion]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: its public name, what kind its findings are, what it needs, its judgement and its page. ``by_snapshot``
-    is its judgement of a memory snapshot, where the recording does not meet its needs or shows nothing."""
+    """A rule: its public name, the kind of its findings, its needs, its judgement and its page. ``by_snapshot`` judges
+    a memory snapshot where the recording lacks a need or shows nothing."""
 
     name: str
     kind: Kind
@@ -123,13 +127,25 @@ class Rule:
 
 
 def rule(kind: Kind, *needs: Need, by_snapshot: Check | None = None) -> Callable[[Check], Rule]:
-    """Make a `Rule` of a judgement; its file's docstring is the page."""
+    """Make a `Rule` from a judgement. The docstring of its file is the page."""
 
     def make(check: Check) -> Rule:
         page = inspect.getdoc(sys.modules[check.__module__]) or ""
-        return Rule(check.__name__.replace("_", "-"), kind, needs, check, page, by_snapshot)
+        return Rule(check.__name__.replace("_", "-"), kind, needs, partial(_worthwhile, check), page, by_snapshot)
 
     return make
+
+
+def _worthwhile(check: Check, facts: Facts) -> Iterator[Suspicion]:
+    for found in check(facts):
+        if not found.worth or _share_saved(facts, found) >= found.worth:
+            yield found
+
+
+def _share_saved(facts: Facts, found: Suspicion) -> float:
+    if found.launch_edit is not None:
+        return predict_launch_saving(facts, found.launch_edit).fraction
+    return replay(facts, found.edit).fraction if found.edit is not None else 0.0
 
 
 _NO_STEPS = "no step of the program was recorded, and growth is seen from step to step (call step() after each)"
@@ -140,11 +156,11 @@ _NEVER_IN_OTHER_KINDS = {
     Need.MEMORY: "memory events of PyTorch's allocator",
     Need.OPERATORS: "operators of the host, unless the program ran under torch.autograd.profiler.emit_nvtx()",
 }
-"""What only PyTorch's profiler records, whose flags would be of no help to those who used another."""
+"""Only PyTorch's profiler records these. Naming its flags would not help users of another profiler."""
 
 
 def reason_for(facts: Facts, need: Need) -> str:
-    """Why a rule with that need cannot look."""
+    """Why a rule with this need cannot look."""
     reason: str = need.value
     if need is Need.TRACE:
         return reason
@@ -158,7 +174,7 @@ def reason_for(facts: Facts, need: Need) -> str:
 
 
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
-    """Which of a rule's needs the recording does not meet."""
+    """The needs that the recording does not meet."""
     if not facts.has_trace and facts.snapshot is not None:
         return [] if Need.SNAPSHOT in needs else [Need.TRACE]
     met = {

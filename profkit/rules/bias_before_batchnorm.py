@@ -2,14 +2,14 @@
 
 What it detects
 `conv…` and `linear` with a bias whose result the next operator normalises with the statistics of the batch:
-`batch_norm` in training mode, or `instance_norm`, over as many channels as the layer has outputs. In evaluation mode,
-where the statistics are constants, nothing is reported, nor before layer and group norm, whose mean is taken over
+`batch_norm` in training mode, or `instance_norm`, over as many channels as the layer has outputs. Nothing is reported
+in evaluation mode, where the statistics are constants, nor before layer and group norm, whose mean is taken over
 several channels.
 
 Why is this bad?
-Normalising subtracts each channel's mean, and a constant added to a channel is in that mean: the result is the same
-without it, and the bias's gradient is zero but for rounding. Still it is added, its gradient is a sum over the whole
-output in each backward pass, and the optimizer updates it.
+Normalising subtracts each channel's mean, and a constant added to a channel is part of that mean: the result is the
+same without it, and the bias's gradient is zero except for rounding. Still it is added, its gradient is summed over the
+whole output in each backward pass, and the optimizer updates it.
 
 Example
     nn.Sequential(nn.Conv2d(64, 128, 3), nn.BatchNorm2d(128), nn.ReLU())
@@ -18,11 +18,11 @@ Use instead
     nn.Sequential(nn.Conv2d(64, 128, 3, bias=False), nn.BatchNorm2d(128), nn.ReLU())
 
 How the saving is estimated
-What the recording shows of the bias vanishes: the operator that adds it, where it runs apart from the product; the sum
-that makes its gradient; the node that stores this gradient. Where the bias is copied to where the product is added to
-it, the call vanishes and the moving of data stays: the product is then the first to write there. The optimizer's loops
-over all parameters, in `step` and in `zero_grad`, are shorter by the biases' share of the parameters. Where one kernel
-does both, as most of a CPU do, the bias's part of it is not known and not counted.
+What the recording shows of the bias vanishes: the operator that adds it, if it runs apart from the product; the sum
+that makes its gradient; the node that stores this gradient. If the bias is copied to where the product is added to it,
+the call vanishes and the moving of data stays, because the product is then the first to write there. The optimizer's
+loops over all parameters, in `step` and in `zero_grad`, shrink by the biases' share of the parameters. Most CPU kernels
+add the bias within the product; that part is not known and not counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.evidence.attribution import frequent_lines
 from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import (
@@ -48,11 +47,10 @@ from profkit.evidence.program import (
 from profkit.evidence.shapes import Shapes, by_shapes, first_shape
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.calls import Call, distinct_calls, each_step
 from profkit.ruling.pricing import call_ns, drop_operators, scale_operators
 from profkit.savings.edits import Edit, combine, shrink
-from profkit.trace.events import NONE, Bools, Category, Float64s, Rows
-from profkit.trace.values import distinct_rows
-from profkit.units import format_count, pick_form
+from profkit.trace.events import NONE, Bools, Category, Rows
 
 _LAYERS = frozenset(("addmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
                      "convolution", "linear"))  # fmt: skip
@@ -61,9 +59,9 @@ _NORMALISES = frozenset(("batch_norm", "instance_norm"))
 """Both take the tensor first, and sixth whether its own statistics are used (``native_functions.yaml``)."""
 _USES_ITS_OWN = 5
 _LOOK_AHEAD = 3
-"""Nodes after a layer's backward node in which its bias's gradient is stored: the weight's may come before."""
+"""The bias's gradient is stored within this many nodes after the layer's backward node; the weight's may come first."""
 _UNCERTAINTY = 0.3
-"""What is left out of a kernel's inputs changes which one is chosen; what comes after finds other data in the cache."""
+"""Another input may change the choice of a kernel, and later operators find other data in the cache."""
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
@@ -72,10 +70,10 @@ def bias_before_batchnorm(facts: Facts) -> Iterator[Suspicion]:
     for rows in frequent_lines(facts, _biased_layers(facts)):
         count = times_per_step(facts, rows)
         yield Suspicion(
-            message=f"{format_count(count, 'layer')} a step {pick_form(count, 'adds', 'add')} a bias that the "
-            "normalisation right after takes out again with the mean.",
-            fix="Pass `bias=False` to the layer: the normalisation has a bias of its own. Weights saved before still "
-            "load once the layer's `bias` is left out of them, with its value taken off the running mean.",
+            message=f"{each_step(count, 'layer', 'adds', 'add')} a bias that the normalisation right after takes out "
+            "again with the mean.",
+            fix="Pass `bias=False` to the layer: the normalisation has a bias of its own. To load weights saved "
+            "before, drop the layer's `bias` from them and subtract its value from the running mean.",
             rows=rows,
             edit=_without_bias(facts, rows),
             evidence={"layers_per_step": count},
@@ -86,73 +84,58 @@ def _biased_layers(facts: Facts) -> Rows:
     """The layers with a bias whose result the next operator on data normalises by its own statistics."""
     called = program_operators(facts)
     counting = ~operators_of(facts.trace, VIEW)[called] & (facts.operators.elements[called] > 0)
-    called = called[counting]  # a batch norm counts its batches in a tensor without dimensions, before it runs
+    called = called[counting]  # a batch norm first counts its batches in a tensor without dimensions
     layer, norm = called[:-1], called[1:]
     pairs = operators_of(facts.trace, _LAYERS)[layer] & operators_of(facts.trace, _NORMALISES)[norm]
     pairs &= facts.step_of(layer) == facts.step_of(norm)
     layer, norm = layer[pairs], norm[pairs]
-    chosen: Rows = layer[_is_undone(facts, layer, norm)]
+    layers, of_layer = distinct_calls(facts, layer)
+    norms, of_norm = distinct_calls(facts, norm)
+    channels = np.array([_bias_of(call) for call in layers], dtype=np.int64)[of_layer]
+    normalised = np.array([(call.shapes[0][1] if call.shapes and len(call.shapes[0]) > 1 else 0) for call in norms],
+                          dtype=np.int64)[of_norm]  # fmt: skip
+    undone = (channels > 0) & (channels == normalised)
+    trains = np.zeros(len(norms), dtype=bool)
+    for number in set(of_norm[undone].tolist()):
+        if len(values := norms[number].arguments) <= _USES_ITS_OWN:
+            raise CannotLook("whether a batch norm trains is not recorded (PyTorch 2.1 or later records it)")
+        trains[number] = values[_USES_ITS_OWN].lower() == "true"
+    chosen: Rows = layer[undone & trains[of_norm]]
     return chosen
 
 
-def _is_undone(facts: Facts, layer: Rows, norm: Rows) -> Bools:
-    """For each layer and the norm after it whether the layer's bias is in the mean that the norm takes off."""
-    events, text_of = facts.trace.events, facts.trace.text_of
-    columns = (events.name_code[layer], events.dims_code[layer], events.dims_code[norm], events.concrete_code[norm])
-    first, inverse = distinct_rows(*columns)
-    verdicts = np.zeros(len(first), dtype=bool)
-    for i, at in enumerate(first.tolist()):
-        name = base_name(facts.trace.name_of(int(layer[at])))
-        channels = _bias_of(name, text_of(int(columns[1][at])))
-        taken = next(iter(parse_dims(text_of(int(columns[2][at])))), ())
-        if channels and len(taken) > 1 and taken[1] == channels:
-            values = parse_types(text_of(int(columns[3][at])))
-            if len(values) <= _USES_ITS_OWN:
-                raise CannotLook("whether a batch norm trains is not recorded (PyTorch 2.1 or later records it)")
-            verdicts[i] = values[_USES_ITS_OWN].lower() == "true"
-    return verdicts[inverse]
-
-
-def _bias_of(name: str, dims: str) -> int:
+def _bias_of(call: Call) -> int:
     """The number of outputs of a layer with a bias, 0 without."""
-    shapes = parse_dims(dims)
-    if name == "addmm":
+    shapes = call.shapes
+    if base_name(call.name) == "addmm":
         shapes = [*shapes[1:3], *shapes[:1]]
     bias = shapes[2] if len(shapes) > 2 else ()
     return bias[0] if len(bias) == 1 else 0
 
 
 def _without_bias(facts: Facts, rows: Rows) -> Edit:
-    """Without the operators that add the biases, sum up their gradients, and store and use these."""
+    """Drop the operators that add the biases, sum up their gradients, and store and use these."""
     tree, trace = facts.tree, facts.trace
-    nodes = backward_of(facts, rows)
-    layers = tree.under(trace.mask_of(rows))
+    nodes, layers = backward_of(facts, rows), tree.under(trace.mask_of(rows))
     spread = by_shapes(facts, slice(None), _spreads) | named_operators(facts, "aten::addmm")[facts.calling]
-    copied = named_operators(facts, "aten::copy_") & spread
     sums = named_operators(facts, "aten::sum") & tree.under(trace.mask_of(nodes))
     stores = facts.measured & named_operators(facts, ACCUMULATES)
     vectors = stores & by_shapes(facts, slice(None), _begins_with_vector)
     stored = _storing(facts, nodes, vectors)
     gone = tree.outermost(layers & named_operators(facts, "aten::add_") | sums | trace.mask_of(stored))
-    copies = np.flatnonzero(layers & copied & ~tree.under(gone))
+    copies = np.flatnonzero(layers & named_operators(facts, "aten::copy_") & spread & ~tree.under(gone))
+    spent = spent_ns(facts, copies)
+    without_call = (spent - call_ns(facts)).clip(min=0) / spent.clip(min=1)  # the product writes there instead
     share, of_vectors = (len(stored) / max(int(kind.sum()), 1) for kind in (stores, vectors))
     return combine([
         drop_operators(facts, np.flatnonzero(gone), _UNCERTAINTY),
-        scale_operators(facts, copies, _without_call(facts, copies), _UNCERTAINTY),
+        scale_operators(facts, copies, without_call, _UNCERTAINTY),
         _fewer_parameters(facts, share, of_vectors),
     ])  # fmt: skip
 
 
-def _without_call(facts: Facts, copies: Rows) -> Float64s:
-    """What share is left of the copies of a bias to where the product is added to it: without the bias the product is
-    what is written there."""
-    spent = spent_ns(facts, copies)
-    left: Float64s = (spent - call_ns(facts)).clip(min=0) / spent.clip(min=1)
-    return left
-
-
 def _storing(facts: Facts, nodes: Rows, vectors: Bools) -> Rows:
-    """The nodes that store the biases' gradients: of those that follow a layer's backward, the first for a vector."""
+    """The nodes that store the biases' gradients: after each layer's backward, the first node that stores a vector."""
     run = np.flatnonzero(facts.tree.outermost(facts.lines.backward))
     holds = facts.tree.holding(vectors)
     at = np.searchsorted(run, nodes)
@@ -164,11 +147,10 @@ def _storing(facts: Facts, nodes: Rows, vectors: Bools) -> Rows:
 
 
 def _fewer_parameters(facts: Facts, share: float, of_vectors: float) -> Edit:
-    """The optimizers' loops over all parameters are shorter by the biases' share of these, and what they do with
-    vectors by their share of the vectors."""
+    """The optimizers' loops over all parameters shrink by the biases' share of these, and their work on vectors by the
+    share of the vectors."""
     events, tree = facts.trace.events, facts.tree
-    loops = tree.outermost(facts.optimizing | clearing_ranges(facts))
-    loops &= events.lane == facts.steps.main_lane
+    loops = tree.outermost(facts.optimizing | clearing_ranges(facts)) & (events.lane == facts.steps.main_lane)
     rows = facts.measured_rows(loops)
     owner = tree.nearest_ancestor(facts.trace.mask_of(rows))
     inside = np.flatnonzero(tree.outermost(events.category == Category.OPERATOR) & (owner >= 0))

@@ -1,11 +1,11 @@
 """A step stands still while a checkpoint is written, in nearly every step.
 
 What it detects
-`torch.save` in at least half of the steps, where the writing takes at least 3 % of the time. profkit marks the writing
-in its own recordings; others do not show it. What a step writes once in a while is no fault.
+`torch.save` in at least half of the steps, if the writing takes at least 3 % of the time. profkit marks the writing in
+its own recordings; others do not show it. Writing once in a while is no fault.
 
 Why is this bad?
-A checkpoint copies every parameter and all state of the optimizer, from the GPU first where they are there, and writes
+A checkpoint copies every parameter and all state of the optimizer, first from the GPU if they are there, and writes
 them to a file system, while nothing is computed. All but the last of those checkpoints are overwritten or never read.
 
 Example
@@ -20,8 +20,8 @@ Use instead
             torch.save(model.state_dict(), "last.pt")
 
 How the saving is estimated
-Written every n-th step, a checkpoint costs the n-th part of its time. The n proposed, and used for the estimate, makes
-that 1 % of the rest of the step.
+Written every n-th step, a checkpoint costs the n-th part of its time. The proposed n, used for the estimate, makes that
+1 % of the rest of the step.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import spent_ns
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.marks import SAVE_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.savings.edits import remove, shrink
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Category, Rows
-from profkit.units import format_count, format_share, format_time
+from profkit.units import format_share, format_time
 
 _BUDGET = 0.01
 """The share of the time that checkpoints may cost: little against what a crash loses, n/2 steps on average."""
 _LEAST_STEPS = 2
-"""A program without steps that saves its model once, at its end, is in order."""
+"""A program without steps that saves its model once, at its end, is fine."""
 _UNCERTAINTY = 0.25
-"""File systems take their time unevenly: the pages are written to the disk later, or at once when there are many."""
+"""File systems take uneven time: pages are written to the disk later, or at once when there are many."""
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
@@ -57,19 +57,17 @@ def checkpoint_in_step(facts: Facts) -> Iterator[Suspicion]:
     if facts.run.torch is None:
         raise CannotLook("the writing of checkpoints shows only in recordings that profkit made")
     for rows in frequent_lines(facts, _saves(facts), _LEAST_STEPS):
-        saving = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
+        saving = spent_per_step_ns(facts, rows)
         rest = max(facts.steps.per_step_ns(replay(facts, remove(rows)).edited_ns), 1)
         interval = max(1, math.ceil(saving / (_BUDGET * rest)))
-        edit = shrink(rows, (spent_ns(facts, rows) / interval).astype(np.int64), _UNCERTAINTY)
-        if replay(facts, edit).fraction < MEDIUM_FROM:  # three times the budget: between, the interval is taste
-            continue
-        times = format_count(times_per_step(facts, rows), "time")
         yield Suspicion(
-            message=f"`torch.save` runs {times} a step and takes {format_time(saving)}, in which nothing is computed.",
-            fix=f"Save every {interval:,} steps, which costs {format_share(_BUDGET)}, or at the end of an epoch; a "
-            "copy of the state can also be written by another thread.",
+            message=f"`torch.save` runs {times_a_step(facts, rows)} and takes {format_time(saving)}, in which nothing "
+            "is computed.",
+            fix=f"Save every {interval:,} steps, which costs {format_share(_BUDGET)}, or at the end of an epoch; "
+            "another thread can also write a copy of the state.",
             rows=rows,
-            edit=edit,
+            edit=shrink(rows, (spent_ns(facts, rows) / interval).astype(np.int64), _UNCERTAINTY),
+            worth=MEDIUM_FROM,  # three times the budget: in between, the interval is a matter of taste
             confidence=0.95,
             evidence={"saving_ns_per_step": saving, "interval_steps": interval},
         )

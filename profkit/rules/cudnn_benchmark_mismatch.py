@@ -2,15 +2,15 @@
 
 What it detects
 With `torch.backends.cudnn.benchmark` on: convolutions that time all kernels in most of the recorded steps, because
-images of a new size come. They show by what no other convolution does: inside them the host waits for the device again
-and again, after each kernel that is tried. With it off: convolutions of a tenth of the step or more whose sizes are the
-same in each step, so that one trial would do for the whole run. Then nothing tells what a trial would choose, so only
-`--measure` finds it, and it is an opportunity: another kernel may sum in another order.
+images of a new size come. Only in these does the host wait for the device repeatedly, after each kernel that is tried.
+With it off: convolutions of a tenth of the step or more whose sizes are the same in each step, so that one trial would
+do for the whole run. No recording shows what a trial would choose, so only `--measure` finds these, and they are an
+opportunity: another kernel may sum in another order.
 
 Why is this bad?
 cuDNN has a dozen kernels for a convolution, and which is fastest depends on all of its sizes. By default it goes by
-rules, which are right for most. With `benchmark` it runs each of them when a size comes for the first time and keeps
-the fastest: that pays after a few steps if the size stays, and never if each batch brings a new one.
+rules, which are mostly right. With `benchmark` it runs each of them when a size comes for the first time and keeps the
+fastest: that pays after a few steps if the size stays, and never if each batch brings a new one.
 
 Example
     torch.backends.cudnn.benchmark = True
@@ -21,9 +21,9 @@ Use instead
     torch.backends.cudnn.benchmark = False   # or resize the images, or pad them to a few sizes
 
 How the saving is estimated
-Of a convolution that tries kernels everything goes up to the last wait inside it: the time on the host, and what was
-launched until then. What runs behind it is the kernel that was chosen, and stays. With `--measure` the recorded
-convolutions run both ways on the machine of the recording, with their backward pass where there was one.
+A convolution that tries kernels loses everything up to the last wait inside it: the time on the host, and what was
+launched until then. What runs after it is the chosen kernel, and stays. `--measure` runs the recorded convolutions both
+ways on the machine of the recording, with their backward pass if there was one.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import program_operators
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.calls import each_step
 from profkit.ruling.places import costliest_lines, name_lines
 from profkit.ruling.pricing import run_in_both, share_with_backward
 from profkit.savings.cases import dtype_of
 from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
-from profkit.savings.replay import replay
 from profkit.trace.events import Category, Rows
 from profkit.trace.values import distinct
-from profkit.units import format_count, format_time, pick_form
+from profkit.units import format_time, pick_form
 
 _FORWARD = frozenset(("conv1d", "conv2d", "conv3d"))
 _INNER = frozenset(("cudnn_convolution", "cudnn_convolution_transpose", "convolution_backward", "miopen_convolution",
                     "cudnn_convolution_relu", "cudnn_convolution_add_relu"))  # fmt: skip
-"""What calls the library, so that a wait inside one is the library's."""
+"""These call the library, so a wait inside one is the library's."""
 _FREES = ("cudaFree", "hipFree", "cuMemUnmap", "hipMemUnmap")
 _MIN_FRACTION = 0.01
-"""Less than one per cent of the step is a size that comes seldom."""
+"""Less than one per cent of the step is a rare size."""
 _MIN_SHARE = 0.1
-"""Of the step: a trial finds a kernel that is half as fast again at best, which of less is a few per cent."""
+"""Of the step. A trial finds a kernel that is half as fast again at best; of less than this, that is a few per cent."""
 _CHANNELS_LAST, _TRANSPOSES = re.compile(r"nhwc", re.IGNORECASE), re.compile(r"nchwtonhwc|nhwctonchw", re.IGNORECASE)
 _UNCERTAINTY = 0.3
 """The kernel that the rules choose may be slower than the one that was found."""
@@ -75,29 +75,25 @@ _ON_FIX = (
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
 def cudnn_benchmark_mismatch(facts: Facts) -> Iterator[Suspicion]:
     """One finding for all convolutions of the step, at the line that spends most in them."""
-    tried = list(_tried_in_each_step(facts))
-    yield from tried
-    flags = facts.run.flags
-    if not tried and flags.get("cudnn_benchmark") is False and flags.get("cudnn_deterministic") is False:
+    rows, inside = _waits_for_trials(facts)
+    if in_most_steps(facts, distinct(inside)):
+        yield _tried(facts, distinct(inside), rows, inside)
+    elif facts.run.flags.get("cudnn_benchmark") is False and facts.run.flags.get("cudnn_deterministic") is False:
         yield from _never_tried(facts)
 
 
-def _tried_in_each_step(facts: Facts) -> Iterator[Suspicion]:
-    rows, inside = _waits_for_trials(facts)
-    trying = distinct(inside)
-    if not in_most_steps(facts, trying):
-        return
-    edit = _untried(facts, trying, rows, inside)
-    if replay(facts, edit).fraction < _MIN_FRACTION:
-        return
+def _tried(facts: Facts, trying: Rows, waits: Rows, inside: Rows) -> Suspicion:
+    edit = _untried(facts, trying, waits, inside)
     count, spent = times_per_step(facts, trying), edit.span_end_ns - edit.span_start_ns
     spent_ns = facts.steps.per_step_ns(spent.sum())
-    yield Suspicion(
-        message=f"{format_count(count, 'convolution')} a step {pick_form(count, 'tries', 'try')} all of the library's "
-        f"kernels and waits for each, {format_time(spent_ns)} in all: `benchmark` is on, and new sizes keep coming.",
+    return Suspicion(
+        message=f"{each_step(count, 'convolution', 'tries', 'try')} all of the library's kernels and "
+        f"{pick_form(count, 'waits', 'wait')} for each, {format_time(spent_ns)} in all: `benchmark` is on, and new "
+        "sizes keep coming.",
         fix=_OFF_FIX,
         rows=trying,
         edit=edit,
+        worth=_MIN_FRACTION,
         confidence=0.8,
         count=count,
         spent_ns=spent_ns,
@@ -107,10 +103,10 @@ def _tried_in_each_step(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _waits_for_trials(facts: Facts) -> tuple[Rows, Rows]:
-    """Waits inside convolutions that hold two or more, and for each the convolution. The allocator waits there too
-    before it gives memory back."""
+    """Waits inside convolutions that contain two or more, and for each the convolution. The allocator's waits before it
+    frees memory do not count."""
     rows, events = facts.waits.rows, facts.trace.events
-    frees = facts.trace.where_name(lambda name: name in _FREES) & (events.category == Category.RUNTIME)
+    frees = facts.trace.named(*_FREES) & (events.category == Category.RUNTIME)
     inside = facts.tree.nearest_ancestor(operators_of(facts.trace, _INNER), of=rows)
     known = (inside >= 0) & facts.measured[inside] & ~facts.tree.holding(frees)[inside]
     known &= np.bincount(inside[known], minlength=len(events))[inside] > 1
@@ -118,7 +114,7 @@ def _waits_for_trials(facts: Facts) -> tuple[Rows, Rows]:
 
 
 def _untried(facts: Facts, trying: Rows, waits: Rows, inside: Rows) -> Edit:
-    """Each of them begins behind the last wait for a kernel that it tries."""
+    """Each convolution begins after the last wait for a kernel that it tries."""
     events, launches = facts.trace.events, facts.launches
     until_ns = np.zeros(len(events), dtype=np.int64)
     np.maximum.at(until_ns, inside, facts.tree.end_ns[waits])
@@ -131,9 +127,8 @@ def _untried(facts: Facts, trying: Rows, waits: Rows, inside: Rows) -> Edit:
 
 def _never_tried(facts: Facts) -> Iterator[Suspicion]:
     rows = program_operators(facts, _FORWARD)
-    if not in_most_steps(facts, rows) or not _same_in_each_step(facts, rows):
-        return
-    if share_with_backward(facts, rows) < _MIN_SHARE:
+    is_steady = in_most_steps(facts, rows) and _same_in_each_step(facts, rows)
+    if not is_steady or share_with_backward(facts, rows) < _MIN_SHARE:
         return
     if _has_channels_last(facts):
         raise CannotLook("the images have their channels last, and no experiment tries kernels for these")
@@ -144,8 +139,8 @@ def _never_tried(facts: Facts) -> Iterator[Suspicion]:
         raise CannotLook("the recorded convolutions cannot be run again, and no recording shows other kernels' times")
     count = times_per_step(facts, rows)
     yield Suspicion(
-        message=f"{format_count(count, 'convolution')} a step {pick_form(count, 'has', 'have')} the same sizes in each "
-        "step, and cuDNN chooses the kernels untried.",
+        message=f"{each_step(count, 'convolution', 'has', 'have')} the same sizes in each step, and cuDNN chooses the "
+        "kernels untried.",
         fix=_ON_FIX,
         rows=rows,
         kind=Kind.OPPORTUNITY,
@@ -166,8 +161,7 @@ def _same_in_each_step(facts: Facts, rows: Rows) -> bool:
 
 
 def _has_channels_last(facts: Facts) -> bool:
-    """Kernels for channels last that no other kernel transposes images for."""
+    """Whether there are kernels for channels last, and none that transposes images for them."""
     kernels = facts.trace.events.category == Category.KERNEL
-    last = facts.trace.matching(_CHANNELS_LAST) & kernels
-    transposes = facts.trace.matching(_TRANSPOSES) & kernels
+    last, transposes = (facts.trace.matching(named) & kernels for named in (_CHANNELS_LAST, _TRANSPOSES))
     return bool(last.any() and not transposes.any())

@@ -1,17 +1,16 @@
 """A tensor is cut down to the elements that a mask picks, so that its size is known only once the mask is.
 
 What it detects
-Boolean indexing (`x[mask]`, `x[mask] = y`) and `masked_select` of large tensors in most steps, where keeping the whole
-tensor and masking with `torch.where` would take less time. On a GPU also `nonzero` and `unique`, where the host waits
-for them. A selection that spares the operators after it more than it costs, such as of the few tokens whose scores are
-computed, is not reported, nor are indices that are numbers. Where the line selects nothing itself but calls what does,
-as a layer of a library, it is an opportunity.
+Boolean indexing (`x[mask]`, `x[mask] = y`) and `masked_select` of large tensors in most steps, if keeping the whole
+tensor and masking it with `torch.where` would take less time. On a GPU also `nonzero` and `unique`, if the host waits
+for them. Selections that save later operators more than they cost are not reported, such as picking the few tokens
+whose scores are computed; neither are integer indices. If the line only calls what selects, such as a library's layer,
+the finding is an opportunity.
 
 Why is this bad?
-The mask is searched for its true elements, which makes a list of 64-bit indices, eight bytes for each; the elements are
-gathered one by one; and the backward pass does it all again to scatter their gradients. `torch.where` makes one pass
-in order. On a GPU the host also has to wait until the device has counted, for without the count it cannot allocate
-the result.
+The mask is searched for its true elements, which makes a list of 64-bit indices; the elements are gathered one by one;
+and the backward pass does the same to scatter their gradients. `torch.where` makes a single pass in order. On a GPU the
+host also waits until the device has counted, because it needs the count to allocate the result.
 
 Example
     error = (prediction - target) ** 2
@@ -24,9 +23,9 @@ Use instead
 How the saving is estimated
 The operators and their backward nodes are replaced by passes over the whole tensor: `torch.where` reads tensor and mask
 and writes the result, and its backward does the same with the gradient. The rate is that of the program's own
-elementwise operators, else that of the gathering itself, which is no faster. What takes the result takes longer in
-proportion to the larger tensor; that is set against the saving. On a GPU the recorded steps are replayed without the
-waits and the searches, and larger tensors count only as far as they keep the device longer than it has time.
+elementwise operators, or else that of the gathering itself, which is no faster. What takes the result takes longer in
+proportion to the larger tensor; that is subtracted. On a GPU the recorded steps are replayed without the waits and the
+searches, and larger tensors count only where they keep the device busy longer than it has time.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX, operators_of
-from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
+from profkit.derive.operators.operators import item_bytes
 from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, per_step
 from profkit.evidence.places import runs_inside_a_call
@@ -56,34 +55,34 @@ from profkit.evidence.shapes import Shapes, by_shapes, shapes_of, with_shapes
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, rule
+from profkit.ruling.calls import Call, distinct_calls, times_a_step
 from profkit.ruling.pricing import call_ns, computing_ns, scale_with_backward
 from profkit.savings.edits import combine, remove, unblock
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.values import among, distinct, distinct_rows
-from profkit.units import format_bytes, format_count, format_share
+from profkit.trace.values import among, distinct
+from profkit.units import format_bytes, format_share
 
 _SEARCHES = ("aten::nonzero", "aten::masked_select")
-_COUNTS = (*_SEARCHES, "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive")
-"""On a GPU these wait to learn the size of their result."""
 _SELECTIONS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::masked_select")
-"""What can be masked instead; the others' results are lists of places or of values."""
+"""These can be replaced by a mask. The results of the other operators are lists of places or of values."""
+_SIZED = (Need.SHAPES, Need.MEMORY)
 _MIN_BYTES = 64 << 10
-"""At several bytes a nanosecond, and several passes, less than this takes about as long as the calls."""
+"""At several bytes a nanosecond and several passes, less than this takes about as long as the calls."""
 _MOST_SIZES = 8
-"""Distinct sizes of results on one line whose users are looked for."""
+"""Distinct result sizes per line whose users are looked for."""
 _MANY_IN_ONE = 3
-"""In a recording of one step a single wait says nothing about every step."""
+"""In a recording of one step, a single wait says nothing about every step."""
 _UNCERTAINTY = 0.35
-"""What `torch.where` and the sum over the mask really take was between two thirds and four thirds of a pass."""
+"""`torch.where` and the sum over the mask really took between two thirds and four thirds of a pass."""
 _FIX = (
     "Keep the whole tensor and mask it: `torch.where(mask, x, 0).sum() / mask.sum()` for a mean, `torch.where(mask, y, "
     "x)` for `x[mask] = y`; or pad to a fixed size."
 )
 _INSIDE_FIX = (
-    "The selection is not on this line but inside what it calls. Where that is a library, look for a setting that "
-    "leaves it out, or prepare the input once, before the loop, so that nothing has to be selected."
+    "The selection is not on this line but inside what it calls. If that is a library, look for a setting that avoids "
+    "it, or prepare the input once, before the loop, so that nothing has to be selected."
 )
 _COUNT_FIX = "Work on tensors of a fixed size with `torch.where`, or find the places once, outside the loop."
 
@@ -97,11 +96,6 @@ class _Selections(Struct, frozen=True):
     picked: Int64s
     where_bytes: Int64s
 
-    def of(self, wanted: Bools) -> _Selections:
-        return _Selections(
-            self.tensor_bytes[wanted], self.elements[wanted], self.picked[wanted], self.where_bytes[wanted]
-        )
-
 
 class _Growth(Struct, frozen=True):
     """How many times as large the results would be, the operators that take them, and how much longer these and their
@@ -114,15 +108,14 @@ class _Growth(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
-    """On a GPU price the waits, on a CPU the searching and gathering, line by line."""
+    """Line by line: the waits on a GPU, the searching and gathering on a CPU."""
     if facts.device.present:
         rows, judge = counting_operators(facts), _judge_waits
     else:
         called, judge = program_operators(facts), _judge_copies
-        rows = called[(_holding(facts, *_SEARCHES) & named_operators(facts, *_SELECTIONS))[called]]
-    if rows.size and not facts.device.present:
-        missing = missing_needs(facts, (Need.SHAPES, Need.MEMORY))
-        if missing:
+        searching = facts.tree.holding(named_operators(facts, *_SEARCHES))
+        rows = called[(searching & named_operators(facts, *_SELECTIONS))[called]]
+        if rows.size and (missing := missing_needs(facts, _SIZED)):
             raise CannotLook(missing[0].value)
     for of_line in by_line(facts, rows, forward=facts.device.present):
         several = len(facts.steps) > 1 or (facts.device.present and per_step(facts, of_line) >= _MANY_IN_ONE)
@@ -131,53 +124,41 @@ def data_dependent_shape(facts: Facts) -> Iterator[Suspicion]:
 
 
 def counting_operators(facts: Facts) -> Rows:
-    """On a GPU the outermost operators in whose result's size the host waits for the device, those of the backward pass
-    included."""
+    """The outermost operators, backward ones included, in which the host waits for the device to learn the size of a
+    result."""
     causes = facts.waits.rows[wait_causes(facts) == WaitCause.SIZE_OF_RESULT]
     outermost = facts.tree.outermost(facts.trace.events.category == Category.OPERATOR)
     return np.flatnonzero(outermost & facts.tree.holding(facts.trace.mask_of(causes)))
 
 
-def _holding(facts: Facts, *names: str) -> Bools:
-    """Events that are, or hold, one of these operators."""
-    return facts.tree.holding(named_operators(facts, *names))
-
-
 def _judge_waits(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
-    waits = facts.waits
-    inside = facts.tree.under(facts.trace.mask_of(rows))[waits.rows] & ~waits.own
-    edit, growth = unblock(waits.rows[inside]), _Growth(1.0, rows[:0], 0.0)
-    if not missing_needs(facts, (Need.SHAPES, Need.MEMORY)):  # else nothing tells what the search spares
+    waits, inside = facts.waits, facts.tree.under(facts.trace.mask_of(rows))
+    waiting = waits.rows[inside[waits.rows] & ~waits.own]
+    edit, growth = unblock(waiting), _Growth(1.0, rows[:0], 0.0)
+    if not missing_needs(facts, _SIZED):  # without sizes nothing shows what the search saves later
         growth = _find_growth(facts, rows, _describe(facts, rows))
-        searches = _searches_of_selections(facts, rows)
+        # A search on the way to a selection goes. A search of the program's own stays: it wants the places.
+        selecting = facts.tree.under(named_operators(facts, *_SELECTIONS)) & inside
+        searches = np.flatnonzero(facts.tree.outermost(named_operators(facts, "aten::nonzero")) & selecting)
         works = works_under(facts, facts.trace.mask_of(searches))
         edit = combine([edit, remove(searches, works, uncertainty=_UNCERTAINTY)])
     saved = replay(facts, edit).fraction
     if saved - _lost_to_growth(facts, growth, saved) < LOW_FROM:
         return
-    count = per_step(facts, waits.rows[inside])
     yield Suspicion(
-        message=f"The host waits {format_count(max(1, round(count)), 'time')} a step until the device has counted what "
-        "a mask picks, or how many values differ; without that the step would be "
-        f"{format_share(saved)} shorter.",
+        message=f"The host waits {times_a_step(facts, waiting)} until the device has counted what a mask picks, or how "
+        f"many values differ; without that the step would be {format_share(saved)} shorter.",
         fix=_COUNT_FIX,
         rows=rows,
         edit=edit,
         confidence=0.7,
         kind=_kind_of(facts, growth),
-        evidence={"waits_per_step": round(count, 2)},
+        evidence={"waits_per_step": round(per_step(facts, waiting), 2)},
     )
 
 
-def _searches_of_selections(facts: Facts, rows: Rows) -> Rows:
-    """Where these operators search a mask to select by it: with the whole tensor nothing is searched. What the program
-    searches itself it wants to know."""
-    selections = facts.tree.under(named_operators(facts, *_SELECTIONS)) & facts.tree.under(facts.trace.mask_of(rows))
-    return np.flatnonzero(facts.tree.outermost(named_operators(facts, "aten::nonzero")) & selections)
-
-
 def _lost_to_growth(facts: Facts, growth: _Growth, saved: float) -> float:
-    """What part of the step the device would need beyond what is left of it: where it idles, larger tensors cost
+    """The share of the step that the device would need beyond the shorter step: where it idles, larger tensors cost
     nothing."""
     time = step_time(facts)
     longer_ns = growth.longer_ns / facts.steps.measured_count
@@ -186,12 +167,10 @@ def _lost_to_growth(facts: Facts, growth: _Growth, saved: float) -> float:
 
 
 def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
-    found = _describe(facts, rows)
-    large = found.tensor_bytes >= _MIN_BYTES
-    rows, found = rows[large], found.of(large)
+    rows = rows[_describe(facts, rows).tensor_bytes >= _MIN_BYTES]
     if not in_most_steps(facts, rows):
         return
-    nodes = backward_of(facts, rows)
+    found, nodes = _describe(facts, rows), backward_of(facts, rows)
     spent = float(spent_ns(facts, rows).sum() + spent_ns(facts, nodes).sum())
     passes_bytes = found.where_bytes.sum() * (1 + len(nodes) / len(rows))
     passes = passes_bytes / _bytes_per_ns(facts, rows, found) + call_ns(facts) * (len(rows) + len(nodes))
@@ -214,7 +193,7 @@ def _judge_copies(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
 
 
 def _kind_of(facts: Facts, growth: _Growth) -> Kind:
-    """Products of matrices with what was picked are there for a reason: to mask their results is another structure."""
+    """If matrices are multiplied by what was picked, the selection has a purpose, and masking changes the structure."""
     return Kind.OPPORTUNITY if operators_of(facts.trace, MATRIX)[growth.takers].any() else Kind.FAULT
 
 
@@ -227,24 +206,22 @@ def _find_growth(facts: Facts, rows: Rows, found: _Selections) -> _Growth:
 
 
 def _describe(facts: Facts, rows: Rows) -> _Selections:
-    """Sizes of the selections, told once per distinct shapes and types; what is picked is what outlives the call."""
-    # Results differ in size from step to step, so that shapes are not carried; the masked tensors do not.
+    """The sizes of the selections. What is picked is what outlives the call."""
+    # Results differ in size from step to step, so their shapes are not carried over; those of the masked tensors are.
     shaped = with_shapes(facts, rows)
-    columns = facts.trace.events.dims_code[shaped], facts.trace.events.types_code[shaped]
-    first, inverse = distinct_rows(*columns)
-    told = [_size_of(*(facts.trace.text_of(int(column[at])) for column in columns)) for at in first.tolist()]
-    sizes = np.array(told, dtype=np.int64).reshape(-1, 3)
-    elements, item, mask = np.where(shaped >= 0, sizes[inverse].T, 0)
+    calls, which = distinct_calls(facts, shaped)
+    sizes = np.array([_size_of(call) for call in calls], dtype=np.int64).reshape(-1, 3)
+    elements, item, mask = np.where(shaped >= 0, sizes[which].T, 0)
     picked = _outliving_bytes(facts, rows) // item.clip(min=1)
     return _Selections(elements * item, elements, picked, 2 * elements * item + mask)
 
 
-def _size_of(dims: str, types: str) -> tuple[int, int, int]:
+def _size_of(call: Call) -> tuple[int, int, int]:
     """The elements of the tensor, the bytes of each, and the bytes of the mask."""
-    shapes = parse_dims(dims)
+    shapes = call.shapes
     if len(shapes) < 2 or not shapes[0]:
         return 0, 0, 0
-    return math.prod(shapes[0]), item_bytes(next(iter(parse_types(types)), "")), math.prod(shapes[1])
+    return math.prod(shapes[0]), item_bytes(next(iter(call.types), "")), math.prod(shapes[1])
 
 
 def _outliving_bytes(facts: Facts, rows: Rows) -> Int64s:
@@ -259,8 +236,8 @@ def _outliving_bytes(facts: Facts, rows: Rows) -> Int64s:
 
 
 def _takers(facts: Facts, rows: Rows) -> Rows:
-    """The measured operators that take what was picked: in steps with shapes those with an input of that size, or of as
-    many rows, after it; and what repeats them."""
+    """The measured operators that take what was picked: in steps with shapes, later ones with an input of that size or
+    of as many rows; and the operators that repeat these."""
     events, lines = facts.trace.events, facts.lines
     called = facts.operators.rows
     called = called[~(lines.backward | facts.updates.inside | facts.tree.under(facts.loading))[called]]
@@ -285,7 +262,7 @@ def _length(facts: Facts, row: int) -> int:
 
 
 def _take(facts: Facts, rows: Rows, size: int, lengths: set[int]) -> Bools:
-    """Which operators have an input of this size, or of a length among these."""
+    """The operators with an input of this size, or of one of these lengths."""
 
     def takes(shapes: Shapes) -> bool:
         known = (shape for shape in shapes if shape)
@@ -295,7 +272,7 @@ def _take(facts: Facts, rows: Rows, size: int, lengths: set[int]) -> Bools:
 
 
 def _bytes_per_ns(facts: Facts, rows: Rows, found: _Selections) -> float:
-    """At which rate the program's elementwise operators move data; without any of that size, the selections."""
+    """The rate at which the program's elementwise operators move large data or, if there are none, the selections."""
     called, traffic = program_operators(facts), program_traffic(facts)
     moved = traffic.read_bytes + traffic.written_bytes
     elementwise = program_elementwise(facts)[0] & (moved >= _MIN_BYTES)

@@ -1,18 +1,18 @@
 """A mode that is meant for finding errors is on, and every step pays for it.
 
 What it detects
-Autograd's anomaly mode, by its own setting and by the checks for NaN that follow the nodes of the backward pass;
-`CUDA_LAUNCH_BLOCKING`, where the launches of a recording with a GPU did wait for their kernels;
-`torch.cuda.set_sync_debug_mode`; and the filling of new memory that comes with deterministic algorithms, which may
-well be meant themselves and are not reported. The settings are known of profkit's own recordings; the checks, and what
-is filled as soon as it is allocated, show in any.
+Autograd's anomaly mode, by its setting and by the checks for NaN that follow the nodes of the backward pass;
+`CUDA_LAUNCH_BLOCKING`, if the launches of a recording with a GPU did wait for their kernels;
+`torch.cuda.set_sync_debug_mode`; and the filling of new memory that comes with deterministic algorithms. These
+algorithms may be intended and are not reported themselves. The settings are known in profkit's own recordings; the
+checks, and memory filled right after its allocation, show in any recording.
 
 Why is this bad?
 In anomaly mode each operator of the forward pass formats Python's whole stack as text, in case its backward fails, and
-each gradient is searched for NaN, for which a GPU has to be waited for. With `CUDA_LAUNCH_BLOCKING=1` the host waits
-for each kernel, so that host and device never work at the same time. With deterministic algorithms each new tensor is
-filled with NaN before anything is written to it, to show who reads what nobody wrote. Such a mode is switched on for
-one bug, and stays.
+each gradient is searched for NaN, for which the host waits for a GPU. With `CUDA_LAUNCH_BLOCKING=1` the host waits for
+each kernel, so host and device never work at the same time. With deterministic algorithms each new tensor is filled
+with NaN before anything is written to it, to expose reads of unwritten memory. Such a mode is switched on for one bug,
+and stays.
 
 Example
     torch.autograd.set_detect_anomaly(True)
@@ -27,13 +27,12 @@ Use instead
         loss.backward()
 
 How the saving is estimated
-The step is replayed without the checks. Of an operator that records a node, the time before the first thing that
-happens in it, where the stack is formatted, becomes that of operators which record none; where it is more than twice
-what is usual, the rest is taken for computing. In an operator in which nothing shows, the stack is taken to be
-formatted for the median of that time, if the operator lasted at least half of it. That formatting also leaves the
-processor's caches cold for what follows is not in it. A blocking launch takes the time until its kernel began. The
-filling of new memory vanishes on a GPU; on a CPU, where the first to write to memory also gets its pages, as much as it
-takes to write the bytes does.
+The step is replayed without the checks. An operator that records a node formats the stack before the first thing that
+happens in it: that time shrinks to what operators which record none take there, and anything beyond twice the usual
+time counts as computing. If nothing shows inside an operator, the median of that time is taken, provided the operator
+lasted at least half of it. The formatting also leaves the processor's caches cold, which is not counted. A blocking
+launch keeps the time until its kernel began. The filling of new memory vanishes on a GPU. On a CPU the first write to
+memory also maps its pages, so only the time for writing the bytes vanishes.
 """
 
 from __future__ import annotations
@@ -49,6 +48,7 @@ from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, spent_ns, works_under
 from profkit.findings import Kind
 from profkit.rules.base import Suspicion, rule
+from profkit.ruling.calls import each_step
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, drop_operators, memory_bytes_per_ns
 from profkit.savings.edits import Edit, combine, remove, shrink, shrink_spans
@@ -58,21 +58,21 @@ from profkit.source.settings import anomaly_mode_setters, sync_debug_setters
 from profkit.source.syntax import parse_line
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct, median
-from profkit.units import format_count, format_time, pick_form
+from profkit.units import format_count, format_time
 
 _ENGINE = "autograd::engine::evaluate_function"
 _CHECKS = ("aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
-"""What the engine calls for each gradient, under a node's range (``Engine::evaluate_function`` in ``engine.cpp``)."""
+"""The engine calls these for each gradient, under a node's range (``Engine::evaluate_function`` in ``engine.cpp``)."""
 _MOST_NODES = 0.5
-"""The engine checks each node that returns a gradient; a hook of the program's checks the few it was put on."""
+"""The engine checks every node that returns a gradient. A hook of the program checks only the few it was put on."""
 _UNUSUAL = 2.0
-"""The stack is formatted for about as long each time: what takes longer before its first event does something else."""
+"""Formatting the stack takes about as long each time. Longer times before the first event are something else."""
 _ALLOCATING = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::resize_")
-"""They fill what they return if that is on (``fill_empty_deterministic_`` in ``EmptyTensor.cpp`` and its callers), and
-nothing else makes them."""
+"""These fill what they return if that is on (``fill_empty_deterministic_`` in ``EmptyTensor.cpp`` and its callers), and
+nothing else makes them do so."""
 _UNCERTAINTY_OF_PAGES = 0.5
 _UNCERTAINTY = 0.3
-"""The stack is deeper by the frames of whoever runs the program, and what cold caches cost afterwards is not known."""
+"""The program's runner makes the stack deeper, and the later cost of cold caches is unknown."""
 
 _SWITCH_OFF = ChangedCall("set_detect_anomaly", (Argument("mode", "False", (True,), position=0),))
 _DO_NOT_REPORT_WAITS = ChangedCall(
@@ -83,21 +83,19 @@ _DO_NOT_REPORT_WAITS = ChangedCall(
 @rule(Kind.FAULT)
 def debug_mode_on(facts: Facts) -> Iterator[Suspicion]:
     """One finding for each mode that is on."""
-    checks = _nan_checks(facts)
+    checks, filled = _nan_checks(facts), _filled_memory(facts)
     if facts.run.flags.get("anomaly_mode") is True or checks.size:
         yield _anomaly_mode(facts, checks)
-    blocked = _blocking_launches(facts) if _is_set(facts, "env:CUDA_LAUNCH_BLOCKING") else checks[:0]
-    if blocked.size:
-        yield _launch_blocking(facts, blocked)
+    if _is_set(facts, "env:CUDA_LAUNCH_BLOCKING"):
+        yield from _launch_blocking(facts)
     if _is_set(facts, "sync_debug_mode"):
         yield Suspicion(
-            message="`torch.cuda.set_sync_debug_mode` is on: each call that waits for the GPU is looked at.",
+            message="`torch.cuda.set_sync_debug_mode` is on: each call that waits for the GPU is checked.",
             fix="Switch it off once the waits are found: `torch.cuda.set_sync_debug_mode('default')`.",
             places=Places.of(locations_of(facts, _lines_with(facts, sync_debug_setters))[:1]),
             count=1,
             rewrite=_DO_NOT_REPORT_WAITS,
         )
-    filled = _filled_memory(facts)
     if in_most_steps(facts, filled):
         yield _filling(facts, filled)
 
@@ -112,7 +110,7 @@ def _lines_with(facts: Facts, setters: Callable[[ast.AST], list[int]]) -> list[i
 
 
 def _nan_checks(facts: Facts) -> Rows:
-    """The engine's searches for NaN in the measured steps; none where they follow few of the nodes."""
+    """The engine's searches for NaN in the measured steps; none if they follow only a few of the nodes."""
     tree, searches = facts.tree, named_operators(facts, "aten::isnan")
     if not searches.any():
         return np.zeros(0, dtype=np.int64)
@@ -127,8 +125,7 @@ def _nan_checks(facts: Facts) -> Rows:
     checked = distinct(tree.parent[behind & searches])
     if not checked.size or len(checked) < _MOST_NODES * nodes.sum():
         return own[:0]
-    at_checked = np.isin(tree.parent, checked)
-    return np.flatnonzero(behind & at_checked & named_operators(facts, *_CHECKS))
+    return np.flatnonzero(behind & np.isin(tree.parent, checked) & named_operators(facts, *_CHECKS))
 
 
 def _is_node(name: str) -> bool:
@@ -136,18 +133,17 @@ def _is_node(name: str) -> bool:
 
 
 def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
-    """At the line that switches it on: one that profkit saw run, else what the source shows."""
-    steps = facts.steps.measured_count
-    mask = facts.trace.mask_of(checks)
+    """At the line that switches it on: one that profkit saw run, or else one in the source."""
+    steps, formatting = facts.steps.measured_count, _stack_formatting(facts)
     searched = round(int(named_operators(facts, "aten::isnan")[checks].sum()) / steps)
-    formatting = _stack_formatting(facts)
     places = locations_of(facts, _lines_with(facts, anomaly_mode_setters)) or remarked(facts, ANOMALY_MODE_SET)
     what = f", and each step searches {format_count(searched, 'gradient')} for NaN" if searched else ""
+    works = works_under(facts, facts.trace.mask_of(checks))
     return Suspicion(
         message=f"Autograd's anomaly mode is on: each operator of the forward pass formats Python's stack{what}.",
-        fix="Switch it off: `torch.autograd.set_detect_anomaly(False)`. Switch it on for the run that has to find a "
+        fix="Switch it off: `torch.autograd.set_detect_anomaly(False)`. Switch it on only for a run that has to find a "
         "NaN or a failing backward.",
-        edit=combine([remove(checks, works_under(facts, mask), _UNCERTAINTY), formatting]),
+        edit=combine([remove(checks, works, _UNCERTAINTY), formatting]),
         confidence=0.95,
         count=max(1, searched),
         rewrite=_SWITCH_OFF,
@@ -160,8 +156,8 @@ def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
 
 
 def _stack_formatting(facts: Facts) -> Edit:
-    """The time that operators which record a node take before their first event, beyond what others take there:
-    Python's stack is formatted meanwhile."""
+    """The time before the first event in operators that record a node, beyond what other operators take there: they
+    format Python's stack."""
     events, tree = facts.trace.events, facts.tree
     called = np.flatnonzero((events.category == Category.OPERATOR) & facts.measured & ~facts.lines.backward)
     called = called[events.lane[called] == facts.steps.main_lane]
@@ -177,15 +173,15 @@ def _stack_formatting(facts: Facts) -> Edit:
     silent = called[(tree.stop[called] == called + 1) & recording[called]]
     silent = silent[events.duration_ns[silent] >= max(median_ns // 2, usual_ns)]
     taken_ns = np.concatenate([np.minimum(lead_ns, int(_UNUSUAL * median_ns)), np.full(len(silent), median_ns)])
-    start_ns = events.start_ns[np.concatenate([rows, silent])]
-    last_ns = tree.end_ns[np.concatenate([rows, silent])]
-    end_ns = np.minimum(start_ns + taken_ns, np.maximum(last_ns, start_ns))
+    both = np.concatenate([rows, silent])
+    start_ns = events.start_ns[both]
+    end_ns = np.minimum(start_ns + taken_ns, np.maximum(tree.end_ns[both], start_ns))
     return shrink_spans(start_ns, end_ns, usual_ns, _UNCERTAINTY)
 
 
 def _records_a_node(facts: Facts) -> Bools:
-    """Operators that record a node: they carry the number of the next one, and hold no operator that carries the same.
-    One that is made of others carries the number of the first of them, and records none itself."""
+    """Operators that record a node: they carry the number of the next one, and contain no operator with the same
+    number. A composite operator carries the number of its first part and records none itself."""
     events, tree = facts.trace.events, facts.tree
     numbered = (events.category == Category.OPERATOR) & (events.sequence >= 0)
     above = tree.nearest_ancestor(numbered)
@@ -195,30 +191,26 @@ def _records_a_node(facts: Facts) -> Bools:
     return records
 
 
-def _blocking_launches(facts: Facts) -> Rows:
-    """Pieces of device work, as indices of `Launches`, whose launch returned only when they had ended."""
+def _launch_blocking(facts: Facts) -> Iterator[Suspicion]:
+    """If there are launches that returned only when their kernel had ended."""
     launches, events = facts.launches, facts.trace.events
-    called = launches.call >= 0
-    ended = called & (events.ends_of(launches.call) >= events.ends_of(launches.work)) & facts.measured[launches.call]
-    return np.flatnonzero(ended)
-
-
-def _launch_blocking(facts: Facts, blocked: Rows) -> Suspicion:
-    start_ns = facts.trace.events.start_ns
-    work, call = facts.launches.work[blocked], facts.launches.call[blocked]
-    count = max(1, round(len(blocked) / facts.steps.measured_count))
-    return Suspicion(
-        message=f"CUDA_LAUNCH_BLOCKING is set: the host waits for {format_count(count, 'kernel')} a step, each by "
-        "itself.",
-        fix="Unset CUDA_LAUNCH_BLOCKING; set it for the run that has to find the operator of a failing kernel.",
-        edit=shrink(call, (start_ns[work] - start_ns[call]).clip(min=0), _UNCERTAINTY),
+    ended = (launches.call >= 0) & (events.ends_of(launches.call) >= events.ends_of(launches.work))
+    ended &= facts.measured[launches.call]
+    work, call = launches.work[ended], launches.call[ended]
+    if not len(call):
+        return
+    count = times_per_step(facts, call)
+    yield Suspicion(
+        message=f"CUDA_LAUNCH_BLOCKING is set: the host waits for {format_count(count, 'kernel')} a step, one by one.",
+        fix="Unset CUDA_LAUNCH_BLOCKING; set it only for a run that has to find the operator of a failing kernel.",
+        edit=shrink(call, (events.start_ns[work] - events.start_ns[call]).clip(min=0), _UNCERTAINTY),
         confidence=0.95,
         count=count,
     )
 
 
 def _filled_memory(facts: Facts) -> Rows:
-    """The fills of what an allocating operator returns, by itself."""
+    """The fills that an allocating operator makes of its own result."""
     fills, parent = named_operators(facts, "aten::fill_"), facts.tree.parent
     return facts.measured_rows(fills & (parent >= 0) & named_operators(facts, *_ALLOCATING)[parent])
 
@@ -233,10 +225,10 @@ def _filling(facts: Facts, filled: Rows) -> Suspicion:
         kept = (spent_ns(facts, filled) - writing).clip(min=0)
         edit = shrink(filled, kept.astype(np.int64), _UNCERTAINTY_OF_PAGES)
     return Suspicion(
-        message=f"{format_count(count, 'new tensor')} a step {pick_form(count, 'is', 'are')} filled with NaN before "
-        f"anything is written there, as deterministic algorithms do by default: {format_time(spent)}.",
-        fix="Set `torch.utils.deterministic.fill_uninitialized_memory = False`: the algorithms stay deterministic, and "
-        "what is read before it was written is not marked any more.",
+        message=f"{each_step(count, 'new tensor', 'is', 'are')} filled with NaN before anything is written there, as "
+        f"deterministic algorithms do by default: {format_time(spent)}.",
+        fix="Set `torch.utils.deterministic.fill_uninitialized_memory = False`: the algorithms stay deterministic, but "
+        "reads of unwritten memory no longer show.",
         places=Places.of(remarked(facts, DETERMINISM_SET)),
         edit=edit,
         count=count,

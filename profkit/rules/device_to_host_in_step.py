@@ -2,16 +2,16 @@
 
 What it detects
 Lines that read more than one number from the device in most steps (`.cpu()`, `.numpy()`, `.tolist()`, `.to("cpu")`),
-with kernels before and after the read in the same step, or more than 64 KiB at any time, where the step would be
-shorter if the host went on. Single numbers, and a few that are logged at a step's end, are `host-sync-in-step`'s.
-Besides, copies to the host with `non_blocking=True` after which the program never waits for the device, though an
-operator of the host works on a tensor of that shape: it may see what was there before.
+with kernels before and after the read in the same step, or more than 64 KiB at any time, if the step would be shorter
+without the wait. `host-sync-in-step` reports single numbers, and a few that are logged at a step's end. This rule also
+reports copies to the host with `non_blocking=True` after which the program never waits for the device although a host
+operator works on a tensor of that shape: it may see what was in that memory before.
 
 Why is this bad?
-A value exists only once the device has done everything that was queued before it. However small the read is, the host
-waits that long, the queue runs empty, and what follows is launched late. Into memory that is not pinned the data
-themselves come at a few GB/s as well. And `non_blocking=True` to the host gives no more than a promise: nothing but an
-event or a synchronisation tells when the data are there.
+A value exists only once the device has done everything queued before it. However small the read is, the host waits that
+long, the queue runs empty, and what follows is launched late. Into memory that is not pinned, the data also come at
+only a few GB/s. And `non_blocking=True` to the host is only a promise: nothing but an event or a synchronisation tells
+when the data are there.
 
 Example
     scores = model(x)
@@ -23,31 +23,32 @@ Use instead
     kept = x[scores.topk(k).indices]
 
 How the saving is estimated
-The recorded steps are replayed with the host going on instead of waiting, and with copies at the rate of pinned memory
-(see pageable-transfer). What the host computes of the data keeps its time. Where other lines read from the device too,
-going on at one only lets the next one wait: all are taken out together, and each line has its part of that. A wait
-during which the device had work to do gives nothing back.
+The recorded steps are replayed with the host continuing instead of waiting, and with copies at the rate of pinned
+memory (see pageable-transfer). What the host computes from the data keeps its time. If other lines read from the device
+too, removing one wait only lets the next line wait: all are removed together, and each line gets its part of that. A
+wait during which the device has work saves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import per_step
 from profkit.evidence.transfers import faults
 from profkit.evidence.transfers.copies import Transfers
 from profkit.evidence.transfers.unawaited import unawaited_reads
 from profkit.evidence.wait_causes import WaitCause, wait_causes
 from profkit.findings import LOW_FROM, Kind, Severity
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.calls import times_a_step
+from profkit.ruling.pricing import share_out
 from profkit.savings.bus import host_link, pin
-from profkit.savings.edits import Edit, combine, unblock
+from profkit.savings.edits import Edit, unblock
 from profkit.savings.replay import replay
 from profkit.trace.values import among, distinct
-from profkit.units import format_bytes, format_count, format_share, format_time
+from profkit.units import format_bytes, format_share, format_time
 
 _FIX = (
     "Compute on the device what is now computed of it on the host. What the host must have, copy into pinned memory "
@@ -58,7 +59,6 @@ _WAIT = (
     "the values are used, or leave `non_blocking=True` out."
 )
 _MOST_LINES = 12
-"""Lines that are priced: each takes two replays."""
 _READS = (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE)
 
 
@@ -74,25 +74,10 @@ def device_to_host_in_step(facts: Facts) -> Iterator[Suspicion]:
     if lines:
         link = host_link(facts, to_device=False)
         edits = [*(pin(facts, line, link) for line in lines), *_other_reads(facts)]
-        joint = combine(edits)
-        for line, edit, part in zip(lines, edits, _parts_of(facts, edits), strict=False):
+        joint, parts = share_out(facts, edits, [1] * len(edits))
+        for line, edit, part in zip(lines, edits, parts, strict=False):
             yield from _judge(facts, line, edit, joint, part, len(edits) - 1)
     yield from _unawaited(facts)
-
-
-def _parts_of(facts: Facts, edits: Sequence[Edit]) -> list[float]:
-    """Each edit's part of what all give back: half of it by what the edit gives back alone, and half by what the others
-    lack without it, since the next wait often takes the place of one that is gone. Equal parts where all of that is
-    nothing."""
-    if len(edits) == 1:
-        return [1.0]
-    everything = replay(facts, combine([*edits])).fraction
-    weights = []
-    for number, edit in enumerate(edits):
-        rest = replay(facts, combine([*edits[:number], *edits[number + 1 :]])).fraction
-        weights.append(replay(facts, edit).fraction + max(0.0, everything - rest))
-    total = sum(weights)
-    return [weight / total if total else 1 / len(edits) for weight in weights]
 
 
 def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, others: int) -> Iterator[Suspicion]:
@@ -102,11 +87,11 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
     places = distinct(line.place)
     waited, before = faults.waited_ns(facts, line), faults.waited_before_ns(facts, line)
     size = int(line.size_bytes.sum()) // facts.steps.measured_count
-    count = format_count(max(1, round(per_step(facts, places))), "time")
     queued = f", {format_time(before)} of it until the device has done what was queued before" if before else ""
     yield Suspicion(
-        message=f"The host reads {format_bytes(size)} from the device {count} a step and waits {format_time(waited)}"
-        f"{queued}; meanwhile it launches nothing. Without that the step would be {format_share(saved)} shorter.",
+        message=f"The host reads {format_bytes(size)} from the device {times_a_step(facts, places)} and waits "
+        f"{format_time(waited)}{queued}; meanwhile it launches nothing. Without that the step would be "
+        f"{format_share(saved)} shorter.",
         fix=_FIX,
         rows=places,
         edit=edit,
@@ -122,9 +107,8 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
 
 
 def _other_reads(facts: Facts) -> list[Edit]:
-    """Of numbers, and of what is logged: the host would wait there instead."""
-    cause = wait_causes(facts)
-    rows = facts.waits.rows[among(cause, np.array(_READS))]
+    """The reads of numbers and of what is logged: the host would wait there instead."""
+    rows = facts.waits.rows[among(wait_causes(facts), np.array(_READS))]
     rows = rows[~faults.waits_told_of(facts)[rows]]
     return [unblock(rows)] if rows.size else []
 
@@ -136,7 +120,7 @@ def _unawaited(facts: Facts) -> Iterator[Suspicion]:
         if faults.comes_again(facts, line):
             yield Suspicion(
                 message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
-                "device before it copies the next: what the host computes of it may be what was in that memory before.",
+                "device before it copies the next: the host may compute with what was in that memory before.",
                 fix=_WAIT,
                 rows=distinct(line.place),
                 severity=Severity.MEDIUM,

@@ -1,13 +1,13 @@
 """A layer computes its output for all positions of a sequence, and only one of them is used.
 
 What it detects
-A linear layer over a sequence of eight positions or more, of whose result nothing is taken but one position, by a slice
-or a selection: the scores over the vocabulary of a language model while it generates (`model(tokens)[:, -1]`), the
-classifier behind a recurrent layer (`head(states)[:, -1]`). In training a language model all positions go into the
+A linear layer over a sequence of eight positions or more if only one position of its result is taken, by a slice or a
+selection: the scores over the vocabulary of a language model while it generates (`model(tokens)[:, -1]`), or the
+classifier after a recurrent layer (`head(states)[:, -1]`). In training a language model, all positions go into the
 loss.
 
 Why is this bad?
-The head is often the largest product of a language model, and its result the largest tensor: of n positions, n - 1 are
+The head is often the largest product of a language model, and its result the largest tensor. Of n positions, n - 1 are
 computed and stored for nothing.
 
 Example
@@ -18,8 +18,8 @@ Use instead
     return self.head(hidden[:, -1])
 
 How the saving is estimated
-The layer and its backward nodes take the share of one position, but no less than the program's cheapest operators
-take, nor less than reading the weights from memory: at the measured bandwidth, else at that of half a channel of
+The layer and its backward nodes take the share of one position, but at least as long as the program's cheapest
+operators, and as reading the weights from memory: at the measured bandwidth, or else at that of half a channel of
 DDR4-2400.
 """
 
@@ -46,15 +46,15 @@ from profkit.trace.events import Int64s, Rows
 from profkit.trace.values import among
 
 _MIN_POSITIONS = 8
-"""Of fewer a good part is used, and their product hardly costs more than that of one."""
+"""Of fewer positions a good part is used, and their product hardly costs more than that of one."""
 _UNCERTAINTY = 0.3
-"""Whether the weights come from a cache or from memory."""
+"""The weights may come from a cache or from memory."""
 _LAYER = frozenset(("linear",))
 _PICKS = frozenset(("narrow", "select", "slice"))
 
 
 class _Layer(Struct, frozen=True):
-    """A layer with known shapes, the positions that it computes, and the elements of its weights."""
+    """A layer with known shapes: the positions that it computes, and the elements of its weights."""
 
     row: int
     positions: int
@@ -77,7 +77,7 @@ def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
         most = max(layer.positions for layer in of)
         yield Suspicion(
             message=f"A layer computes {most:,} positions of each sequence, and only one of them is used.",
-            fix="Take the position first and give the layer that alone: `head(hidden[:, -1])` instead of "
+            fix="Take the position first and pass only that to the layer: `head(hidden[:, -1])` instead of "
             "`head(hidden)[:, -1]`.",
             rows=rows,
             edit=_compute_one(facts, rows, of),
@@ -88,7 +88,7 @@ def discarded_logits(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _find_layers(facts: Facts) -> Iterator[_Layer]:
-    """Layers of which, until the next of their kind or the end of the step, nothing but one position is taken."""
+    """Layers of whose result only one position is taken until the next layer of the kind or the end of the step."""
     events, trace = facts.trace.events, facts.trace
     called = facts.operators.rows[~(facts.updates.inside | facts.lines.backward)[facts.operators.rows]]
     step = facts.step_of(called)
@@ -119,8 +119,8 @@ def _takes(shapes: Shapes, result: tuple[int, ...]) -> bool:
 
 
 def _used_of_the_last(facts: Facts, before: Rows, result: tuple[int, ...]) -> set[str]:
-    """Where a step ends with the layer, as calls of a model do: what its beginning takes of the result of the call
-    before, which may be shorter or longer."""
+    """What the beginning of a step takes of the result of the call before, which may be shorter or longer. This is for
+    steps that end with the layer, as calls of a model do."""
     used = set[str]()
     for row in before[operators_of(facts.trace, _LAYER)[before].cumsum() == 0].tolist():
         shapes = shapes_of(facts, row)
@@ -131,8 +131,8 @@ def _used_of_the_last(facts: Facts, before: Rows, result: tuple[int, ...]) -> se
 
 
 def _position_of(facts: Facts, row: int, result: tuple[int, ...]) -> str:
-    """Which position of the layer's result an operator takes: ``all`` where it is a slice along another dimension,
-    nothing where it does something else."""
+    """Which position of the layer's result an operator takes: ``all`` if it is a slice along another dimension, nothing
+    if it does something else."""
     trace, events = facts.trace, facts.trace.events
     shapes = shapes_of(facts, row)
     given = parse_types(trace.text_of(int(events.concrete_code[row])))
@@ -150,9 +150,7 @@ def _compute_one(facts: Facts, rows: Rows, of: list[_Layer]) -> Edit:
     """Each layer takes the share of one position, or what its weights take, and so does its backward pass."""
     positions = np.array([layer.positions for layer in of])
     weights: Int64s = np.array([layer.weights for layer in of])
-    spent = computing_ns(facts, rows).clip(min=1)
     least = np.maximum(4 * weights / memory_bytes_per_ns(facts), call_ns(facts))
-    kept = np.maximum(1 / positions, least / spent).clip(max=1)
-    nodes = backward_of(facts, rows)
-    behind = scale_operators(facts, nodes, float(kept.mean()), _UNCERTAINTY)
-    return combine([scale_operators(facts, rows, kept, _UNCERTAINTY), behind])
+    kept = np.maximum(1 / positions, least / computing_ns(facts, rows).clip(min=1)).clip(max=1)
+    after = scale_operators(facts, backward_of(facts, rows), float(kept.mean()), _UNCERTAINTY)
+    return combine([scale_operators(facts, rows, kept, _UNCERTAINTY), after])

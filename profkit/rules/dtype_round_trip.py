@@ -1,15 +1,15 @@
 """A tensor is converted to another type and straight back, with nothing computed in between.
 
 What it detects
-Casts of a large tensor from one type to another followed by the cast back, where only views stand between the two:
-`x.double()` at the end of one function, `x.float()` at the start of the next. Both types are floating-point, or both
-integers. A cast around a computation (a norm in float32 of a bfloat16 model) is there for its precision and is not
-reported, and neither is one in an optimizer's step. Where the type on the way is narrower, the round trip rounds the
-numbers, so leaving it out changes them a little: that is an opportunity.
+Casts of a large tensor from one type to another followed by the cast back, with only views in between: `x.double()` at
+the end of one function, `x.float()` at the start of the next. Both types are floating-point, or both integers. Not
+reported: a cast around a computation (a norm in float32 of a bfloat16 model), which is there for its precision, and
+casts in an optimizer's step. If the type in between is narrower, the round trip rounds the numbers, so leaving it out
+changes them a little: that is an opportunity.
 
 Why is this bad?
 Each cast reads the whole tensor and writes another one, and so does its backward. Two casts in a row move the data
-twice and leave what was there before.
+twice to end where they began.
 
 Example
     for block in blocks:
@@ -22,7 +22,7 @@ Use instead
     x = x.double()
 
 How the saving is estimated
-Both casts and their backward nodes vanish. In a longer row of casts to and fro one stays if their number is odd.
+Both casts and their backward nodes vanish. In a longer row of alternating casts, one stays if their number is odd.
 """
 
 from __future__ import annotations
@@ -33,42 +33,43 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.operators.operators import item_bytes, parse_types
+from profkit.derive.operators.operators import item_bytes
 from profkit.evidence.attribution import sites_by_time
-from profkit.evidence.frequency import in_most_steps
+from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import named_operators, program_elementwise, program_operators
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.calls import Call, distinct_calls, each_step
 from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import scale_with_backward
 from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.values import distinct_rows
-from profkit.units import format_bytes, format_count
+from profkit.units import format_bytes
 
 _MIN_ELEMENTS = 4096
-"""On fewer a cast's time is that of its dispatch: counters, losses and metrics change their type for good reasons."""
+"""On fewer, a cast's time is that of its dispatch: counters, losses and metrics change their type for good reasons."""
 _UNCERTAINTY = 0.15
-"""Nothing is modelled; what follows may find less of its input in the cache."""
+"""Nothing is modelled. Later operators may find less of their input in the cache."""
 _CASTS = ("aten::_to_copy", "aten::to", "aten::type_as")
 _TYPES = {
     "0": "unsigned char", "1": "signed char", "2": "short", "3": "int", "4": "long int",
     "5": "c10::Half", "6": "float", "7": "double", "15": "c10::BFloat16",
 }  # fmt: skip
 """Types as the profiler writes them in arguments (their number in ``c10/core/ScalarType.h``) and for inputs."""
+_NAMES = tuple(_TYPES.values())
 _FLOATING = ("c10::BFloat16", "c10::Half", "float", "double")
 _SHORT = {"signed char": "int8", "unsigned char": "uint8", "short": "int16", "int": "int32", "long int": "int64",
           "c10::Half": "float16", "float": "float32", "double": "float64", "c10::BFloat16": "bfloat16"}  # fmt: skip
 
 
 class _Casts(Struct, frozen=True):
-    """Columns over the casts of the program in time order: type before and after as indices into `names`, and whether
+    """Columns over the casts of the program in time order: type before and after as indices into `_NAMES`, and whether
     the next operator that is no view is the cast back."""
 
     rows: Rows
     source: Int64s
     target: Int64s
     returns: Bools
-    names: tuple[str, ...]
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
@@ -76,76 +77,70 @@ def dtype_round_trip(facts: Facts) -> Iterator[Suspicion]:
     """Group the round trips by the line that begins them and by the types."""
     casts = _find_casts(facts)
     first = _first_of_each_trip(casts)
-    kinds = np.stack([facts.lines.site[casts.rows[first]], casts.source[first], casts.target[first]])
-    for kind in kinds[:, distinct_rows(*kinds)[0]].T:
-        mine = first[(kinds == kind[:, None]).all(axis=0)]
-        rows = np.concatenate([casts.rows[mine], casts.rows[mine + 1]])
+    columns = facts.lines.site[casts.rows[first]], casts.source[first], casts.target[first]
+    leading, number = distinct_rows(*columns)
+    for kind, at in enumerate(leading.tolist()):
+        mine = first[number == kind]
+        begin, back = casts.rows[mine], casts.rows[mine + 1]
+        rows = np.concatenate([begin, back])
         if not in_most_steps(facts, rows):
             continue
-        source, target = casts.names[kind[1]], casts.names[kind[2]]
-        steps = facts.steps.measured_count
-        trips = max(1, round(len(mine) / steps))
-        moved = int(facts.operators.elements[rows].sum()) * (item_bytes(source) + item_bytes(target)) // steps
-        places = name_lines(facts, [int(kind[0]), *sites_by_time(facts, casts.rows[mine + 1])])
-        exact = item_bytes(target) > item_bytes(source)
+        source, target = (_NAMES[int(column[at])] for column in columns[1:])
+        trips, sizes = times_per_step(facts, mine), [item_bytes(source), item_bytes(target)]
+        moved = int(facts.operators.elements[rows].sum()) * sum(sizes) // facts.steps.measured_count
+        exact = sizes[1] > sizes[0]
         yield Suspicion(
-            message=f"{format_count(trips, 'tensor')} a step cast from {_SHORT[source]} to {_SHORT[target]} and "
+            message=f"{each_step(trips, 'tensor', 'is', 'are')} cast from {_SHORT[source]} to {_SHORT[target]} and "
             f"straight back, which moves {format_bytes(moved)}.",
-            fix=f"Let what computes in {_SHORT[source]} hand on {_SHORT[source]}, and cast once at the end where "
-            f"{_SHORT[target]} is asked for.",
+            fix=f"Let what computes in {_SHORT[source]} pass on {_SHORT[source]}, and cast once at the end where "
+            f"{_SHORT[target]} is required.",
             rows=rows,
             edit=scale_with_backward(facts, rows, 0.0, _UNCERTAINTY, launch_kept=0.0),
             confidence=0.9 if exact else 0.7,
             count=trips,
             kind=Kind.FAULT if exact else Kind.OPPORTUNITY,
-            places=places,
+            places=name_lines(facts, [int(columns[0][at]), *sites_by_time(facts, back)]),
             evidence={"round_trips_per_step": trips, "moved_bytes_per_step": moved},
         )
 
 
 def _find_casts(facts: Facts) -> _Casts:
-    """The casts that change the type of a large tensor, and which of them the next operator takes back."""
+    """The casts that change the type of a large tensor, and which of them the next operator reverses."""
     called = program_operators(facts)
-    source, target, names = _types_of(facts, called)
-    casts = (source != target) & (facts.operators.elements[called] >= _MIN_ELEMENTS)
+    source, target = _types_of(facts, called)
+    step, elements = facts.step_of(called), facts.operators.elements[called]
+    casts = (source != target) & (elements >= _MIN_ELEMENTS)
     at = np.flatnonzero(casts | ~program_elementwise(facts)[1])
     here, after = at[:-1], at[1:]
-    step = facts.step_of(called)
-    elements = facts.operators.elements[called]
     back = casts[here] & casts[after] & (source[here] == target[after]) & (target[here] == source[after])
     back &= (elements[here] == elements[after]) & (step[here] == step[after])
     back &= ~_launched_between(facts, called[here], called[after])
-    chosen = casts[at]
-    returns = np.append(back, False)[chosen] if at.size else np.zeros(0, dtype=bool)
-    return _Casts(called[at[chosen]], source[at[chosen]], target[at[chosen]], returns, names)
+    chosen, returns = at[casts[at]], np.zeros(len(called), dtype=bool)
+    returns[here] = back
+    return _Casts(called[chosen], source[chosen], target[chosen], returns[chosen])
 
 
-def _types_of(facts: Facts, called: Rows) -> tuple[Int64s, Int64s, tuple[str, ...]]:
-    """For each operator the type of its input and of its result, `NONE` both where it is no cast within one family.
+def _types_of(facts: Facts, called: Rows) -> tuple[Int64s, Int64s]:
+    """For each operator the type of its input and of its result, `NONE` both if it is no cast within one family.
 
     `to` takes its type in many ways; the `_to_copy` inside always has it as its second argument.
     """
-    events, names = facts.trace.events, tuple(_TYPES.values())
     copies = np.flatnonzero(named_operators(facts, "aten::_to_copy"))
     wanted = facts.trace.mask_of(called[named_operators(facts, *_CASTS)[called]])
     owner = facts.tree.nearest_ancestor(wanted, include_self=True, of=copies)
-    copies, owner = copies[owner >= 0], owner[owner >= 0]
-    types_code, concrete_code, text_of = events.types_code[copies], events.concrete_code[copies], facts.trace.text_of
-    first, inverse = distinct_rows(types_code, concrete_code)
-    told = np.array([_cast(text_of(types_code[i]), text_of(concrete_code[i])) for i in first]).reshape(-1, 2)
-    types = np.full((2, len(events)), NONE, dtype=np.int64)
-    types[:, owner] = told[inverse].T
-    return types[0, called], types[1, called], names
+    calls, which = distinct_calls(facts, copies[owner >= 0])
+    types = np.full((2, len(facts.trace.events)), NONE, dtype=np.int64)
+    types[:, owner[owner >= 0]] = np.array([_cast(call) for call in calls], dtype=np.int64).reshape(-1, 2)[which].T
+    return types[0, called], types[1, called]
 
 
-def _cast(types: str, arguments: str) -> tuple[int, int]:
-    """The types before and after as indices into `_TYPES`; `NONE` both where they are of different families."""
-    before = next(iter(parse_types(types)), "")
-    after = _TYPES.get(next(iter(parse_types(arguments)[1:2]), ""), "")
-    names = list(_TYPES.values())
-    if before not in names or after not in names or (before in _FLOATING) != (after in _FLOATING):
+def _cast(call: Call) -> tuple[int, int]:
+    """The types before and after as indices into `_NAMES`; `NONE` both if they are of different families."""
+    before = next(iter(call.types), "")
+    after = _TYPES.get(next(iter(call.arguments[1:2]), ""), "")
+    if before not in _NAMES or after not in _NAMES or (before in _FLOATING) != (after in _FLOATING):
         return NONE, NONE
-    return names.index(before), names.index(after)
+    return _NAMES.index(before), _NAMES.index(after)
 
 
 def _launched_between(facts: Facts, here: Rows, after: Rows) -> Bools:
@@ -160,7 +155,7 @@ def _launched_between(facts: Facts, here: Rows, after: Rows) -> Bools:
 def _first_of_each_trip(casts: _Casts) -> Rows:
     """The casts that begin a round trip: in a row of casts every second one, of an odd number those that widen."""
     returns, index = casts.returns, np.arange(len(casts.rows))
-    size = np.array([item_bytes(name) for name in casts.names])
+    size = np.array([item_bytes(name) for name in _NAMES])
     begins = returns & ~np.append(False, returns)[:-1]
     start = np.maximum.accumulate(np.where(begins, index, 0))
     end = np.minimum.accumulate(np.where(~returns, index, len(index))[::-1])[::-1]

@@ -2,19 +2,20 @@
 
 What it detects
 Collectives of one kind whose transfers, not covered by compute, take 3 % of the step or more in most steps of the
-median rank, where there is compute to hide them behind. The wait for the rank that comes last is no part of that: with
-all ranks of a launch, a transfer takes what the last one to start spends in it. From one rank alone nobody can tell, so
-it counts no more than the shortest comparable one (operation, group, bytes) of the recording, and than 10 Gbit Ethernet
-would take, and is told where a tenth of the step can be saved; with all ranks, 3 %. Collectives in inference, whose
-results the next operator needs, are not reported; nor those in the stream that computes, unless they carry gradients or
-FSDP's parameters, which need nothing of the layers beside them, or a model's buffers, which need not be sent; nor
-FSDP's first gather of a pass and last reduce-scatter, which have no layer to run beside; nor those that another rule
-tells of: gradients averaged after the backward pass, several times for each step of the optimizer, or in many small
-messages, and gathers of parameters that are not prefetched.
+median rank, if there is compute to hide them behind. Waiting for the last rank does not count: with all ranks of a
+launch, a transfer takes what the last rank to start spends in it. One rank alone cannot show that, so there a transfer
+counts no more than the shortest comparable one of the recording (operation, group, bytes) and no more than 10 Gbit
+Ethernet would take, and it is reported if a tenth of the step can be saved; with all ranks, 3 %.
+
+Not reported: collectives in inference, whose results the next operator needs; those in the stream that computes, unless
+they carry gradients or FSDP's parameters, which need nothing of the layers beside them, or a model's buffers, which
+need not be sent; FSDP's first gather of a pass and last reduce-scatter, which have no layer to run beside; and those
+that another rule reports: gradients averaged after the backward pass, several times per optimizer step, or in many
+small messages, and gathers of parameters that are not prefetched.
 
 Why is this bad?
-A GPU has streams to exchange data in while it computes. What does not fit beside the compute is added to each step of
-every rank, and the share grows with the number of ranks and with slower links between them.
+A GPU has streams to exchange data in while it computes. Whatever does not fit beside the compute is added to each step
+of every rank, and the share grows with the number of ranks and with slower links between them.
 
 Example
     model = DistributedDataParallel(model)  # 1 GB of gradients, a backward pass of 100 ms, 10 GB/s
@@ -27,11 +28,11 @@ Use instead
 or exchange less often: a larger batch, or gradients accumulated under `model.no_sync()`.
 
 How the saving is estimated
-With all ranks they are replayed together, else the recorded rank alone. Transfers of gradients take half of their time:
+All ranks are replayed together or, with one recording, this rank alone. Transfers of gradients take half of their time:
 in bfloat16 they have half of the bytes, and accumulated over two batches they come half as often. Broadcasts of buffers
-(`broadcast_buffers`, on unless told otherwise) vanish. Of other transfers the part vanishes that the compute of the
-step has room for. On a CPU FSDP waits for each of its transfers where it asks for it; there the gathers of the backward
-pass vanish, as parameters are kept after the forward pass. What depends on what is not recorded, so the range is wide.
+(`broadcast_buffers`, on by default) vanish. Of other transfers, the part vanishes that fits beside the compute of the
+step. On a CPU, FSDP waits for each transfer where it asks for it; there the gathers of the backward pass vanish,
+because parameters are kept after the forward pass. Much of this depends on what is not recorded, so the range is wide.
 """
 
 from __future__ import annotations
@@ -48,17 +49,15 @@ from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import HIGH_FROM, MEDIUM_FROM, Kind
 from profkit.ranks.chance import LEAST_STEPS
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.ruling.transfers import places_of, shorten_alone, shorten_jointly
-from profkit.savings.launches import predict_launch_saving
-from profkit.savings.simulate import predict_saving
+from profkit.ruling.transfers import places_of, shorten
 from profkit.trace.events import Bools
 from profkit.units import format_time
 
 _MOST_STEPS = 0.5
 _UNCERTAINTY, _UNCERTAINTY_ALONE = 0.4, 0.7
-"""Transfers and kernels slow each other down; from one rank alone part of it may be a wait for another."""
+"""Transfers and kernels slow each other down. On one rank alone, part of the time may be a wait for another."""
 _REPLICAS = "DataParallel.forward"
-"""Threads of one process, which have a rule of their own."""
+"""Threads of one process have a rule of their own."""
 _NAMES = {Exchange.GRADIENTS: "All-reduces of gradients", Exchange.SHARDED: "All-gathers and reduce-scatters",
           Exchange.EXPERTS: "All-to-alls", Exchange.STAGES: "Messages from rank to rank",
           Exchange.BUFFERS: "Broadcasts of the model's buffers", Exchange.OTHER: "Collectives"}  # fmt: skip
@@ -69,15 +68,15 @@ _FIXES = {
     Exchange.SHARDED: "Gather the next layer while this one computes: for FSDP `forward_prefetch=True`, "
     "`backward_prefetch=BackwardPrefetch.BACKWARD_PRE`, and `limit_all_gathers=False` if memory allows; elsewhere "
     "`async_op=True`. If there is memory for it, shard over the GPUs of one machine only.",
-    Exchange.EXPERTS: "Start it with `async_op=True` and compute meanwhile what does not need it: the dense layers, or "
+    Exchange.EXPERTS: "Start it with `async_op=True` and meanwhile compute what does not need it: the dense layers, or "
     "the other half of the batch. Or send less: bfloat16, experts on the same machine.",
     Exchange.STAGES: "Cut the batch into more micro-batches, so that one is sent while the next is computed, with "
     "`batch_isend_irecv` in place of `send` and `recv`.",
     Exchange.BUFFERS: "Pass `broadcast_buffers=False` to DistributedDataParallel, which then sends none before each "
     "forward pass. Each rank keeps its own, such as the running statistics of BatchNorm, and rank 0's are saved: check "
     "the evaluation.",
-    Exchange.OTHER: "Start it with `async_op=True`, compute what does not need its result, and `wait()` where that is "
-    "used.",
+    Exchange.OTHER: "Start it with `async_op=True`, compute what does not need its result, and `wait()` where the "
+    "result is used.",
 }
 _KEEP = ("On a CPU FSDP waits for each of them, and none can be prefetched. Keep the parameters after the forward pass "
          "(`reshard_after_forward=False`, of FullyShardedDataParallel `ShardingStrategy.SHARD_GRAD_OP`), if there is "
@@ -96,10 +95,9 @@ def exposed_communication(facts: Facts) -> Iterator[Suspicion]:
     steps = measure_steps(exposed)
     if not exposed.is_whole:
         if len(steps.number) < LEAST_STEPS:
-            raise CannotLook("fewer than three steps of one rank: what it waited for others cannot be told from what "
-                             "the transfer took")  # fmt: skip
+            raise CannotLook("fewer than three steps of one rank: waits for other ranks look like transfers")
         if not (exposed.column("size_bytes") > 0).any():
-            raise CannotLook("the recording does not tell how large the messages are")
+            raise CannotLook("the recording does not say how large the messages are")
     kind = kinds_of(facts, exposed)
     elsewhere = is_told_elsewhere(facts, exposed) | cannot_be_hidden(facts, exposed, kind)
     for one in _NAMES:
@@ -108,54 +106,45 @@ def exposed_communication(facts: Facts) -> Iterator[Suspicion]:
         often = (np.median(shares, axis=0) >= MEDIUM_FROM).sum()
         hidden = 1.0 if one is Exchange.BUFFERS else _part_hidden(exposed, steps, mine)
         if often and often >= _MOST_STEPS * len(steps.number) and hidden > 0:
-            yield from _judge(facts, exposed, steps, one, mine, hidden)
+            yield _judge(facts, exposed, steps, one, mine, hidden)
 
 
 def _infers(facts: Facts) -> bool:
-    """Whether operators were recorded and no backward pass: then each needs the result of the one before."""
+    """Whether operators were recorded, but no backward pass. Then each collective needs the result before it."""
     return len(facts.operators.rows) > 0 and not facts.lines.backward.any()
 
 
 def _part_hidden(exposed: Exposed, steps: PerStep, mine: Bools) -> float:
-    """The part of what is exposed that would fit behind the compute that covers no transfer yet."""
-    every = np.ones(len(mine), dtype=bool)
-    covering = add_up(exposed, steps, exposed.transfer_ns - exposed.exposed_ns, every)
+    """The part of what is exposed that would fit behind compute that covers no transfer yet."""
+    covering = add_up(exposed, steps, exposed.transfer_ns - exposed.exposed_ns, np.ones(len(mine), dtype=bool))
     free_ns = (steps.computed_ns - covering).clip(min=0)
     exposed_ns = add_up(exposed, steps, exposed.exposed_ns, mine)
     return float(np.minimum(free_ns, exposed_ns).sum() / max(float(exposed_ns.sum()), 1.0))
 
 
-def _judge(
-    facts: Facts, exposed: Exposed, steps: PerStep, kind: Exchange, mine: Bools, hidden: float
-) -> Iterator[Suspicion]:
+def _judge(facts: Facts, exposed: Exposed, steps: PerStep, kind: Exchange, mine: Bools, hidden: float) -> Suspicion:
     in_stream = mine & (exposed.column("on_compute") > 0)
     on_compute = bool(exposed.exposed_ns[in_stream].sum() > _MOST_STEPS * exposed.exposed_ns[mine].sum())
-    halves = kind is Exchange.GRADIENTS and not on_compute
-    again = _gathered_again(facts, exposed, mine)
-    left_out = exposed.exposed_ns * again if again.any() else exposed.exposed_ns * hidden
-    saved_ns = (exposed.transfer_ns / 2 if halves else left_out).astype(np.int64)
-    joint = shorten_jointly(exposed, mine, saved_ns, _UNCERTAINTY) if exposed.is_whole else None
-    alone = None if exposed.is_whole else shorten_alone(facts, exposed, mine, saved_ns, _UNCERTAINTY_ALONE)
-    saving = predict_launch_saving(facts, joint) if joint else predict_saving(facts, alone) if alone else None
-    if saving is None or saving.fraction < (MEDIUM_FROM if exposed.is_whole else HIGH_FROM):
-        return  # it takes other numerics, more memory, or another structure; and one rank's sight is dim
+    # On a CPU, FSDP gathers again for the backward pass.
+    again = mine & beside(facts, exposed, np.zeros(0, np.int64) if facts.device.present else gathered_again(facts))
+    saved_ns = exposed.exposed_ns * (again if again.any() else hidden)
+    if kind is Exchange.GRADIENTS and not on_compute:
+        saved_ns = exposed.transfer_ns / 2
+    alone, joint = shorten(facts, exposed, mine, saved_ns.astype(np.int64), _UNCERTAINTY, _UNCERTAINTY_ALONE)
     exposed_ns = int(np.median(add_up(exposed, steps, exposed.exposed_ns, mine)))
-    unsure = (", waits for late ranks left out." if exposed.is_whole else
-              ". One rank alone does not show whether part of that is a wait for a late rank.")  # fmt: skip
-    yield Suspicion(
-        message=f"{_NAMES[kind]} hold up {'the ranks for' if exposed.is_whole else 'this rank for up to'} "
-        f"{format_time(exposed_ns)} a step in which nothing is computed{unsure}",
+    whom, unsure = "the ranks for", ", not counting waits for late ranks."
+    if not exposed.is_whole:
+        whom = "this rank for up to"
+        unsure = ". One rank alone does not show whether part of that is a wait for a late rank."
+    return Suspicion(
+        message=f"{_NAMES[kind]} hold up {whom} {format_time(exposed_ns)} a step in which nothing is computed{unsure}",
         fix=(_OWN_STREAM if on_compute else "") + (_KEEP if again.any() else _FIXES[kind]),
         edit=alone,
         launch_edit=joint,
+        # It takes other numerics, more memory, or another structure, and one rank alone shows little.
+        worth=MEDIUM_FROM if exposed.is_whole else HIGH_FROM,
         count=max(1, round(int(mine.sum()) / (len(exposed.tables) * max(len(steps.number), 1)))),
         confidence=0.8 if exposed.is_whole else 0.5,
         places=places_of(exposed, mine),
         evidence={"exposed_ns_per_step": exposed_ns, "kind": kind.name.lower(), "in_computing_stream": int(on_compute)},
     )
-
-
-def _gathered_again(facts: Facts, exposed: Exposed, mine: Bools) -> Bools:
-    """Of FSDP on a CPU, the gathers of the backward pass."""
-    rows = gathered_again(facts) if not facts.device.present else np.zeros(0, dtype=np.int64)
-    return mine & beside(facts, exposed, rows)

@@ -1,17 +1,17 @@
 """The device waits for its data: they come in the stream that computes, and nothing runs meanwhile.
 
 What it detects
-In a stream that computes, copies of more than 64 KiB from pinned memory to the device, in most steps, for which the
-host does not wait but the kernels behind them do, where the step would be at least a tenth shorter with the data there
-already: less is not worth a second stream. Copies that run beside other work cost nothing and are not reported. Where
-the host reads from the device in each step and takes its data from no DataLoader, what it sends may depend on what it
-read, and nothing is said. Copies from memory that is not pinned, those that the host waits for, and what need not be
-sent have rules of their own.
+Copies of more than 64 KiB from pinned memory to the device in a stream that computes, in most steps, if the kernels
+after them wait but the host does not, and the step would be at least a tenth shorter with the data already there. Less
+is not worth a second stream. Copies that run beside other work cost nothing and are not reported. If the host reads
+from the device in each step and takes its data from no DataLoader, what it sends may depend on what it read, and
+nothing is reported. Other rules cover copies from memory that is not pinned, copies that the host waits for, and data
+that need not be sent.
 
 Why is this bad?
-`non_blocking=True` lets the host go on, but a stream runs its work in order: the kernels of the step wait behind the
-copy of its batch. A GPU has engines of its own for copies, which work while kernels run, in another stream. So the next
-batch can travel while this one is computed with.
+With `non_blocking=True` the host continues, but a stream runs its work in order: the kernels of the step wait for the
+copy of its batch. A GPU has separate engines for copies, which work in another stream while kernels run, so the next
+batch can travel while this one is computed.
 
 Example
     for batch in loader:  # pin_memory=True
@@ -30,11 +30,12 @@ Use instead
             ahead = None if following is None else following.to(device, non_blocking=True)
         train_step(batch)
 
-Images sent as bytes (`uint8`) and made floats on the device are a quarter of the data.
+Images sent as bytes (`uint8`) and converted to floats on the device are a quarter of the data.
 
 How the saving is estimated
-The recorded steps are replayed without the copies. The link carries no more than it did: what they take longer than
-the device's other work stays. Memory has to hold one batch more. Kernels may be a few per cent slower beside a copy.
+The recorded steps are replayed without the copies. The link carries no more than it did: whatever the copies take
+beyond the device's other work stays. Memory has to hold one more batch. Kernels may be a few per cent slower beside a
+copy.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.evidence.frequency import times_per_step
 from profkit.evidence.transfers.copies import STAGED_BYTES, Transfers, has_unlinked_copies, program_transfers
 from profkit.evidence.transfers.faults import TransferFault, coming_again, transfer_faults
 from profkit.evidence.wait_causes import WaitCause, wait_causes
@@ -52,7 +52,7 @@ from profkit.findings import HIGH_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
 from profkit.ruling.places import costliest_lines
 from profkit.savings.edits import Edit, shrink_work
-from profkit.savings.replay import device_alone_ns, replay
+from profkit.savings.replay import device_alone_ns
 from profkit.trace.events import Bools, Category
 from profkit.trace.values import among, distinct
 from profkit.units import format_bytes, format_time
@@ -62,7 +62,7 @@ _UNCERTAINTY = 0.2
 _FIX = (
     "Send the next batch on a stream of its own while this one is computed with: `with torch.cuda.stream(side): ahead "
     "= batch.to(device, non_blocking=True)`, and before its use `torch.cuda.current_stream().wait_stream(side)`. Or "
-    "send less: images as `uint8`, made floats on the device."
+    "send less: images as `uint8`, converted to floats on the device."
 )
 
 
@@ -78,20 +78,16 @@ def exposed_transfer(facts: Facts) -> Iterator[Suspicion]:
     transfers = coming_again(facts, sent.at(chosen & _beside_kernels(facts, sent)))
     if not len(transfers) or len(facts.steps) == 1 or _may_depend_on_results(facts):
         return
-    edit = _sent_ahead(facts, transfers)
-    saved = replay(facts, edit).fraction
-    if saved < HIGH_FROM:  # it takes a second stream, a batch more of memory, and care with what is overwritten when
-        return
     took_ns = facts.steps.per_step_ns(int(facts.trace.events.duration_ns[transfers.work].sum()))
     size = int(transfers.size_bytes.sum()) // facts.steps.measured_count
     yield Suspicion(
         message=f"{format_bytes(size)} a step go to the device from pinned memory, which takes {format_time(took_ns)}, "
-        "and the kernels wait behind them in the same stream: sent on a stream of their own while the step before "
-        "computes, they would hold nothing up.",
+        "and the kernels wait for it in the same stream: sent on a stream of their own while the step before "
+        "computes, the data would hold nothing up.",
         fix=_FIX,
-        rows=np.unique(transfers.place),
-        edit=edit,
-        count=times_per_step(facts, np.unique(transfers.place)),
+        rows=distinct(transfers.place),
+        edit=_sent_ahead(facts, transfers),
+        worth=HIGH_FROM,  # it takes a second stream, memory for one more batch, and care with what is overwritten when
         confidence=0.8,
         places=costliest_lines(facts, transfers.place),
         evidence={"bytes_per_step": size, "copying_ns_per_step": took_ns},
@@ -105,7 +101,7 @@ def _may_depend_on_results(facts: Facts) -> bool:
 
 
 def _sent_ahead(facts: Facts, transfers: Transfers) -> Edit:
-    """The copies take what of them the device's other work cannot hide."""
+    """Of the copies, only what the device's other work cannot hide stays."""
     duration_ns = facts.trace.events.duration_ns[transfers.work]
     others_ns = device_alone_ns(facts, shrink_work(transfers.work, np.zeros_like(duration_ns), 0.0))
     left = max(0.0, 1 - others_ns / max(int(duration_ns.sum()), 1))
@@ -113,7 +109,7 @@ def _sent_ahead(facts: Facts, transfers: Transfers) -> Edit:
 
 
 def _beside_kernels(facts: Facts, transfers: Transfers) -> Bools:
-    """Which copies are in a stream in which kernels run."""
+    """The copies in a stream in which kernels run."""
     events, work = facts.trace.events, facts.launches.work
     kernels = work[events.category[work] == Category.KERNEL]
     return among(events.lane[transfers.work], distinct(events.lane[kernels]))

@@ -2,9 +2,9 @@
 
 What it detects
 Operators (matrix products and convolutions of any size, others from 4,096 elements on) with an input tensor of type
-`double`, where float32 would make the step at least 1 % shorter. Zero-dimensional doubles, as optimizers keep them, and
-the conversion of data that arrives as float64 do not count; nor do doubles that the program asks for by name, or the
-step itself casts to, in order to solve or decompose a matrix.
+`double`, if float32 would shorten the step by at least 1 %. Zero-dimensional doubles, as optimizers keep them, and the
+conversion of data that arrives as float64 do not count. Neither do doubles that the program asks for by name, or that
+the step itself casts to, in order to solve or decompose a matrix.
 
 Why is this bad?
 NumPy's default is float64, PyTorch's is float32. A tensor made from an array keeps the array's type, and from then on
@@ -20,13 +20,13 @@ Use instead
     y = model(x)
 
 How the saving is estimated
-Each operator on doubles, and its backward nodes, keep the share that the roofline model gives: the longer of its
-arithmetic and the moving of its data, in float32 over that in float64 (Williams, Waterman and Patterson, CACM 52(4),
-2009). The rates are those of the GPU's data sheet, or of the CPU where profkit had measured it (`profkit doctor`).
-Without rates, half: a float32 has half the bytes of a float64 and a vector register holds twice as many of them (Intel
-64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 14: eight floats or four doubles in 256 bits).
-On a GPU a product keeps no less than floats take at three quarters of their rate, which is what large ones reach.
-With `--measure` the operators are run in both types instead.
+Each operator on doubles and its backward nodes keep the share given by the roofline model: the longer of its arithmetic
+and its data transfer, in float32 over that in float64 (Williams, Waterman and Patterson, CACM 52(4), 2009). The rates
+are those of the GPU's data sheet, or of the CPU if profkit has measured it (`profkit doctor`). Without rates, half: a
+float32 has half the bytes of a float64 and a vector register holds twice as many of them (Intel 64 and IA-32
+Architectures Software Developer's Manual, volume 1, chapter 14: eight floats or four doubles in 256 bits). On a GPU a
+product keeps at least what floats take at three quarters of their rate, which is what large ones reach. With
+`--measure` the operators run in both types instead.
 """
 
 from __future__ import annotations
@@ -38,31 +38,29 @@ import numpy as np
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
-from profkit.derive.operators.operators import has_type, parse_dims, parse_types
+from profkit.derive.operators.operators import has_type
 from profkit.evidence.callers import model_call_sites
-from profkit.evidence.frequency import in_most_steps, per_step
+from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.loops.located import in_located_step, marks_before
 from profkit.evidence.loops.loop_source import assigned_names, names_in
 from profkit.evidence.places import call_site
 from profkit.evidence.program import launching, named_operators, program_operators
 from profkit.findings import Kind, Location
 from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.calls import Call, distinct_calls, each_step
 from profkit.ruling.places import Places, locations_of, remarked
 from profkit.ruling.pricing import computing_ns, run_in_both, scale_with_backward
 from profkit.run import CallSite, Rates
 from profkit.savings.devices import ALLOWING_TF32, OLD_DOUBLES, double_rates, has_tf32, rates_of
-from profkit.savings.edits import Edit
-from profkit.savings.replay import replay
 from profkit.savings.roofline import is_convolution, work_of
 from profkit.source.doubles import double_makers
 from profkit.source.remark_kinds import DOUBLES_ASKED_FOR, DOUBLES_BY_DEFAULT, DOUBLES_MADE
 from profkit.source.syntax import parse_line
 from profkit.trace.events import NONE, Bools, Category, Float64s, Rows
-from profkit.trace.values import distinct, distinct_rows, median
-from profkit.units import format_count
+from profkit.trace.values import median
 
 _MIN_ELEMENTS = 4096
-"""32 KiB of doubles fill a first-level cache; on fewer an operator's time is that of its dispatch, not of its data."""
+"""32 KiB of doubles fill a first-level cache. On fewer, an operator's time is that of its dispatch, not of its data."""
 _ALSO = 3
 _DEFAULT = "float64"
 _CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
@@ -81,13 +79,13 @@ _MIN_FRACTION = 0.01
 _KEPT = 0.5
 """Without rates: both the bytes and, with vector units, the arithmetic halve."""
 _UNCERTAINTY = 0.3
-"""Dispatch does not halve, and code that is bound by arithmetic without vector units gains less; caches can add."""
+"""Dispatch does not halve, and arithmetic without vector units gains less; caches can add to the gain."""
 _REACHED = 0.75
-"""Of the rate in the data sheet that large products of floats reach on a GPU without tensor cores: 0.77 of an H100's,
-in a network of linear layers; 0.80 of a V100's and 0.94 of an A100's, the medians of 20 and 288 products in public
-traces of a recommender and of Segment Anything. A higher share would promise more."""
+"""The share of the data sheet's rate that large products of floats reach on a GPU without tensor cores: 0.77 on an H100
+in a network of linear layers; 0.80 on a V100 and 0.94 on an A100, the medians of 20 and 288 products in public traces
+of a recommender and of Segment Anything. A higher share would promise more."""
 _EFFICIENCY = 0.4
-"""Of the time that is kept: how near to their peak products come differs between the types, by a third on an H100,
+"""Of the time that is kept: products come nearer to their peak in one type than in the other, by a third on an H100,
 whose data sheet gives both the same rate."""
 
 
@@ -97,95 +95,77 @@ def float64_compute(facts: Facts) -> Iterator[Suspicion]:
     called = program_operators(facts)
     casts = named_operators(facts, *_CASTS)[called]
     rows = called[_matters(facts, called) & _holds_doubles(facts)[called] & ~casts]
-    if not in_most_steps(facts, rows):
-        return
     made = called[casts & _makes_doubles(facts, called)]
-    if _are_needed(facts, called, rows, made):
+    if not in_most_steps(facts, rows) or _are_needed(facts, called, rows, made):
         return
-    edit = _compute_in_floats(facts, rows, _kept_shares(facts, rows))
-    if replay(facts, edit).fraction < _MIN_FRACTION:
-        return
-    count = round(per_step(facts, rows))
-    places = _where_doubles_enter(facts, made, np.concatenate([made, rows]))
+    count, kept = times_per_step(facts, rows), _kept_shares(facts, rows)
+    saved = max(1 - float(np.average(kept, weights=np.maximum(computing_ns(facts, rows), 1))), 1e-3)
     yield Suspicion(
-        message=f"{format_count(count, 'operator')} a step work on float64 (double) tensors.",
+        message=f"{each_step(count, 'operator', 'works', 'work')} on float64 (double) tensors.",
         fix=_DEFAULT_FIX if facts.run.flags.get("default_dtype") == _DEFAULT else _DATA_FIX,
         rows=rows,
-        edit=edit,
+        edit=scale_with_backward(facts, rows, kept, max(_UNCERTAINTY, _EFFICIENCY * (1 - saved) / saved)),
+        worth=_MIN_FRACTION,
         confidence=0.85,
-        places=Places.of(places),
+        places=Places.of(_where_doubles_enter(facts, made, np.concatenate([made, rows]))),
         evidence={"operators_per_step": count},
         trial=run_in_both(facts, rows, "narrower-type", _UNCERTAINTY, "float64", "float32"),
     )
 
 
 def _are_needed(facts: Facts, called: Rows, rows: Rows, made: Rows) -> bool:
-    """Whether the step itself casts to doubles, before any operator on them, or the program makes them the type of all
-    new tensors, or asks for them by name, and the step then solves or decomposes a matrix: that loses half the digits
-    of an ill-conditioned one, so the program asks for more of them."""
+    """Whether the step solves or decomposes a matrix, which loses half the digits of an ill-conditioned one, and the
+    doubles are meant: the step casts to them before any operator works on them, the program makes them the type of all
+    new tensors, or it asks for them by name."""
     doubles = called[_holds_doubles(facts)[called]]
     if not operators_of(facts.trace, DECOMPOSITION)[doubles].any():
         return False
     is_default = facts.run.flags.get("default_dtype") == _DEFAULT
     if is_default or remarked(facts, DOUBLES_ASKED_FOR) or remarked(facts, DOUBLES_BY_DEFAULT):
         return True
-    if not made.size:
-        return False
     start_ns = facts.trace.events.start_ns
-    step = facts.steps.index_of(start_ns[rows])
     first_made = np.full(len(facts.steps), np.iinfo(np.int64).max, dtype=np.int64)
     np.minimum.at(first_made, facts.steps.index_of(start_ns[made]), start_ns[made])
-    return bool((start_ns[rows] > first_made[step]).all())
-
-
-def _compute_in_floats(facts: Facts, rows: Rows, kept: Float64s) -> Edit:
-    """The operators keep these shares of their time, one each, and their backward nodes the same."""
-    saved = max(1 - float(np.average(kept, weights=np.maximum(computing_ns(facts, rows), 1))), 1e-3)
-    return scale_with_backward(facts, rows, kept, max(_UNCERTAINTY, _EFFICIENCY * (1 - saved) / saved))
+    return bool((start_ns[rows] > first_made[facts.steps.index_of(start_ns[rows])]).all())
 
 
 def _kept_shares(facts: Facts, rows: Rows) -> Float64s:
-    """For each operator its roofline in float32 over that in float64; `_KEPT` where its work or the rates are unknown.
+    """For each operator its roofline in float32 over that in float64; `_KEPT` if its work or the rates are unknown.
 
-    What the device's rate for float32 is depends on whether the program lets products, or convolutions, use TF32. A
-    product on a GPU keeps no less than float32 takes at the rate that it really reaches.
+    The device's rate for float32 depends on whether the program lets products, or convolutions, use TF32. A product on
+    a GPU keeps at least what float32 takes at the rate that it really reaches.
     """
-    rates, events = rates_of(facts), facts.trace.events
+    rates = rates_of(facts)
     shares = np.full(len(rows), _KEPT)
     if rates is None:
         return shares
     slowly = launching(facts, rows, facts.trace.where_name(lambda name: OLD_DOUBLES in name))
     taken_ns = computing_ns(facts, rows)
-    columns = events.name_code[rows], events.dims_code[rows], events.concrete_code[rows], slowly.astype(np.int32)
-    first, inverse = distinct_rows(*columns)
-    for i, row in enumerate(rows[first].tolist()):
-        name = facts.trace.name_of(row)
-        work = work_of(name, facts.trace.text_of(events.dims_code[row]), facts.trace.text_of(events.concrete_code[row]))
-        doubles = double_rates(rates, bool(slowly[first[i]]))
-        before = work.least_ns(doubles, "float64") if work else None
-        after = work.least_ns(rates, "float32", _single_rate(facts, rates, name)) if work else None
+    calls, which = distinct_calls(facts, rows, slowly.astype(np.int32))
+    for number, call in enumerate(calls):
+        mine, work = which == number, work_of(call.name, call.dims, call.values)
+        before = work.least_ns(double_rates(rates, bool(slowly[mine][0])), "float64") if work else None
+        after = work.least_ns(rates, "float32", _single_rate(facts, rates, call.name)) if work else None
         if work and before and after:
-            least = after / _REACHED / max(median(taken_ns[inverse == i]), 1) if facts.device.present else 0.0
-            shares[inverse == i] = min(1.0, max(after / before, least if work.is_product else 0.0))
+            least = after / _REACHED / max(median(taken_ns[mine]), 1) if facts.device.present else 0.0
+            shares[mine] = min(1.0, max(after / before, least if work.is_product else 0.0))
     return shares
 
 
 def _single_rate(facts: Facts, rates: Rates, name: str) -> str:
-    """PyTorch's defaults: convolutions of cuDNN may use TF32, products may not."""
-    if not has_tf32(rates):
-        return "float32"
+    """By PyTorch's defaults, convolutions of cuDNN may use TF32 and products may not."""
     flags = facts.run.flags
     allowed = flags.get("cudnn_tf32", True) if is_convolution(name) else flags.get("matmul_precision") in ALLOWING_TF32
-    return "tf32" if allowed else "float32"
+    return "tf32" if has_tf32(rates) and allowed else "float32"
 
 
 def _matters(facts: Facts, rows: Rows) -> Bools:
-    """Products and convolutions, and whatever else of PyTorch's works on enough elements; views move nothing.
+    """Products and convolutions, and PyTorch's other operators on enough elements; views move nothing.
 
-    What is not PyTorch's own, such as a compiled region, takes many tensors, one of which says nothing of the others.
+    An operator that is not PyTorch's own, such as a compiled region, takes many tensors. One of them says nothing about
+    the others.
     """
-    products = operators_of(facts.trace, MATRIX)[rows]
-    views = operators_of(facts.trace, VIEW)[rows]
+    products, views = operators_of(facts.trace, MATRIX)[rows], operators_of(facts.trace, VIEW)[rows]
     own = facts.trace.where_name(lambda name: base_name(name) != "")[rows]
     matters: Bools = products | ((facts.operators.elements[rows] >= _MIN_ELEMENTS) & ~views & own)
     return matters
@@ -193,19 +173,27 @@ def _matters(facts: Facts, rows: Rows) -> Bools:
 
 @derived_once
 def _holds_doubles(facts: Facts) -> Bools:
-    """Operators with a `double` input of at least one dimension; told once per distinct pair of shapes and types."""
-    events, trace = facts.trace.events, facts.trace
-    rows = np.flatnonzero(has_type(trace, "double") & (events.category == Category.OPERATOR))
-    dims, types = events.dims_code[rows], events.types_code[rows]
-    first, inverse = distinct_rows(dims, types)
-    verdicts = [_has_double_tensor(trace.text_of(dims[i]), trace.text_of(types[i])) for i in first]
-    return trace.mask_of(rows[np.array(verdicts, dtype=bool)[inverse]])
+    """Operators with a `double` input of at least one dimension."""
+    rows = np.flatnonzero(has_type(facts.trace, "double") & (facts.trace.events.category == Category.OPERATOR))
+    calls, which = distinct_calls(facts, rows)
+    return facts.trace.mask_of(rows[np.array([_has_double_tensor(call) for call in calls], dtype=bool)[which]])
+
+
+def _has_double_tensor(call: Call) -> bool:
+    pairs = zip(call.types, call.shapes, strict=True) if len(call.types) == len(call.shapes) else ()
+    return any(name == "double" and shape for name, shape in pairs)
+
+
+def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
+    """Casts of a tensor to float64: the target type is their second argument."""
+    calls, which = distinct_calls(facts, rows)
+    return np.array([list(call.arguments[1:2]) == [_DOUBLE] for call in calls], dtype=bool)[which]
 
 
 def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location, ...]:
-    """A line shortly before the first operator on doubles that makes tensors of data; where the step itself makes none,
-    one before the loop that the source shows; the line that calls the model in which that operator runs; the operators'
-    own lines."""
+    """The line shortly before the first operator on doubles that makes tensors of data. If the step makes none: a line
+    before the loop that the source shows, then the line that calls the model in which that operator runs, then the
+    operators' own lines."""
     operators = np.flatnonzero(_holds_doubles(facts) & ~facts.lines.backward)
     located = in_located_step(facts, operators[np.isin(facts.lines.site[operators], facts.lines.site[rows])])
     making, calling, first = NONE, NONE, NONE
@@ -218,27 +206,26 @@ def _where_doubles_enter(facts: Facts, made: Rows, rows: Rows) -> tuple[Location
     if making != NONE or made.size:
         return within
     known, others = _made_before_the_loop(facts, call_site(facts, facts.lines.site[first]) if located.size else None)
-    return tuple(dict.fromkeys((*known, *within, *others[:_ALSO])))
+    return (*known, *within, *others[:_ALSO])
 
 
 def _made_before_the_loop(facts: Facts, first: CallSite | None) -> tuple[tuple[Location, ...], tuple[Location, ...]]:
     """The lines before the loop that make what the step's first operator on doubles takes, and other lines that may.
 
-    They assign a name that the operator's line ``first`` reads. Else it is the only one, of those that keep the type of
-    their data where there are any, as `model.double()` then only follows from that; or the only one that another
-    function of that line's file may return.
+    Such a line assigns a name that the operator's line ``first`` reads. Otherwise it is the only line that keeps the
+    type of its data (`model.double()` then only follows from that) or, without any, the only one that asks for doubles;
+    or the only one that another function of that line's file may return.
     """
     by_default = remarked(facts, DOUBLES_BY_DEFAULT) if facts.run.flags.get("default_dtype") == _DEFAULT else ()
     taken, asked_for = remarked(facts, DOUBLES_MADE), remarked(facts, DOUBLES_ASKED_FOR)
-    found = by_default or (*taken, *asked_for)
-    known = by_default or tuple(place for place in found if first is not None and _gives(place, first))
+    known = by_default or tuple(place for place in (*taken, *asked_for) if first is not None and _gives(place, first))
     if not known:
         made = taken or asked_for
         returned = tuple(place for place in made if first is not None and _may_return(place, first))
         if any(_gives(giver, taker) for taker in returned for giver in made if giver != taker):
-            returned = ()  # it returns the doubles of another line too: nobody knows which of them the step takes
+            returned = ()  # it returns the doubles of another line too: which of them the step takes is unknown
         known = next((places for places in (made, returned) if len(places) == 1), ())
-    return known, tuple(place for place in found if place not in known)
+    return known, tuple(place for place in by_default or (*taken, *asked_for) if place not in known)
 
 
 def _gives(place: Location, reader: CallSite | Location) -> bool:
@@ -262,17 +249,3 @@ def _names_it(place: Location, reader: CallSite | Location) -> bool:
 def _may_make_doubles(source: str) -> bool:
     line = parse_line(source)
     return line is not None and double_makers(line).any
-
-
-def _makes_doubles(facts: Facts, rows: Rows) -> Bools:
-    """Casts of a tensor to float64: the target type is their second argument."""
-    codes = facts.trace.events.concrete_code[rows]
-    chosen = [code for code in distinct(codes).tolist() if parse_types(facts.trace.text_of(code))[1:2] == [_DOUBLE]]
-    return np.isin(codes, chosen)
-
-
-def _has_double_tensor(dims: str, types: str) -> bool:
-    shapes, names = parse_dims(dims), parse_types(types)
-    return len(shapes) == len(names) and any(
-        name == "double" and shape for name, shape in zip(names, shapes, strict=True)
-    )

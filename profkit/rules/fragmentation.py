@@ -2,16 +2,16 @@
 
 What it detects
 A memory snapshot in whose history the allocator reserved at least a tenth, and 256 MiB, more than the program held at
-its peak, and went on to ask the driver for memory while that lay free; or a request that found no room although more
-than it asked for was free in gaps between used pieces. Free memory as such is no fault: PyTorch keeps it for the next
-tensors. What was reserved before the history begins is not judged, nor is anything with expandable segments, nor a
-device of which several streams or graphs hold a part each, as none may use what lies free in another's.
+its peak, and continued to request memory from the driver while that lay free; or a request that found no room although
+more than it asked for was free in gaps between used pieces. Free memory as such is no fault: PyTorch keeps it for the
+next tensors. Not judged: memory reserved before the history begins, anything with expandable segments, and a device
+that several streams or graphs share, because none may use another's free memory.
 
 Why is this bad?
-A piece of memory cannot be used for a larger one, and pieces of two segments are never joined. Sequences or pictures of
-varying sizes, and small tensors that stay alive among large ones that go, leave holes that the next sizes do not fit
-into. Segments that are free as a whole PyTorch hands back when the driver has no more, and waits for it; gaps in used
-ones stay. So the program runs out of memory that it does not use.
+A piece of memory cannot serve a larger request, and pieces of two segments are never joined. Sequences or pictures of
+varying sizes, and small tensors that outlive large ones beside them, leave holes that the next sizes do not fit into.
+When the driver has no more memory, PyTorch hands back segments that are entirely free, and waits for it; gaps in used
+segments stay. So the program runs out of memory that it does not use.
 
 Example
     for x in batches_of_varying_length:
@@ -23,8 +23,8 @@ Use instead
         train_step(x)
 
 How the saving is estimated
-Memory: what was reserved at most, less what was held at most by then. With expandable segments, which grow where they
-are, hardly more than that is reserved.
+Memory: the most that was reserved, minus the most that was held by then. With expandable segments, which grow in place,
+hardly more than that is reserved.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from profkit.units import format_bytes, format_count, format_share
 
 _LEAST_SHARE = 0.1
 _SMALL_SEGMENT = 2 << 20
-"""For requests of up to 1 MiB, which have segments of their own (``kSmallBuffer``)."""
+"""The segment size for requests of up to 1 MiB (``kSmallBuffer``)."""
 _FIX = (
     "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment before the program starts: segments "
-    "then grow where they are, and what is freed beside each other can be used together. Fewer sizes help too: pad to "
-    "a few lengths, and allocate what stays before what goes."
+    "then grow in place, and neighbouring free pieces can be used together. Fewer sizes help too: pad to a few "
+    "lengths, and allocate long-lived tensors before short-lived ones."
 )
 
 
 class _Growth(Struct, frozen=True):
-    """The last request by which the reserved memory reached its most: its row, what it took, and what was reserved and
-    held at most by then. ``free_bytes`` lay free at that moment."""
+    """The last request that raised the reserved memory to its maximum: its row, what it took, and the most that was
+    reserved and held by then. ``free_bytes`` lay free at that moment."""
 
     row: int
     segment_bytes: int
@@ -72,16 +72,15 @@ class _Growth(Struct, frozen=True):
 
 @rule(Kind.FAULT, Need.SNAPSHOT)
 def fragmentation(facts: Facts) -> Iterator[Suspicion]:
-    """Each device for itself; where a request failed, that is what is told."""
+    """Each device on its own. If a request failed, the finding is about that request."""
     allocator = allocator_of(facts)
     for use in allocator.devices:
         if _is_expandable(allocator.snapshot, use.device):
             continue
         failed = [one for one in failures(facts) if one.device == use.device and one.gap_bytes >= one.asked_bytes]
-        growth = None if _is_shared_out(allocator.snapshot, use) else _growth(facts, use)
         if failed:
             yield _suspect_failure(facts, use, failed[-1])
-        elif growth is not None and growth.wasted_bytes >= max(LARGE_BYTES, _LEAST_SHARE * growth.reserved_bytes):
+        elif not _is_shared_out(allocator.snapshot, use) and (growth := _growth(facts, use)) is not None:
             yield _suspect_growth(facts, use, growth)
 
 
@@ -91,7 +90,7 @@ def _is_expandable(snapshot: Snapshot, device: int) -> bool:
 
 
 def _is_shared_out(snapshot: Snapshot, use: DeviceUse) -> bool:
-    """Whether more than a tenth is not of the one stream and pool that hold most."""
+    """Whether the stream and pool that hold most leave more than a tenth to others."""
     segments = snapshot.segments
     mine = segments.device == use.device
     _, owner = np.unique(np.stack([segments.stream[mine], segments.pool[mine]]), axis=1, return_inverse=True)
@@ -100,8 +99,8 @@ def _is_shared_out(snapshot: Snapshot, use: DeviceUse) -> bool:
 
 
 def _growth(facts: Facts, use: DeviceUse) -> _Growth | None:
-    """None where the history does not see the reserved memory grow to its most, or nothing lay free meanwhile that was
-    as large as what was taken. What was reserved before counts as once needed."""
+    """None if the history does not show the reserved memory grow to its maximum, if no request came while as much lay
+    free, or if little is wasted. Memory reserved before counts as once needed."""
     snapshot, found = allocator_of(facts).snapshot, allocator_of(facts).allocations
     first, end = use.rows
     reserved, held = reserved_after(snapshot, use.device, use.rows), held_after(found, use.device, use.rows)
@@ -111,16 +110,18 @@ def _growth(facts: Facts, use: DeviceUse) -> _Growth | None:
     at = int(takes[reserved[takes + 1] == reserved.max()].max(initial=-1))
     if at < 0 or not (free >= size).any():
         return None
-    most_held = max(int(held[: at + 3].max()), int(reserved[0]))  # the request itself comes behind its segment
-    return _Growth(first + at, int(size[takes == at][0]), int(free[takes == at][0]), int(reserved.max()), most_held)
+    most_held = max(int(held[: at + 3].max()), int(reserved[0]))  # the request itself follows its segment
+    growth = _Growth(first + at, int(size[takes == at][0]), int(free[takes == at][0]), int(reserved.max()), most_held)
+    is_wasteful = growth.wasted_bytes >= max(LARGE_BYTES, _LEAST_SHARE * growth.reserved_bytes)
+    return growth if is_wasteful else None
 
 
 def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
     share = growth.wasted_bytes / growth.reserved_bytes
     stack = int(allocator_of(facts).snapshot.history.stack[growth.row])
     return Suspicion(
-        message=f"The allocator reserved {format_bytes(growth.reserved_bytes)} for {format_bytes(growth.held_bytes)} "
-        f"that the program held at most: {format_share(share)} lay in pieces too small for what came next. "
+        message=f"The allocator reserved {format_bytes(growth.reserved_bytes)}, but the program held at most "
+        f"{format_bytes(growth.held_bytes)}: {format_share(share)} lay in pieces too small for what came next. "
         f"Here it took {format_bytes(growth.segment_bytes)} more from the driver while "
         f"{format_bytes(growth.free_bytes)} lay free.",
         fix=_FIX,
@@ -156,7 +157,7 @@ def _suspect_failure(facts: Facts, use: DeviceUse, failure: Failure) -> Suspicio
 
 
 def _places(facts: Facts, use: DeviceUse, stack: int) -> Places:
-    """The line whose request found no room in what was free, and those that hold pieces of the segments with gaps."""
+    """The line whose request did not fit into the free memory, and lines that hold pieces of the segments with gaps."""
     allocator = allocator_of(facts)
     blocks, segments, found = allocator.snapshot.blocks, allocator.snapshot.segments, allocator.allocations
     free = np.bincount(blocks.segment[blocks.state == State.INACTIVE], minlength=len(segments)) > 0

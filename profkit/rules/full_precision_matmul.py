@@ -1,17 +1,17 @@
 """Products of matrices multiply all 24 bits of a float32, where the device is faster with fewer.
 
 What it detects
-Matrix products and convolutions of float32 tensors that take a tenth of the step or more. On a GPU that has TF32 those
-whose kernels do not use it, though a setting could allow it; then, as a second opportunity, what bfloat16 gives beyond
-that. Either has to make the step, or what TF32 leaves of it, a twentieth shorter. On a CPU with instructions for
-bfloat16 all that do not run under `autocast`. Small products do not count. It is an opportunity, for the results
-change: TF32 keeps 11 of the 24 bits of each factor, bfloat16 keeps 8; sums are still float32. Whether TF32 is allowed
-is read from the program's settings, in a recording from elsewhere from the names of the other kernels.
+Matrix products and convolutions of float32 tensors that take a tenth of the step or more. On a GPU with TF32: those
+whose kernels do not use it although a setting could allow it, and, as a second opportunity, what bfloat16 gives beyond
+that. Either has to shorten the step, or what TF32 leaves of it, by a twentieth. On a CPU with bfloat16 instructions:
+all that do not run under `autocast`. Small products do not count. It is an opportunity because results change: TF32
+keeps 11 of the 24 bits of each factor, bfloat16 keeps 8; sums are still float32. Whether TF32 is allowed is read from
+the program's settings or, in other recordings, from the names of the other kernels.
 
 Why is this bad?
-The units of a GPU that multiply whole tiles, and the dot products of 16-bit numbers of a CPU, do several times as many
-multiplications in a second as those for float32, and 16-bit numbers are half the data. Networks are mostly trained and
-run that way. A program that needs the digits (a solver, a metric, a small difference of large numbers) does not.
+A GPU's units for whole tiles and a CPU's dot products of 16-bit numbers do several times as many multiplications per
+second as the units for float32, and 16-bit numbers are half the data. Most networks are trained and run that way. A
+program that needs the digits (a solver, a metric, a small difference of large numbers) is not.
 
 Example
     loss = criterion(model(x), y)
@@ -23,81 +23,70 @@ Use instead
 On a GPU `torch.set_float32_matmul_precision("high")` at the program's start allows TF32 without another line.
 
 How the saving is estimated
-Each product, and its backward nodes, keep the share that the roofline model gives: the longer of its arithmetic and the
-moving of its data, at the rate of TF32 or bfloat16 over that of float32 (Williams, Waterman and Patterson, CACM 52(4),
-2009). The rates are those of the GPU's data sheet. Under `autocast` each product's tensors are read as float32 and
-written as bfloat16 besides. Where rows of the matrices do not begin at multiples of 16 bytes, the product takes what
-kernels take that load single elements (see `misaligned-matmul`). A CPU may even be slower with bfloat16, and peak rates
-say little of a whole network with its casts. There only `--measure` finds it: the recorded products run in both ways.
+Each product and its backward nodes keep the share given by the roofline model: the longer of its arithmetic and its
+data transfer, at the rate of TF32 or bfloat16 over that of float32 (Williams, Waterman and Patterson, CACM 52(4),
+2009). The rates are those of the GPU's data sheet. Under `autocast` each product's tensors are also read as float32 and
+written as bfloat16. If rows of the matrices do not begin at multiples of 16 bytes, the product takes as long as kernels
+that load single elements (see `misaligned-matmul`). A CPU may even be slower with bfloat16, and peak rates say little
+about a whole network with its casts, so there only `--measure` finds it: it runs the recorded products both ways.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import MATRIX
-from profkit.derive.operators.operators import parse_types
+from profkit.derive.operators.operators import has_type
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.program import launching, program_operators
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
+from profkit.ruling.calls import Call, distinct_calls, each_step
 from profkit.ruling.places import costliest_lines
 from profkit.ruling.pricing import run_in_both, scale_with_backward, share_with_backward
 from profkit.run import Rates
 from profkit.savings.alignment import is_misaligned, misaligned_least_ns
 from profkit.savings.devices import ALLOWING_TF32, has_tf32, rates_of
 from profkit.savings.replay import replay
-from profkit.savings.roofline import ITEM_BYTES, Product, Work, is_convolution, product_of, work_of
-from profkit.savings.trial import Trial
+from profkit.savings.roofline import ITEM_BYTES, is_convolution, product_of, work_of
 from profkit.trace.events import Bools, Category, Float64s, Rows
-from profkit.trace.values import distinct, distinct_rows
-from profkit.units import format_count, pick_form
 
 _MIN_OPERATIONS = 4e6
-"""Fewer take some 50 µs on a core without units for tiles (32 operations a cycle), which is what dispatching an
-operator and three casts may take."""
+"""Fewer take some 50 µs on a core without units for tiles (32 operations a cycle), as long as dispatching an operator
+and three casts."""
 _MIN_SHARE = 0.1
 """Of the step. Half of less is a twentieth: nobody compares accuracies for that."""
 _MIN_GAIN = 0.05
 """Of the step, or of what TF32 leaves of it, on a GPU: nobody compares accuracies for less."""
 _WIDE_KERNEL = re.compile(r"sgemm|scudnn|f32f32_f32f32|_simt_s", re.IGNORECASE)
-"""How cuBLAS and cuDNN name kernels that multiply in float32."""
+"""Names of cuBLAS and cuDNN kernels that multiply in float32."""
 _TF32_KERNEL = re.compile(r"tf32|s1688gemm|nvjet_\w*_sss", re.IGNORECASE)
-"""How those for TF32 are named, if the tensors are float32."""
-_REDUCED = ("c10::Half", "c10::BFloat16")
+"""Names of those for TF32, if the tensors are float32."""
 _UNCERTAINTY = 0.3
-"""Peak rates are reached by large products; operators between two products gain, or need a cast, as it happens."""
-_CPU_FIX = (
-    "Where the accuracy allows it, run the forward pass under `torch.autocast('cpu', dtype=torch.bfloat16)`: the "
+"""Large products reach the peak rates. Operators between two products may gain, or need a cast."""
+_FIX = (
+    "Where the accuracy allows it, run the forward pass under `torch.autocast('{device}', dtype=torch.bfloat16)`: the "
     "parameters stay float32, products use bfloat16. Results change; compare the accuracy."
 )
 _TF32_FIX = (
     "Where the accuracy allows it, call `torch.set_float32_matmul_precision('high')` once (for convolutions "
     "`torch.backends.cudnn.allow_tf32 = True`): products use TF32. Results change; compare the accuracy."
 )
-_BFLOAT16_FIX = (
-    "Where the accuracy allows it, run the forward pass under `torch.autocast('cuda', dtype=torch.bfloat16)`: the "
-    "parameters stay float32, products use bfloat16. Results change; compare the accuracy."
-)
-_BEYOND_FIX = f"{_BFLOAT16_FIX} The gain is what comes on top of that of TF32."
-_SLOWER = {True: ("float32", "float32"), False: ("tf32", "TF32")}
 _UNMEASURED = "what bfloat16 gains on this CPU has to be measured: `--measure` does it"
 
 
 @rule(Kind.OPPORTUNITY, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def full_precision_matmul(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for all products of the step, at the line that spends most in them; on a GPU one for each of the two
-    types that take less, if both give enough back."""
+    """One finding for all products of the step, at the line that spends most on them. On a GPU, one for each of the two
+    shorter types that gives enough back."""
     rows = _wide_products(facts)
-    if facts.device.present:
-        yield from _on_device(facts, rows)
-    elif in_most_steps(facts, rows) and share_with_backward(facts, rows) >= _MIN_SHARE:
-        yield _on_processor(facts, rows)
+    if in_most_steps(facts, rows) and share_with_backward(facts, rows) >= _MIN_SHARE:
+        yield from _on_device(facts, rows) if facts.device.present else [_on_processor(facts, rows)]
 
 
 def _on_processor(facts: Facts, rows: Rows) -> Suspicion:
@@ -109,49 +98,33 @@ def _on_processor(facts: Facts, rows: Rows) -> Suspicion:
     trial = run_in_both(facts, rows, "reduced-precision", _UNCERTAINTY, "float32", "bfloat16")
     if trial is None:
         raise CannotLook(_UNMEASURED)
-    count = times_per_step(facts, rows)
-    message = (
-        f"{format_count(count, 'product')} a step {pick_form(count, 'multiplies', 'multiply')} in full float32 on a "
-        "processor with instructions for bfloat16."
-    )
-    found = _suspicion(facts, rows, message, _CPU_FIX, trial)
-    return structs.replace(found, unpriced=_UNMEASURED)
+    told = "in full float32 on a processor with instructions for bfloat16."
+    found = _suspicion(facts, rows, "multiplies", "multiply", told, _FIX.format(device="cpu"))
+    return structs.replace(found, trial=trial, unpriced=_UNMEASURED)
 
 
 def _on_device(facts: Facts, rows: Rows) -> Iterator[Suspicion]:
-    """TF32 where a setting forbids it, and what bfloat16 gives beyond that."""
-    if not in_most_steps(facts, rows) or share_with_backward(facts, rows) < _MIN_SHARE:
-        return
+    """TF32 if a setting forbids it, and what bfloat16 gives beyond that."""
     rates = rates_of(facts)
     if rates is None:
         raise CannotLook("no data sheet is known that says what this GPU does with TF32")
-    full = _in_full_precision(facts, rows) if has_tf32(rates) else np.ones(len(rows), dtype=bool)
-    gained = 0.0
+    full, gained = np.ones(len(rows), dtype=bool), 0.0
     if has_tf32(rates):
-        for found in _in_tf32(facts, rows[full], rates):
-            gained = replay(facts, found.edit).fraction if found.edit else 0.0
-            yield found
+        full = _in_full_precision(facts, rows)
+        kept = _kept(facts, rows[full], rates, "float32", "tf32")
+        edit = scale_with_backward(facts, rows[full], kept, _UNCERTAINTY)
+        if in_most_steps(facts, rows[full]) and replay(facts, edit).fraction >= _MIN_GAIN:
+            gained = replay(facts, edit).fraction
+            told = "in full float32 on a GPU that has TF32; that would keep 11 of the 24 bits."
+            found = _suspicion(facts, rows[full], "multiplies", "multiply", told, _TF32_FIX)
+            trial = run_in_both(facts, rows[full], "reduced-precision", _UNCERTAINTY, "float32", "tf32")
+            yield structs.replace(found, edit=edit, trial=trial)
     if "bfloat16" in rates.products:
         yield from _in_bfloat16(facts, rows, full, rates, gained)
 
 
-def _in_tf32(facts: Facts, rows: Rows, rates: Rates) -> Iterator[Suspicion]:
-    if not in_most_steps(facts, rows):
-        return
-    edit = scale_with_backward(facts, rows, _kept(facts, rows, rates, "float32", "tf32"), _UNCERTAINTY)
-    if replay(facts, edit).fraction < _MIN_GAIN:
-        return
-    count = times_per_step(facts, rows)
-    message = (
-        f"{format_count(count, 'product')} a step {pick_form(count, 'multiplies', 'multiply')} in full float32 on a "
-        "GPU that has TF32; that would keep 11 of the 24 bits."
-    )
-    trial = run_in_both(facts, rows, "reduced-precision", _UNCERTAINTY, "float32", "tf32")
-    yield structs.replace(_suspicion(facts, rows, message, _TF32_FIX, trial), edit=edit)
-
-
 def _in_bfloat16(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: float) -> Iterator[Suspicion]:
-    """What is left for bfloat16 to give back, ``by_tf32`` being what TF32 does; ``full`` are those that multiply in
+    """What bfloat16 gives back beyond ``by_tf32``, the saving of TF32. ``full`` are the products that multiply in
     float32 now."""
     kept = np.ones(len(rows))
     for mine, rate in ((full, "float32"), (~full, "tf32")):
@@ -160,74 +133,44 @@ def _in_bfloat16(facts: Facts, rows: Rows, full: Bools, rates: Rates, by_tf32: f
     gained = replay(facts, edit).fraction
     if gained - by_tf32 < _MIN_GAIN * (1 - by_tf32):
         return
-    count, (slower, name) = times_per_step(facts, rows), _SLOWER[bool(full.any()) and not by_tf32]
-    message = (
-        f"{format_count(count, 'product')} a step {pick_form(count, 'takes', 'take')} float32 tensors on a GPU that "
-        f"multiplies bfloat16 {rates.products['bfloat16'] / rates.products[slower]:.2g} times as fast as {name}; that "
-        "would keep 8 of the 24 bits."
-    )
-    found = _suspicion(facts, rows, message, _BEYOND_FIX if by_tf32 else _BFLOAT16_FIX, None)
+    slower = "float32" if full.any() and not by_tf32 else "tf32"
+    times = rates.products["bfloat16"] / rates.products[slower]
+    name = {"tf32": "TF32"}.get(slower, slower)
+    told = f"float32 tensors on a GPU that multiplies bfloat16 {times:.2g} times as fast as {name}; that would keep 8 "
+    fix = _FIX.format(device="cuda") + (" The gain is what comes on top of that of TF32." if by_tf32 else "")
+    found = _suspicion(facts, rows, "takes", "take", f"{told}of the 24 bits.", fix)
     yield structs.replace(found, joint=edit, part=(gained - by_tf32) / gained)
 
 
-def _suspicion(facts: Facts, rows: Rows, message: str, fix: str, trial: Trial | None) -> Suspicion:
+def _suspicion(facts: Facts, rows: Rows, verb: str, verbs: str, told: str, fix: str) -> Suspicion:
     count = times_per_step(facts, rows)
     return Suspicion(
-        message=message,
+        message=f"{each_step(count, 'product', verb, verbs)} {told}",
         fix=fix,
         rows=rows,
         confidence=0.8,
         count=count,
         places=costliest_lines(facts, rows),
         evidence={"products_per_step": count},
-        trial=trial,
     )
 
 
 def _wide_products(facts: Facts) -> Rows:
-    """The program's products of float32 tensors that are large, and in which nothing runs in 16 bits (autocast)."""
+    """The program's large products of float32 tensors in which nothing runs in 16 bits (autocast)."""
     called = program_operators(facts, MATRIX)
-    inside = facts.tree.holding(_with_types(facts, _is_reduced))
-    called = called[_with_types(facts, _is_float32)[called] & ~inside[called]]
-    inverse, works = _works_of(facts, called)
-    large = np.array([work is not None and work.operations >= _MIN_OPERATIONS for work, _ in works], dtype=bool)
-    chosen: Rows = called[large[inverse]]
+    inside = facts.tree.holding(has_type(facts.trace, "c10::Half", "c10::BFloat16") & (
+        facts.trace.events.category == Category.OPERATOR))  # fmt: skip
+    is_float = has_type(facts.trace, "float") & ~has_type(facts.trace, "double")
+    called = called[(is_float & ~inside)[called]]
+    calls, which = distinct_calls(facts, called)
+    works = [work_of(call.name, call.dims, call.values) for call in calls]
+    chosen: Rows = called[np.array([bool(work and work.operations >= _MIN_OPERATIONS) for work in works], bool)[which]]
     return chosen
 
 
-def _is_float32(kinds: Sequence[str]) -> bool:
-    return "float" in kinds and "double" not in kinds
-
-
-def _is_reduced(kinds: Sequence[str]) -> bool:
-    return any(kind in kinds for kind in _REDUCED)
-
-
-def _with_types(facts: Facts, accept: Callable[[Sequence[str]], bool]) -> Bools:
-    """Operators whose inputs have such types; told once for each distinct list of types."""
-    codes = facts.trace.events.types_code
-    kinds = {code: parse_types(facts.trace.text_of(code)) for code in distinct(codes[codes >= 0]).tolist()}
-    chosen = [code for code, listed in kinds.items() if accept(listed)]
-    mask: Bools = np.isin(codes, chosen) & (facts.trace.events.category == Category.OPERATOR)
-    return mask
-
-
-def _works_of(facts: Facts, rows: Rows) -> tuple[Rows, list[tuple[Work | None, Product | None]]]:
-    """What the distinct calls among the rows work, with the matrices' sizes where they are products, and before it
-    which of them each row is."""
-    events, trace = facts.trace.events, facts.trace
-    first, inverse = distinct_rows(events.name_code[rows], events.dims_code[rows], events.concrete_code[rows])
-    texts = [
-        (trace.name_of(row), trace.text_of(events.dims_code[row]), trace.text_of(events.concrete_code[row]))
-        for row in rows[first].tolist()
-    ]
-    return inverse, [(work_of(*of_one), product_of(*of_one[:2])) for of_one in texts]
-
-
 def _in_full_precision(facts: Facts, rows: Rows) -> Bools:
-    """Which of them launch a kernel that multiplies in float32 because a setting forbids TF32, as far as is known: a
-    recording from elsewhere has no settings, and there another product in TF32 shows that it is allowed, or another
-    convolution."""
+    """The products that launch a float32 kernel because a setting forbids TF32, if that is known. A recording from
+    elsewhere has no settings; there another product, or another convolution, in TF32 shows that TF32 is allowed."""
     flags, convolution = facts.run.flags, facts.trace.where_name(is_convolution)[rows]
     narrow = launching(facts, rows, facts.trace.matching(_TF32_KERNEL))
     wide = launching(facts, rows, facts.trace.matching(_WIDE_KERNEL)) & ~narrow
@@ -242,15 +185,15 @@ def _in_full_precision(facts: Facts, rows: Rows) -> Bools:
 
 
 def _kept(facts: Facts, rows: Rows, rates: Rates, rate: str, to: str) -> Float64s:
-    """Of each product's time, by the roofline."""
-    inverse, works = _works_of(facts, rows)
-    kept = [_kept_share(work, product, rates, rate, to) for work, product in works]
-    return np.array(kept, dtype=float)[inverse]
+    """The share of each product's time that stays, by the roofline."""
+    calls, which = distinct_calls(facts, rows)
+    return np.array([_kept_share(call, rates, rate, to) for call in calls], dtype=float)[which]
 
 
-def _kept_share(work: Work | None, product: Product | None, rates: Rates, rate: str, to: str) -> float:
-    """Of one call's time. Under autocast its tensors are read as float32 once more and written as bfloat16."""
+def _kept_share(call: Call, rates: Rates, rate: str, to: str) -> float:
+    """Under autocast a call's tensors are also read as float32 once more and written as bfloat16."""
     kind = to if to in ITEM_BYTES else "float32"
+    work, product = work_of(call.name, call.dims, call.values), product_of(call.name, call.dims)
     before = work.least_ns(rates, "float32", rate) if work else None
     after = work.least_ns(rates, kind, to) if work else None
     if work is None or not before or not after:

@@ -1,12 +1,12 @@
 """The step pauses while Python's garbage collector looks through the program's objects.
 
 What it detects
-Calls of `gc.collect()` in most steps, and Python's automatic collections where they come in most steps and take at
-least 3 % of the time. profkit marks both in its own recordings; others do not show them.
+Calls of `gc.collect()` in most steps, and Python's automatic collections if they come in most steps and take at least
+3 % of the time. profkit marks both in its own recordings; others do not show them.
 
 Why is this bad?
 A full collection visits every list, dict, tuple and object of the process: those of the data, of the model and of all
-imported modules, half a million in an ordinary program, whatever the step made. Tensors do not wait for it: they are
+imported modules, half a million in an ordinary program, whatever the step created. Tensors do not need it: they are
 freed when the last name that holds them goes. Only cycles of references need a collection.
 
 Example
@@ -22,9 +22,8 @@ Use instead
         loss = train_step(x, y)
 
 How the saving is estimated
-The steps are replayed without the collections. What garbage the steps leave in cycles has to be collected all the same,
-by young collections, which look at new objects alone, or by full ones far apart; the range of the saving allows for
-them.
+The steps are replayed without the collections. Garbage that the steps leave in cycles still has to be collected, by
+young collections, which look only at new objects, or by occasional full ones; the range of the saving allows for them.
 """
 
 from __future__ import annotations
@@ -37,45 +36,40 @@ from profkit.derive.facts import Facts
 from profkit.derive.steps.steps import compiling
 from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.evidence.program import spent_ns
 from profkit.evidence.requests import picked_one_by_one
 from profkit.findings import LOW_FROM, MEDIUM_FROM, Kind
 from profkit.marks import GC_AUTOMATIC, GC_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
-from profkit.savings.edits import Edit, remove
-from profkit.savings.replay import replay
+from profkit.ruling.calls import spent_per_step_ns, times_a_step
+from profkit.savings.edits import remove
 from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import distinct
 from profkit.units import format_count, format_time
 
 _WORTH_TUNING = MEDIUM_FROM
-"""Python's own collections take a percent or so of any program that makes many small objects."""
+"""Python's own collections take about a percent of any program that creates many small objects."""
 _LEAST_STEPS = 2
-"""A recording of one step does not say how often either comes."""
+"""A recording of one step does not show how often either comes."""
 _UNCERTAINTY = 0.2
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
 def garbage_collection_in_step(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for each line that asks for collections, and one for all that Python began."""
+    """One finding for each line that calls for collections, and one for all that Python began."""
     if facts.run.torch is None:
         raise CannotLook("garbage collections show only in recordings that profkit made")
     rows = _collections(facts)
     own = facts.trace.where_name(lambda name: name.endswith(GC_AUTOMATIC))[rows]
     for at_line in by_line(facts, rows[~own]):
-        asked = _frequent(facts, at_line)
-        edit = remove(asked, uncertainty=_UNCERTAINTY)
-        if asked.size and replay(facts, edit).fraction >= LOW_FROM:
-            yield _asked_for(facts, asked, edit)
-    frequent = _frequent(facts, rows[own & ~facts.tree.under(_picking(facts))[rows]])
-    edit = remove(frequent, uncertainty=_UNCERTAINTY)
-    if frequent.size and replay(facts, edit).fraction >= _WORTH_TUNING:
-        yield _automatic(facts, frequent, edit)
+        if (asked := _frequent(facts, at_line)).size:
+            yield _asked_for(facts, asked)
+    if (frequent := _frequent(facts, rows[own & ~facts.tree.under(_picking(facts))[rows]])).size:
+        yield _automatic(facts, frequent)
 
 
 def _collections(facts: Facts) -> Rows:
-    """The collections on the main thread in the measured steps, without those during profkit's own work and the
-    compiler's, whose many objects begin them."""
+    """The collections on the main thread in the measured steps, except during profkit's own work and during
+    compilation, whose many objects trigger them."""
     events = facts.trace.events
     marked = facts.trace.where_name(lambda name: name.startswith(GC_MARK))
     here: Bools = marked & (events.category == Category.HOST_MARK) & (events.lane == facts.steps.main_lane)
@@ -84,45 +78,45 @@ def _collections(facts: Facts) -> Rows:
 
 
 def _picking(facts: Facts) -> Bools:
-    """Requests for batches that are made of samples picked one by one: their objects begin collections, and go where
-    the picking goes (`per-sample-fetch`)."""
+    """Requests for batches made of samples picked one by one: their objects trigger collections, which vanish with the
+    picking (`per-sample-fetch`)."""
     requests = np.flatnonzero(facts.tree.outermost(facts.loading))
     return facts.trace.mask_of(requests[picked_one_by_one(facts, requests)] if requests.size else requests)
 
 
 def _frequent(facts: Facts, rows: Rows) -> Rows:
-    """Those of the generations that are collected in most steps: a lone full collection says nothing of how often."""
+    """The collections of generations that are collected in most steps. A single full collection shows no rate."""
     names = facts.trace.events.name_code[rows]
     kinds = [rows[names == code] for code in distinct(names)]
     return np.concatenate([kind for kind in kinds if in_most_steps(facts, kind, _LEAST_STEPS)] or [rows[:0]])
 
 
-def _asked_for(facts: Facts, rows: Rows, edit: Edit) -> Suspicion:
-    spent = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
-    times = format_count(times_per_step(facts, rows), "time")
+def _asked_for(facts: Facts, rows: Rows) -> Suspicion:
+    spent = spent_per_step_ns(facts, rows)
     return Suspicion(
-        message=f"`gc.collect()` runs {times} a step and takes {format_time(spent)}: it visits every object that the "
-        "process holds, while tensors are freed without it.",
-        fix="Remove the call. Where steps leave cycles that hold much memory, break these, or collect every few "
-        "hundred steps, after one `gc.freeze()` at the end of the set-up.",
+        message=f"`gc.collect()` runs {times_a_step(facts, rows)} and takes {format_time(spent)}: it visits every "
+        "object of the process, while tensors are freed without it.",
+        fix="Remove the call. If steps leave cycles that hold much memory, break these, or collect every few hundred "
+        "steps, after one `gc.freeze()` at the end of the set-up.",
         rows=rows,
-        edit=edit,
+        edit=remove(rows, uncertainty=_UNCERTAINTY),
+        worth=LOW_FROM,
         confidence=0.95,
         spent_ns=spent,
         evidence={"collecting_ns_per_step": spent},
     )
 
 
-def _automatic(facts: Facts, rows: Rows, edit: Edit) -> Suspicion:
-    """No line is at fault: a collection begins wherever one object too many is made."""
-    spent = facts.steps.per_step_ns(spent_ns(facts, rows).sum())
-    times = times_per_step(facts, rows)
+def _automatic(facts: Facts, rows: Rows) -> Suspicion:
+    """No line is at fault: a collection begins wherever one object too many is created."""
+    spent, times = spent_per_step_ns(facts, rows), times_per_step(facts, rows)
     return Suspicion(
         message=f"Python pauses each step for {format_count(times, 'garbage collection')} of its own, "
         f"{format_time(spent)} in all.",
         fix="Call `gc.freeze()` once after the set-up, so that what lives as long as the program is not visited again; "
-        "where that is not enough, `gc.disable()` and a `gc.collect()` of your own every few hundred steps.",
-        edit=edit,
+        "if that is not enough, `gc.disable()` and a `gc.collect()` of your own every few hundred steps.",
+        edit=remove(rows, uncertainty=_UNCERTAINTY),
+        worth=_WORTH_TUNING,
         confidence=0.8,
         count=times,
         spent_ns=spent,

@@ -1,16 +1,16 @@
 """FSDP gathers a layer's parameters only when the layer needs them, and the GPU waits for each.
 
 What it detects
-All-gathers of FSDP's parameters that nothing asked for ahead of their layer, for which a GPU stands still although it
-computed the layer before without any transfer beside it, where sending them during that layer would save 3 % of the
-step. FSDP's own ranges in the recording tell its gathers from those of activations, which cannot be sent earlier, and
-those that are prefetched. What is waited for late ranks is no part of it. Three things keep a gather: the host asks for
-it too late; FSDP's rate limiter keeps the host waiting; or it was asked for in time and stands in its stream behind a
+All-gathers of FSDP's parameters that nothing requested ahead of their layer, for which a GPU stands still although it
+computed the layer before without any transfer beside it, if sending them during that layer would save 3 % of the step.
+FSDP's own ranges in the recording distinguish its gathers from those of activations, which cannot be sent earlier, and
+show which are prefetched. Waits for late ranks do not count. Three things delay a gather: the host requests it too
+late; FSDP's rate limiter keeps the host waiting; or it was requested in time and stands in its stream after a
 reduce-scatter that waits for the layer's gradients.
 
 Why is this bad?
-Parameters are the same throughout the step, so their gather needs nothing that the layer before computes. Sent
-meanwhile it is free, as long as the layer computes for as long as the gather takes.
+Parameters are the same throughout the step, so their gather needs nothing that the layer before computes. Sent during
+that layer it is free, as long as the layer computes for as long as the gather takes.
 
 Example
     model = FSDP(model, auto_wrap_policy=policy, backward_prefetch=None)
@@ -18,7 +18,7 @@ Example
 Use instead
     model = FSDP(model, auto_wrap_policy=policy, backward_prefetch=BackwardPrefetch.BACKWARD_PRE, forward_prefetch=True)
 
-or, of FSDP2:
+or, with FSDP2:
 
     for block, following in itertools.pairwise(model.blocks):
         block.set_modules_to_forward_prefetch([following])
@@ -26,10 +26,10 @@ or, of FSDP2:
 It takes the memory of one more layer's parameters.
 
 How the saving is estimated
-Each of these gathers begins one layer earlier, when the gather before it has ended. What it then does beside the
-layer's compute, as far as no other transfer runs there, comes off its time: with all ranks they are replayed together,
-else the recorded rank alone. A reduce-scatter that stood before the gather would give way too, which is not counted. No
-recording of several GPUs was at hand: the rule was tried on traces written by hand.
+Each of these gathers begins one layer earlier, when the gather before it has ended. What then runs beside the layer's
+compute, with no other transfer there, comes off its time: all ranks are replayed together or, with one recording, this
+rank alone. A reduce-scatter that stood before the gather would give way too, which is not counted. No recording of
+several GPUs was available: the rule was tested on traces written by hand.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ from profkit.evidence.averaging.gathers import Held, LateGathers, find_late_gath
 from profkit.evidence.ranks.exchanges import find_exchanges
 from profkit.findings import MEDIUM_FROM, Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.transfers import places_of, shorten_alone, shorten_jointly
-from profkit.savings.launches import predict_launch_saving
-from profkit.savings.simulate import predict_saving
+from profkit.ruling.transfers import places_of, shorten
 from profkit.trace.events import Bools
 from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_time
@@ -56,22 +54,25 @@ _MOST_STEPS = 0.5
 _UNCERTAINTY = 0.4
 """Transfers and kernels slow each other down."""
 _WHY = {
-    Held.HOST: "the host asks for them too late",
-    Held.LIMITER: "FSDP's rate limiter keeps the host from asking",
-    Held.STREAM: "they were asked for and had to wait in their stream",
+    Held.HOST: "the host requests them too late",
+    Held.LIMITER: "FSDP's rate limiter keeps the host from requesting them",
+    Held.STREAM: "they were requested and had to wait in their stream",
 }
-_FORWARD = ("Ask for the next layer's parameters before this layer runs: `forward_prefetch=True`, of FSDP2 "
-            "`set_modules_to_forward_prefetch`.")  # fmt: skip
-_BACKWARD = ("Ask for the next layer's parameters before this layer's gradients: "
-             "`backward_prefetch=BackwardPrefetch.BACKWARD_PRE`, of FSDP2 "
-             "`set_modules_to_backward_prefetch`.")  # fmt: skip
+_FORWARD = (
+    "Request the next layer's parameters before this layer runs: `forward_prefetch=True`, with FSDP2 "
+    "`set_modules_to_forward_prefetch`."
+)
+_BACKWARD = (
+    "Request the next layer's parameters before this layer's gradients: "
+    "`backward_prefetch=BackwardPrefetch.BACKWARD_PRE`, with FSDP2 `set_modules_to_backward_prefetch`."
+)
 _LIMIT = "Pass `limit_all_gathers=False`, if there is memory for the parameters of more than two layers."
-_SLOW_HOST = " The host is hardly ahead of the GPU: larger layers to a unit, or what launch-bound says, help too."
+_SLOW_HOST = " The host is hardly ahead of the GPU: larger layers per unit, or the fix for launch-bound, help too."
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS, Need.WHOLE_STEP)
 def gather_not_prefetched(facts: Facts) -> Iterator[Suspicion]:
-    """Look at the gathers of each pass by what held them up."""
+    """Look at the gathers of each pass by what delayed them."""
     late = find_late_gathers(facts)
     if not len(late.row):
         return
@@ -81,33 +82,28 @@ def gather_not_prefetched(facts: Facts) -> Iterator[Suspicion]:
             mine = (late.backward == backward) & (late.held == held)
             step = facts.steps.index_of(find_exchanges(facts).issue_ns[late.row[mine]])
             if len(distinct(step)) >= max(1, _MOST_STEPS * facts.steps.measured_count):
-                yield from _judge(facts, exposed, late, mine, held, backward)
+                yield _judge(facts, exposed, late, mine, held, backward)
 
 
-def _judge(
-    facts: Facts, exposed: Exposed, late: LateGathers, mine: Bools, held: Held, backward: bool
-) -> Iterator[Suspicion]:
+def _judge(facts: Facts, exposed: Exposed, late: LateGathers, mine: Bools, held: Held, backward: bool) -> Suspicion:
     saved_ns = np.zeros(len(exposed.row), dtype=np.int64)
     own = exposed.table == own_number(facts, exposed.tables)
     by_row = np.zeros(int(late.row.max()) + 1, dtype=np.int64)
     by_row[late.row[mine]] = late.saved_ns[mine]
     chosen = own & among(exposed.row, late.row[mine])
     saved_ns[chosen] = by_row[exposed.row[chosen]]
-    joint = shorten_jointly(exposed, chosen, saved_ns, _UNCERTAINTY) if exposed.is_whole else None
-    alone = None if exposed.is_whole else shorten_alone(facts, exposed, chosen, saved_ns, _UNCERTAINTY)
-    saving = predict_launch_saving(facts, joint) if joint else predict_saving(facts, alone) if alone else None
-    if saving is None or saving.fraction < MEDIUM_FROM:
-        return
+    alone, joint = shorten(facts, exposed, chosen, saved_ns, _UNCERTAINTY, _UNCERTAINTY)
     steps = max(facts.steps.measured_count, 1)
     count, waited_ns = round(int(mine.sum()) / steps), int(exposed.exposed_ns[chosen].sum() / steps)
     which = "backward" if backward else "forward"
     advice = _LIMIT if held is Held.LIMITER else _BACKWARD if backward else _FORWARD
-    yield Suspicion(
+    return Suspicion(
         message=f"In the {which} pass the GPU waits {format_time(waited_ns)} a step for "
         f"{format_count(count, 'gather')} of parameters that could run beside the layer before: {_WHY[held]}.",
         fix=advice + (_SLOW_HOST if held is Held.HOST else ""),
         edit=alone,
         launch_edit=joint,
+        worth=MEDIUM_FROM,
         count=count,
         confidence=0.8 if exposed.is_whole else 0.6,
         places=places_of(exposed, chosen),

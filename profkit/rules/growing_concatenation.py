@@ -1,15 +1,16 @@
 """A tensor grows by concatenation in a loop, which copies everything gathered so far each time round.
 
 What it detects
-`torch.cat` (or `hstack`, `vstack`, ...) on one line, where one input of each call is as large as the result of the call
-before, eight times or more in a step or on and on over the steps. A tensor that the loop works on between two calls
-needs to be whole each time. It is reported where products of batches take it, as attention takes a cache of keys and
-values, no gradient is computed through it and its copies are one per cent of the step or more: such a product reads
-part of a longer tensor as fast. Elsewhere (the sequence of a language model, the features of a DenseNet) it is not.
+`torch.cat` (or `hstack`, `vstack`, ...) on one line, if one input of each call is as large as the result of the call
+before, eight times or more in a step or on and on over the steps. A tensor that the loop works on between two calls has
+to be whole each time. Such a tensor is reported only if products of batches take it, as attention takes a cache of keys
+and values, no gradient is computed through it, and its copies are at least one per cent of the step: a product reads
+part of a longer tensor just as fast. Others, such as the sequence of a language model or the features of a DenseNet,
+are not reported.
 
 Why is this bad?
 It looks like `list.append`, but a tensor cannot grow in place: each call allocates a longer one and copies the old one
-into it. Gathering n pieces so moves n/2 times the bytes of the result.
+into it. Gathering n pieces this way moves n/2 times the bytes of the result.
 
 Example
     path = start
@@ -24,7 +25,7 @@ Use instead
         pieces.append(position)
     path = torch.cat(pieces)
 
-A tensor that each round needs whole is allocated at its greatest length, written in place and read through a view:
+If each round needs the whole tensor, allocate it at its greatest length, write in place and read through a view:
 
     keys = torch.empty(batch, heads, longest, width)
     for n in range(longest):
@@ -32,18 +33,17 @@ A tensor that each round needs whole is allocated at its greatest length, writte
         mixed = scaled_dot_product_attention(query, keys[:, :, : n + 1], values[:, :, : n + 1])
 
 How the saving is estimated
-Of each call the share is kept that the smaller inputs, its new pieces, have of all it copies: one concatenation at the
-end, or a tensor allocated beforehand, moves each piece once. To write one in place takes at least what the cheapest
-operator takes, or on a device the cheapest kernel. A view costs nothing.
+Each call keeps the share that its new pieces, the smaller inputs, have of what it copies: one concatenation at the end,
+or a tensor allocated beforehand, moves each piece once. Writing a piece in place takes at least as long as the cheapest
+operator, or on a device the cheapest kernel. A view costs nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-from msgspec import structs
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, VIEW, operators_of
@@ -52,50 +52,49 @@ from profkit.evidence.attribution import by_line
 from profkit.evidence.frequency import in_most_steps, times_per_step
 from profkit.evidence.places import runs_inside_a_call
 from profkit.evidence.program import backward_of, program_operators
-from profkit.evidence.shapes import Shapes, by_shapes
+from profkit.evidence.shapes import Shapes, by_shapes, with_shapes
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.pricing import call_ns, computing_ns, scale_operators
-from profkit.savings.replay import replay
-from profkit.trace.events import NONE, Bools, Category, Float64s, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.values import among, distinct, distinct_rows, quantile
 from profkit.units import format_bytes, format_count
 
 _MIN_CALLS = 8
-"""Eight pieces are copied 4.5 times over; skip connections and heads of a network join fewer."""
+"""Eight pieces are copied 4.5 times over. Skip connections and heads of a network join fewer."""
 _MIN_STEPS = 3
-"""A result that takes a piece in each of three steps and is never used meanwhile is being gathered."""
+"""A result that takes a piece in each of three steps and is never used in between is being gathered."""
 _MIN_BYTES = 64 << 10
 """At several bytes a nanosecond, copying less than this in all takes microseconds."""
 _UNCERTAINTY = 0.15
 """A call has a fixed cost besides its copy, and larger copies leave the cache."""
 _PICKING = frozenset(("index", "index_select", "gather", "take", "take_along_dim"))
-"""A store from which samples are drawn is read in part, and need not be one tensor that grows."""
+"""A store from which samples are drawn is read in part and need not be one tensor that grows."""
 _JOINING = frozenset(("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack", "row_stack"))
 _BROADCASTS = frozenset(("expand", "expand_as", "broadcast_to"))
 """Views of a tensor that is then used whole: several heads of queries share keys and values."""
 _PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "einsum"))
 _ATTENTION = frozenset(("scaled_dot_product_attention",))
 _READING_BY_STRIDES = _PRODUCTS | _ATTENTION | _BROADCASTS | ELEMENTWISE | frozenset(("clone", "repeat_interleave"))
-"""What takes part of a longer tensor as it lies. Convolutions, recurrent and linear layers want it in one piece."""
+"""These take part of a longer tensor as it lies. Convolutions, recurrent and linear layers want it in one piece."""
 _BATCH_DIMENSIONS = 3
 """A product with a matrix of fewer takes all rows of a batch as one matrix, for which part of a tensor is copied."""
 _MOST_HEADS = 64
-"""Of queries for one of keys and values."""
+"""Heads of queries per head of keys and values."""
 _MIN_SHARE = 0.01
-"""Of the step: to allocate beforehand one has to know the greatest length, which less is not worth."""
+"""Of the step. Allocating beforehand requires knowing the greatest length; less than this is not worth it."""
 _CHEAPEST = 0.05
-"""The quantile of all kernels' times that is taken for what the smallest takes."""
+"""The quantile of all kernel times that stands for the smallest kernel."""
 _TO_A_LIST = (
     "Append the pieces to a Python list and concatenate once after the loop, or write them into a tensor "
     "that was allocated beforehand (`out[i] = piece`)."
 )
 _IN_PLACE = (
-    "Preallocate it at its greatest length, write each piece in place (`cache[:, :, n : n + 1] = piece`) and hand on "
-    "a view of what is filled (`cache[:, :, : n + 1]`), which copies nothing."
+    "Preallocate it at its greatest length, write each piece in place (`cache[:, :, n : n + 1] = piece`) and pass on "
+    "a view of the filled part (`cache[:, :, : n + 1]`), which copies nothing."
 )
 _OF_A_LIBRARY = (
-    "The cache is grown inside what this line calls. Ask for a preallocated one there, where it has one "
+    "The cache grows inside what this line calls. Ask for a preallocated one there, if it has one "
     '(`cache_implementation="static"` in transformers).'
 )
 
@@ -110,49 +109,34 @@ def growing_concatenation(facts: Facts) -> Iterator[Suspicion]:
         runs = list(_growing_runs(facts, rows, inputs))
         gathered = [run for run in runs if not uses.is_used(run)]
         attended = [run for run in runs if uses.is_attended(run)]
-        yield from _report(facts, gathered, inputs, _gather_once)
-        yield from _report(facts, attended, inputs, _write_in_place)
+        yield from _report(facts, gathered, inputs, is_read=False)
+        yield from _report(facts, attended, inputs, is_read=True)
 
 
-_Cure = Callable[[Facts, Suspicion, Float64s], Suspicion | None]
-"""Completes a suspicion, given what each call has of new pieces."""
-
-
-def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, cure: _Cure) -> Iterator[Suspicion]:
-    """One line's runs, if they copy enough in most steps."""
+def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: bool) -> Iterator[Suspicion]:
+    """The runs of one line, if they copy enough in most steps. If each round reads the tensor, an operator writes each
+    piece in place; in a library that takes another cache, with limits of its own."""
     if not runs:
         return
     calls = np.concatenate(runs)
     moved_bytes = int(np.maximum(facts.operators.input_bytes[calls], inputs.allocated[calls]).sum())
     if moved_bytes < _MIN_BYTES or not in_most_steps(facts, calls):
         return
-    new = np.array([1 - max(inputs.of(row)) / max(sum(inputs.of(row)), 1) for row in calls])
+    kept = np.array([1 - max(inputs.of(row)) / max(sum(inputs.of(row)), 1) for row in calls])
+    if is_read:
+        kept = np.maximum(kept, _least_ns(facts) / computing_ns(facts, calls).clip(min=1)).clip(max=1.0)
+    is_inside = is_read and runs_inside_a_call(facts, calls)
     per_step_bytes = moved_bytes // facts.steps.measured_count
-    suspicion = Suspicion(
+    yield Suspicion(
         message=f"A tensor grows by {format_count(times_per_step(facts, calls), 'concatenation')} a step, "
-        f"each of which copies all that is there already: {format_bytes(per_step_bytes)} a step in all.",
-        fix=_TO_A_LIST,
+        f"and each copies everything gathered before: {format_bytes(per_step_bytes)} a step in all.",
+        fix=_OF_A_LIBRARY if is_inside else _IN_PLACE if is_read else _TO_A_LIST,
         rows=calls,
+        edit=scale_operators(facts, calls, kept, _UNCERTAINTY),
+        worth=_MIN_SHARE if is_read else 0.0,
+        kind=Kind.OPPORTUNITY if is_inside else None,
         evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},
     )
-    if (cured := cure(facts, suspicion, new)) is not None:
-        yield cured
-
-
-def _gather_once(facts: Facts, suspicion: Suspicion, new: Float64s) -> Suspicion:
-    return structs.replace(suspicion, edit=scale_operators(facts, suspicion.rows, new, _UNCERTAINTY))
-
-
-def _write_in_place(facts: Facts, suspicion: Suspicion, new: Float64s) -> Suspicion | None:
-    """Each piece is written by an operator of its own. In a library that is another cache, with limits of its own."""
-    calls = suspicion.rows
-    least = _least_ns(facts) / computing_ns(facts, calls).clip(min=1)
-    edit = scale_operators(facts, calls, np.maximum(new, least).clip(max=1.0), _UNCERTAINTY)
-    if replay(facts, edit).fraction < _MIN_SHARE:
-        return None
-    if runs_inside_a_call(facts, calls):
-        return structs.replace(suspicion, edit=edit, fix=_OF_A_LIBRARY, kind=Kind.OPPORTUNITY)
-    return structs.replace(suspicion, edit=edit, fix=_IN_PLACE)
 
 
 def _least_ns(facts: Facts) -> float:
@@ -164,54 +148,48 @@ def _least_ns(facts: Facts) -> float:
 
 
 class _InputSizes:
-    """The elements of each input tensor of an operator, told once per distinct shapes.
+    """The elements of each input tensor of an operator.
 
-    Of one that repeats an operator of the located step, but allocates more or less, the shapes are not known. There the
-    largest input is taken to have made the difference.
+    If an operator repeats one of the located step but allocates more or less, its shapes are not known. The largest
+    input is then taken to make the difference.
     """
 
     def __init__(self, facts: Facts) -> None:
-        self._trace, self._origin = facts.trace, facts.repeats.row
+        self._facts, self._origin = facts, facts.repeats.row
         self.allocated = facts.allocated_bytes
         self._known: dict[int, tuple[int, ...]] = {}
 
     def kinds(self, rows: Rows) -> tuple[Int64s, ...]:
-        """Columns that are alike for operators of the same sizes."""
-        dims, origin = self._trace.events.dims_code, self._origin[rows]
+        """Columns that are equal for operators of equal sizes."""
+        dims, origin = self._facts.trace.events.dims_code, self._origin[rows]
         return dims[rows].astype(np.int64), np.where(origin >= 0, dims[origin], NONE), self.allocated[rows]
 
     def of(self, row: int) -> tuple[int, ...]:
-        if self._trace.events.dims_code[row] < 0 <= self._origin[row]:
-            return self._grown(row, int(self._origin[row]))
-        return self._recorded(row)
+        origin = int(self._origin[row])
+        if self._facts.trace.events.dims_code[row] >= 0 or origin < 0:
+            return self._recorded(row)
+        sizes, was = sorted(self._recorded(origin)), int(self.allocated[origin])
+        largest = (round(int(self.allocated[row]) * sum(sizes) / was) if was else 0) - sum(sizes[:-1])
+        return (largest, *sizes[:-1]) if largest > 0 else (0,)
 
     def located(self, row: int) -> tuple[int, ...]:
-        """What it takes in the located step, where its own shapes were not recorded."""
-        return self._recorded(int(self.shaped(np.array([row]))[0]))
-
-    def shaped(self, rows: Rows) -> Rows:
-        """For each operator the one whose shapes are recorded: itself, or what it repeats in the located step."""
-        return np.where((self._trace.events.dims_code[rows] < 0) & (self._origin[rows] >= 0), self._origin[rows], rows)
-
-    def _grown(self, row: int, origin: int) -> tuple[int, ...]:
-        sizes, was = sorted(self._recorded(origin)), int(self.allocated[origin])
-        total = round(int(self.allocated[row]) * sum(sizes) / was) if was else 0
-        return (total - sum(sizes[:-1]), *sizes[:-1]) if total > sum(sizes[:-1]) else (0,)
+        """What it takes in the located step, if its own shapes were not recorded."""
+        return self._recorded(int(with_shapes(self._facts, np.array([row]))[0]))
 
     def _recorded(self, row: int) -> tuple[int, ...]:
-        code = int(self._trace.events.dims_code[row])
+        code = int(self._facts.trace.events.dims_code[row]) if row >= 0 else NONE
         if code not in self._known:
-            shapes = parse_dims(self._trace.text_of(code))
+            shapes = parse_dims(self._facts.trace.text_of(code))
             self._known[code] = tuple(math.prod(shape) for shape in shapes if shape) or (0,)
         return self._known[code]
 
 
 def _growing_runs(facts: Facts, rows: Rows, inputs: _InputSizes) -> Iterator[Rows]:
-    """Calls of one line whose result is each time larger and an input of a later call, long enough to be a loop. A line
-    may let several tensors grow by turns, as a comprehension does."""
+    """Calls of one line whose result is larger each time and an input of a later call, if they are enough for a loop.
+    Several tensors may grow by turns on one line, as in a comprehension."""
     runs: list[list[int]] = []
     waiting: dict[int, list[list[int]]] = {}
-    """By the elements gathered so far the runs that go on where a call takes so many, the oldest first."""
+    """By the elements gathered so far: the runs that continue with a call that takes so many, the oldest first."""
     for row in rows.tolist():
         taken = inputs.of(row)
         total = sum(taken)
@@ -228,38 +206,29 @@ def _growing_runs(facts: Facts, rows: Rows, inputs: _InputSizes) -> Iterator[Row
             yield found
 
 
-def _picks_a_part(sizes: tuple[int, ...], gathered: int) -> bool:
-    """Whether few elements are picked out of what is gathered; the indices of a lookup may be gathered themselves."""
-    return max(sizes) == gathered and 2 * (sum(sizes) - gathered) <= gathered
-
-
 class _Uses:
-    """What the program does with a tensor that grows, between one concatenation and the next.
-
-    A tensor is known by its size. There are many operators and few kinds of them, and few tensors of those sizes.
-    """
+    """What the program does with a growing tensor between one concatenation and the next. The tensor is known by its
+    size."""
 
     def __init__(self, facts: Facts, inputs: _InputSizes) -> None:
         self._facts, self._inputs = facts, inputs
         called = program_operators(facts)
-        self._rows = called[~operators_of(facts.trace, VIEW - _BROADCASTS, _JOINING)[called]]
-        self._picking = operators_of(facts.trace, _PICKING)[self._rows]
-        products = operators_of(facts.trace, _PRODUCTS)[self._rows]
-        self._attending = operators_of(facts.trace, _ATTENTION)[self._rows] | products & self._in_batches()
-        self._by_strides = operators_of(facts.trace, _READING_BY_STRIDES)[self._rows] & ~products | self._attending
-
-    def _in_batches(self) -> Bools:
-        """Whether all that an operator takes are batches of matrices."""
-        return by_shapes(self._facts, self._inputs.shaped(self._rows), _are_batches)
+        rows = self._rows = called[~operators_of(facts.trace, VIEW - _BROADCASTS, _JOINING)[called]]
+        self._picking = operators_of(facts.trace, _PICKING)[rows]
+        products = operators_of(facts.trace, _PRODUCTS)[rows]
+        shaped = with_shapes(facts, rows)
+        in_batches = by_shapes(facts, shaped, _are_batches) & (shaped >= 0)
+        self._attending = operators_of(facts.trace, _ATTENTION)[rows] | products & in_batches
+        self._by_strides = operators_of(facts.trace, _READING_BY_STRIDES)[rows] & ~products | self._attending
 
     def is_used(self, run: Rows) -> bool:
-        """Whether, between most calls, an operator takes a tensor of the size gathered so far, other than a view of it
-        and what picks a part."""
+        """Whether, between most calls, an operator takes a tensor of the size gathered so far. Views and operators that
+        pick a part of it do not count."""
         return self._is_taken(run, np.ones(len(self._rows), dtype=bool))
 
     def is_attended(self, run: Rows) -> bool:
         """Whether products of batches take it between most calls, nothing there needs it in one piece, and no backward
-        pass needs it as it was, which it is no more when it is written in place."""
+        pass needs its earlier content, which is gone once it is written in place."""
         return (
             self._is_taken(run, self._attending)
             and not self._is_taken(run, ~self._by_strides)
@@ -286,9 +255,13 @@ class _Uses:
         return len(distinct(call[using_it])) >= 0.5 * (len(run) - 1)
 
 
+def _are_batches(shapes: Shapes) -> bool:
+    return min((len(shape) for shape in shapes if shape), default=0) >= _BATCH_DIMENSIONS
+
+
 def _which_taken(taken: tuple[int, ...], gathered: Mapping[int, int], picks: bool, attends: bool) -> Iterable[int]:
-    """Which of the gathered sizes an operator takes, by their numbers. Attention takes half of a tensor that holds
-    both keys and values, and takes it several times where heads share it."""
+    """The numbers of the gathered sizes that an operator takes. Attention takes half of a tensor that holds both keys
+    and values, and takes it several times if heads share it."""
     sizes = [size for size in set(taken) if not (picks and _picks_a_part(taken, size))]
     if not attends:
         return [gathered[size] for size in sizes if size in gathered]
@@ -298,5 +271,6 @@ def _which_taken(taken: tuple[int, ...], gathered: Mapping[int, int], picks: boo
     }  # fmt: skip
 
 
-def _are_batches(shapes: Shapes) -> bool:
-    return min((len(shape) for shape in shapes if shape), default=0) >= _BATCH_DIMENSIONS
+def _picks_a_part(sizes: tuple[int, ...], gathered: int) -> bool:
+    """Whether few elements are picked out of what is gathered. The indices of a lookup may be gathered themselves."""
+    return max(sizes) == gathered and 2 * (sum(sizes) - gathered) <= gathered

@@ -4,17 +4,17 @@ What it detects
 A variable, an attribute or an entry of a container that holds more tensors at the end of each recorded step than at
 the end of the one before, over four samples or more, while the allocator's live bytes grow as well. The tensors carry
 no autograd graph (`retained-graph` looks for those) and their bytes are used (`oversized-storage` looks for views that
-keep a large storage). Numbers, containers with a maximum length, names that the program visibly empties, binds anew in
-a loop or joins into one tensor, and a cache that asks whether it holds a key are no fault. Names that hold the same
-tensors are one finding, as either alone keeps them.
+keep a large storage). Not reported: numbers, containers with a maximum length, names that the program visibly empties,
+rebinds in a loop or joins into one tensor, and caches that check whether they hold a key. Names that hold the same
+tensors are one finding, because each of them keeps the tensors alive.
 
-In a memory snapshot, where no names are known: lines that by turns allocate four times or more what is never freed, a
-tenth of the peak or more, to the end of the history, while the model works in each round. Data that are put on the
-device before the model works are no growth.
+In a memory snapshot, where no names are known: lines that in each of four rounds or more allocate memory that is never
+freed, a tenth of the peak or more by the end of the history, while the model works in each round. Data that are put on
+the device before the model works are not growth.
 
 Why is this bad?
 Each step's outputs stay where they were computed, so memory grows until the run dies, after more steps than anyone
-tried it with. Often only a mean or a count is wanted of them in the end.
+tried. Often only a mean or a count of them is needed in the end.
 
 Example
     outputs = []
@@ -31,8 +31,8 @@ Use instead
     mean = total / len(batches)
 
 How the saving is estimated
-Memory, not time: by how much the tensors that the name holds grow from step to step, and no more than the live bytes
-grow by the allocator's word, which several such names share. By a snapshot: what one of the rounds leaves behind.
+Memory, not time: the growth per step of the tensors that the name holds, at most the growth of the allocator's live
+bytes, which several such names share. In a snapshot: what each round leaves behind.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
     if rounds is None or rounds.keeps_passes:
         return
     yield Suspicion(
-        message=f"{rounds.rounds} rounds leave {format_bytes(rounds.each_bytes)} each that nothing frees, "
+        message=f"{rounds.rounds} rounds each leave {format_bytes(rounds.each_bytes)} that nothing frees, "
         f"{format_bytes(rounds.total_bytes)} by now. A snapshot does not show which name holds it; this line allocates "
         "last in a round.",
-        fix="Look from here on for what is appended or stored, and keep what is wanted of it and not the tensors: a "
-        "running sum or count, or `x.cpu()` where all of them are needed.",
+        fix="Look from here on for what is appended or stored, and keep only what is needed of it: a running sum or "
+        "count, or `x.cpu()` if all the tensors are needed.",
         places=kept_lines(facts, rounds),
         size_bytes=rounds.each_bytes,
         grows=True,
@@ -72,13 +72,10 @@ def _by_snapshot(facts: Facts) -> Iterator[Suspicion]:
 
 @rule(Kind.FAULT, Need.LIVE, Need.MEMORY, Need.GROWTH, by_snapshot=_by_snapshot)
 def growing_live_tensors(facts: Facts) -> Iterator[Suspicion]:
-    """One finding for each line that makes a name hold more, but one for all that hold the same."""
+    """One finding for each line that makes a name hold more, and one for all names that hold the same tensors."""
     notable = holding.notable_growth_bytes(facts)
-    names = [
-        name
-        for name in holding.growing_names(facts)
-        if name.more_bytes >= notable and not name.is_bounded and not name.is_mostly_wasted
-    ]
+    names = [name for name in holding.growing_names(facts)
+             if name.more_bytes >= notable and not name.is_bounded and not name.is_mostly_wasted]  # fmt: skip
     first = holding.first_at_each_line(sorted(names, key=lambda name: -name.more_bytes))
     groups = holding.held_together(facts, first, "bytes", lambda name: name.more_bytes)
     seen_share = min(1.0, holding.live_growth_per_step(facts) / max(1, sum(group[0].more_bytes for group in groups)))
@@ -91,12 +88,12 @@ def _suspect(facts: Facts, names: Sequence[holding.GrowingName], size_bytes: int
     hold = pick_form(len(names) - 1, "holds", "hold")
     same = f" {others} {hold} the same: nothing is freed until each lets go." if others else ""
     instead = " and ".join(f"`{each.path}`" for each in names)
-    on_host = ", or `x.cpu()` where all of them are needed" if facts.device.present else ""
+    on_host = ", or keep `x.cpu()` if all of them are needed" if facts.device.present else ""
     return Suspicion(
         message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step and nothing empties "
         f"it; memory grows by {format_bytes(size_bytes)} a step.{same}",
-        fix=f"Keep what is wanted of them and not the tensors: add to a running sum or count instead of {instead}"
-        f"{on_host}; or empty {pick_form(len(names), 'it', 'them')} once in a while.",
+        fix=f"Keep only what is needed of the tensors: add to a running sum or count instead of {instead}{on_host}; or "
+        f"empty {pick_form(len(names), 'it', 'them')} once in a while.",
         places=growing_lines(facts, *(each.site for each in names)),
         size_bytes=size_bytes,
         grows=True,

@@ -2,7 +2,7 @@
 
 What it detects
 A factory on the host (`rand`, `randn`, `randint`, `zeros`, `ones`, `full`, `arange`, or `empty` and an in-place fill)
-directly followed, but for a change of shape, by the copy of as many elements of the same type to the device, in most
+directly followed, apart from a change of shape, by the copy of as many elements of the same type to the device, in most
 steps. Copying real data is no fault: it has to reach the device once.
 
 Why is this bad?
@@ -16,8 +16,8 @@ Use instead
     noise = torch.randn(batch, channels, device=device)
 
 How the saving is estimated
-The recorded steps are replayed without the host's factory, the call that copies, the copy and the wait for it. The fill
-on the device that takes their place is left out: it runs at the device's memory bandwidth.
+The recorded steps are replayed without the host's factory, the call that copies, the copy and the wait for it. Filling
+the tensor on the device instead runs at the device's memory bandwidth and is not counted.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.evidence.attribution import frequent_lines
-from profkit.evidence.frequency import per_step
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.program import named_operators
 from profkit.evidence.transfers.created import FACTORIES, FILLS, created_tensors
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
+from profkit.ruling.calls import each_step
 from profkit.savings.edits import remove
 from profkit.source.changes import MadeOnDevice
 from profkit.trace.events import Rows
-from profkit.units import format_bytes, format_count, format_time
+from profkit.units import format_bytes, format_time
 
 
 @rule(Kind.FAULT, Need.DEVICE, Need.OPERATORS)
@@ -45,24 +46,22 @@ def host_created_tensor(facts: Facts) -> Iterator[Suspicion]:
     created = {tensor.copy: tensor for tensor in created_tensors(facts)}
     copies = np.array(sorted(created), dtype=np.int64)
     for rows in frequent_lines(facts, copies):
-        chain = np.concatenate([created[int(row)].chain for row in rows])
-        yield _suspect(facts, rows, chain)
+        yield _suspect(facts, rows, np.concatenate([created[int(row)].chain for row in rows]))
 
 
 def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
     events, launches = facts.trace.events, facts.launches
     inside = facts.tree.under(facts.trace.mask_of(rows))
     work = launches.work[(launches.call >= 0) & inside[launches.call]]
-    count, steps = per_step(facts, rows), facts.steps.measured_count
     host_ns = facts.steps.per_step_ns((facts.tree.end_ns[chain] - events.start_ns[chain]).sum())
-    size = int(events.size_bytes[work].clip(min=0).sum()) // steps
+    size = int(events.size_bytes[work].clip(min=0).sum()) // facts.steps.measured_count
     first = chain[np.isin(chain, np.flatnonzero(named_operators(facts, *FACTORIES, *FILLS)))]
     name = facts.trace.name_of(int(first[0])).removeprefix("aten::")
     moved = f", {format_bytes(size)} over the bus" if size else ""
     return Suspicion(
-        message=f"{format_count(max(1, round(count)), 'tensor')} a step filled on the host by {name} and then copied "
-        f"to the device: {format_time(host_ns)} of the host's time{moved}.",
-        fix=f"Make it where it is used: {_spell(name)}; once, outside the loop, where it never changes.",
+        message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} filled on the host by {name} and "
+        f"then copied to the device: {format_time(host_ns)} of the host's time{moved}.",
+        fix=f"Make it where it is used: {_spell(name)}; once, outside the loop, if it never changes.",
         rows=rows,
         edit=remove(chain, work),
         spent_ns=host_ns,

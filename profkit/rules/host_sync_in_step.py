@@ -1,18 +1,17 @@
 """In every step the host stops until the device has caught up, to read a number or for no reason.
 
 What it detects
-With a GPU: lines that make the host wait for the device in most steps. `.item()`, `float(x)`, `int(x)`, `print(x)`
-and `if x > y:` on a tensor read a number from the device, `.cpu()` reads all of it; `torch.cuda.synchronize()` and
-blocking copies wait for the whole queue. Without a GPU: lines that read a number out of a tensor in at least half of
-the steps. A read every hundred steps is not reported, nor what PyTorch reads itself: in the DataLoader, in an
-optimizer's step, in GradScaler's check for overflow. Boolean indexing has a rule of its own, so do copies of data
-(pageable-transfer, many-small-transfers, repeated-transfer, device-to-host-in-step), and without a GPU loops over
-elements.
+With a GPU: lines that make the host wait for the device in most steps. `.item()`, `float(x)`, `int(x)`, `print(x)` and
+`if x > y:` on a tensor read a number from the device, `.cpu()` reads all of it; `torch.cuda.synchronize()` and blocking
+copies wait for the whole queue. Without a GPU: lines that read a number out of a tensor in at least half of the steps.
+A read every hundred steps is not reported, nor are PyTorch's own reads: in the DataLoader, in an optimizer's step, in
+GradScaler's check for overflow. Boolean indexing has its own rule, and so do copies of data (pageable-transfer,
+many-small-transfers, repeated-transfer, device-to-host-in-step) and, without a GPU, loops over elements.
 
 Why is this bad?
-The host usually runs ahead and fills a queue of kernels. A number exists only once everything queued before it has
-run, so the host stops, the queue runs empty, and the device idles until the host has launched something again. On a CPU
-there is no queue: the read costs a few microseconds, and the line starts to hurt when the program moves to a GPU.
+The host usually runs ahead and fills a queue of kernels. A number exists only once everything queued before it has run,
+so the host stops, the queue runs empty, and the device idles until the host launches again. On a CPU there is no queue:
+the read costs a few microseconds, and the line starts to hurt when the program moves to a GPU.
 
 Example
     for x, y in batches:
@@ -31,12 +30,12 @@ Use instead
     print(total.item())
 
 How the saving is estimated
-The recorded steps are replayed with the host going on instead of waiting, and without fetching single numbers. A wait
-during which the device had work to do gives nothing back. Where several lines wait for the same reason, going on at one
-of them alone often gains nothing, as the next one waits instead: all are taken out together, and each line has its part
-of that. A loop that reads a number in each round, where the source shows that no round needs another's result and none
-multiplies matrices, takes the host the time of one round: what it computes for each can be computed for all, which a
-sum on the device alone would not do. Without a GPU the reads themselves are taken out, which is next to nothing.
+The recorded steps are replayed with the host continuing instead of waiting, and without fetching single numbers. A wait
+during which the device has work saves nothing. If several lines wait for the same reason, removing one wait often gains
+nothing because the next line waits instead: all are removed together, and each line gets its part of that. Some loops
+read a number in each round although, as the source shows, no round needs another's result and none multiplies matrices.
+Such a loop takes the host the time of one round, because all rounds can be computed at once; a sum on the device alone
+would not achieve that. Without a GPU the reads themselves are removed, which saves next to nothing.
 """
 
 from __future__ import annotations
@@ -58,27 +57,26 @@ from profkit.evidence.transfers.faults import waits_told_of
 from profkit.evidence.wait_causes import READS, WaitCause, pytorchs_own, wait_causes
 from profkit.findings import LOW_FROM, Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs, reason_for, rule
+from profkit.ruling.calls import spent_per_step_ns, times_a_step
 from profkit.ruling.places import name_lines
-from profkit.ruling.pricing import one_round_ns
+from profkit.ruling.pricing import one_round_ns, share_out
 from profkit.savings.edits import Edit, combine, remove, shrink_spans, unblock
 from profkit.savings.replay import replay
-from profkit.trace.events import NONE, Bools, Category, Int32s, Rows
+from profkit.trace.events import NONE, Bools, Category, Rows
 from profkit.trace.values import among, distinct
 from profkit.units import format_count, format_share, format_time
 
 _ELEMENT_LOOP = 64
-"""Without a GPU so many reads on one line in one step are a loop over a tensor's elements, which tensor-element-loop
-reports: it is Python's loop that costs, not the reading."""
+"""Without a GPU, this many reads on one line in one step are a loop over a tensor's elements. tensor-element-loop
+reports it: Python's loop is what costs, not the reading."""
 _SYNCHRONISES = re.compile(r"torch/.*\.py\(\d+\): synchronize$")
-"""``torch.cuda.synchronize``, and that of streams and events, as Python frames are named."""
+"""Python frames of ``torch.cuda.synchronize`` and of that of streams and events."""
 _WAITS = "synchronize"
 """The same in the source: of CUDA, of any accelerator, of a stream, of an event."""
-_MOST_LINES = 24
-"""Lines that are taken out one by one to tell each one's part: two replays each."""
 
 
 class _Remedy(Struct, frozen=True):
-    """What is said of waits of a kind: what the host does, and what to change."""
+    """The causes of a kind of wait, and what to change."""
 
     causes: tuple[WaitCause, ...]
     fix: str
@@ -102,36 +100,32 @@ _COPY = _Remedy(
 _TRANSFER = _Remedy(
     (WaitCause.DATA_TO_DEVICE,),
     "Copy from pinned memory (`pin_memory=True` in the DataLoader, or `x.pin_memory()` once) with `non_blocking=True`: "
-    "then the host goes on while the data travel.",
+    "then the host continues during the transfer.",
 )
 _PINNED = (
-    "The memory is pinned already: copy with `non_blocking=True`, and the host goes on while the data travel. A buffer "
-    "that is filled anew must not be touched before its copy is done (`event.synchronize()` one step later)."
+    "The memory is pinned already: copy with `non_blocking=True`, and the host continues during the transfer. Do not "
+    "refill the buffer before its copy is done (`event.synchronize()` one step later)."
 )
 _CALL = _Remedy(
     (WaitCause.CALL,),
-    "Remove the call: a stream keeps the order of its work by itself; only a measurement of time needs to wait.",
+    "Remove the call: a stream keeps the order of its work by itself; only measuring time needs to wait.",
 )
 REMEDIES = (_READ, _COPY, _TRANSFER, _CALL)
 
 
 class _Line(Struct, frozen=True):
-    """Waits of one line, or of one operator where no line is known: the waits, what the program called there, and the
-    line's call site, `NONE` if it is not known. ``runs`` are the runs of a loop around them that could be one call."""
+    """Waits of one line, or of one operator if no line is known: the waits, what the program called there, and the
+    line's call site, `NONE` if unknown. ``runs`` are the runs of a loop around them that could be one call."""
 
     rows: Rows
     place: Rows
     site: int
     runs: tuple[Rows, ...] = ()
 
-    @property
-    def is_known(self) -> bool:
-        return self.site != NONE
-
 
 @rule(Kind.FAULT, Need.COMPUTE)
 def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
-    """Group the waits, or without a GPU the reads, by line; where no line is known, by operator."""
+    """Group the waits, or without a GPU the reads, by line; if no line is known, by operator."""
     if facts.waits.rows.size and not facts.device.present:
         raise CannotLook("the program used a GPU, but the GPU's side was not recorded")
     calls = facts.device.present and facts.trace.rows(Category.RUNTIME).size
@@ -142,15 +136,16 @@ def host_sync_in_step(facts: Facts) -> Iterator[Suspicion]:
             yield from _judge_reads(facts, line)
         return
     for remedy, lines in waiting_lines(facts):
-        together = _without(facts, lines) if lines else Edit()
-        for line, part in zip(lines, _parts(facts, lines, together), strict=True):
+        edits = [_without(facts, line) for line in lines]
+        together, parts = share_out(facts, edits, [int(spent_ns(facts, line.rows).sum()) for line in lines])
+        for line, edit, part in zip(lines, edits, parts, strict=True):
             if not waits_told_of(facts)[line.rows].any():
-                yield from _judge_waits(facts, remedy, line, part, together, others=len(lines) - 1)
+                yield from _judge_waits(facts, remedy, line, edit, part, together, others=len(lines) - 1)
 
 
 def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
-    """The waits that this rule judges, by what would mend them and by line; those that a rule of the transfers names
-    better are lines of their own, as they have a part in what all give back."""
+    """The waits that this rule judges, by remedy and by line. Waits that a rule of the transfers reports form lines of
+    their own, as they have a part in what all of them give back."""
     cause = wait_causes(facts)
     for remedy in REMEDIES:
         rows = facts.waits.rows[among(cause, np.array(remedy.causes))]
@@ -160,39 +155,37 @@ def waiting_lines(facts: Facts) -> Iterator[tuple[_Remedy, list[_Line]]]:
 
 
 def _with_loop(facts: Facts, line: _Line) -> _Line:
-    if not line.is_known:
+    if line.site == NONE:
         return line
     return replace(line, runs=tuple(reading_loops(facts, distinct(line.place), program_operators(facts))))
 
 
 def _judge_reads(facts: Facts, line: _Line) -> Iterator[Suspicion]:
-    count = per_step(facts, line.rows)
-    if not _in_most_steps(facts, line.rows) or count >= _ELEMENT_LOOP:
-        return
-    spent = facts.steps.per_step_ns(int(spent_ns(facts, line.rows).sum()))
-    yield Suspicion(
-        message=f"A number is read out of a tensor {_times(count)} a step. Here, on the CPU, that costs "
-        f"{format_time(spent)}; on a GPU the host would stop each time until the device has run all that is queued.",
-        fix=_READ.fix,
-        rows=line.place,
-        edit=remove(line.rows),
-        spent_ns=spent,
-        evidence={"reads_per_step": round(count, 2), "time_ns_per_step": spent},
-    )
+    count, spent = per_step(facts, line.rows), spent_per_step_ns(facts, line.rows)
+    if _in_most_steps(facts, line.rows) and count < _ELEMENT_LOOP:
+        yield Suspicion(
+            message=f"A number is read out of a tensor {times_a_step(facts, line.rows)}. Here, on the CPU, that costs "
+            f"{format_time(spent)}; on a GPU the host would stop each time until the device has run all that is "
+            "queued.",
+            fix=_READ.fix,
+            rows=line.place,
+            edit=remove(line.rows),
+            spent_ns=spent,
+            evidence={"reads_per_step": round(count, 2), "time_ns_per_step": spent},
+        )
 
 
 def _judge_waits(
-    facts: Facts, remedy: _Remedy, line: _Line, part: float, together: Edit, others: int
+    facts: Facts, remedy: _Remedy, line: _Line, edit: Edit, part: float, together: Edit, others: int
 ) -> Iterator[Suspicion]:
-    steps, stops = facts.steps, distinct(line.place)
+    stops, waited = distinct(line.place), spent_per_step_ns(facts, line.rows)
     count, most = per_step(facts, stops), _in_most_steps(facts, line.rows)
-    waited = steps.per_step_ns(int(spent_ns(facts, line.rows).sum()))
     all_saved = replay(facts, together).fraction
     saved = part * all_saved
-    # A read in every step is a fault even where it costs nothing yet, if its line is known or the wait is long; other
-    # waits only where they hold something up. In a recording of one step a single wait says nothing about every step.
-    tells = line.is_known or waited >= LOW_FROM * steps.median_ns
-    repeats = most or (len(steps) == 1 and count >= 3)
+    # A read in every step is a fault even if it costs nothing yet, if its line is known or the wait is long. Other
+    # waits are faults only if they hold something up. In a recording of one step, a single wait proves no pattern.
+    tells = line.site != NONE or waited >= LOW_FROM * facts.steps.median_ns
+    repeats = most or (len(facts.steps) == 1 and count >= 3)
     if not ((most and remedy is _READ and tells) or (repeats and saved >= LOW_FROM)):
         return
     also = f", and {format_share(all_saved)} with {format_count(others, 'other line')} like it" if others else ""
@@ -203,11 +196,11 @@ def _judge_waits(
     )
     name = facts.trace.names[int(np.bincount(facts.trace.events.name_code[line.place]).argmax())]
     yield Suspicion(
-        message=f"The host waits for the device {_times(count)} a step in {name}, {format_time(waited)} in all; "
+        message=f"The host waits for the device {times_a_step(facts, stops)} in {name}, {format_time(waited)} in all; "
         f"{worth}.",
         fix=_fix(facts, remedy, line),
         rows=stops,
-        edit=_without(facts, [line]),
+        edit=edit,
         places=name_lines(facts, [line.site]),
         joint=together if others else None,
         part=part,
@@ -224,15 +217,14 @@ def _fix(facts: Facts, remedy: _Remedy, line: _Line) -> str:
     return _PINNED if remedy is _TRANSFER and len(sent) and sent.is_pinned.all() else remedy.fix
 
 
-def _without(facts: Facts, lines: list[_Line]) -> Edit:
-    """The host goes on instead of waiting; a number that is kept on the device is not fetched either, and of a call
-    that is taken out the frames of the library go too, where they were recorded. Loops that could be one call are."""
-    rows, place = (np.concatenate([getattr(line, name) for line in lines]) for name in ("rows", "place"))
-    reads = distinct(place[named_operators(facts, *READS)[place]])
-    called = facts.tree.nearest_ancestor(_synchronising_frames(facts), of=rows)
+def _without(facts: Facts, line: _Line) -> Edit:
+    """The host continues instead of waiting. Numbers that stay on the device are not fetched, the recorded frames of a
+    removed call vanish with it, and a loop that could be one call becomes one."""
+    reads = distinct(line.place[named_operators(facts, *READS)[line.place]])
+    called = facts.tree.nearest_ancestor(_synchronising_frames(facts), of=line.rows)
     gone = np.concatenate([reads, distinct(called[called >= 0])])
-    without = [unblock(rows), remove(gone, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)]
-    return combine([*without, *(_called_once(facts, reads, run) for line in lines for run in line.runs)])
+    without = [unblock(line.rows), remove(gone, works_under(facts, facts.trace.mask_of(reads)), uncertainty=0.2)]
+    return combine([*without, *(_called_once(facts, reads, run) for run in line.runs)])
 
 
 def _called_once(facts: Facts, reads: Rows, run: Rows) -> Edit:
@@ -243,33 +235,11 @@ def _called_once(facts: Facts, reads: Rows, run: Rows) -> Edit:
 
 @derived_once
 def _synchronising_frames(facts: Facts) -> Bools:
-    """The outermost frames of PyTorch's functions that do nothing but wait."""
-    frames = (facts.trace.events.category == Category.PYTHON) & facts.trace.matching(_SYNCHRONISES)
-    return facts.tree.outermost(frames)
-
-
-def _parts(facts: Facts, lines: list[_Line], together: Edit) -> list[float]:
-    """Each line's part of what all give back: half of it by what the line gives back alone, and half by what the others
-    lack without it. Where all of that is nothing, by how long the host waits there."""
-    if len(lines) <= 1:
-        return [1.0] * len(lines)
-    waited = np.array([spent_ns(facts, line.rows).sum() for line in lines], dtype=np.float64)
-    weight = np.zeros(len(lines))
-    all_saved = replay(facts, together).fraction
-    for number in np.argsort(-waited)[:_MOST_LINES].tolist():
-        rest = replay(facts, _without(facts, [*lines[:number], *lines[number + 1 :]])).fraction
-        weight[number] = replay(facts, _without(facts, [lines[number]])).fraction + max(0.0, all_saved - rest)
-    weight = weight if weight.any() else waited if waited.any() else np.ones(len(lines))
-    parts: list[float] = (weight / weight.sum()).tolist()
-    return parts
-
-
-def _times(count: float) -> str:
-    return format_count(max(1, round(count)), "time")
+    """The outermost frames of PyTorch's functions that only wait."""
+    return facts.tree.outermost(facts.trace.matching(_SYNCHRONISES))
 
 
 def _in_most_steps(facts: Facts, rows: Rows) -> bool:
-    """Whether at least half of the steps do it, where more than one step was recorded."""
     return len(facts.steps) > 1 and in_most_steps(facts, rows)
 
 
@@ -282,17 +252,12 @@ def _reads(facts: Facts) -> Rows:
 
 
 def _lines(facts: Facts, rows: Rows) -> Iterator[_Line]:
-    place, site = _places(facts, rows)
-    names = facts.trace.events.name_code[place].astype(np.int64)
-    groups = np.where(site >= 0, site, -1 - names)
+    """By the line of the outermost operator around each row. A wait outside of every operator takes the line that ran
+    between the same two operators and contains a waiting call."""
+    place = calling_operator(facts, rows)
+    inside = facts.trace.events.category[place] == Category.OPERATOR
+    site = np.where(inside, facts.lines.site[place], sites_of_calls(facts, place, _WAITS))
+    groups = np.where(site >= 0, site, -1 - facts.trace.events.name_code[place].astype(np.int64))
     for group in distinct(groups):
         chosen = groups == group
         yield _Line(rows[chosen], place[chosen], max(int(group), NONE))
-
-
-def _places(facts: Facts, rows: Rows) -> tuple[Rows, Int32s]:
-    """For each row the outermost operator around it, itself where there is none, and the line. A wait outside of every
-    operator has the line that ran between the same two and says that it waits."""
-    place = calling_operator(facts, rows)
-    inside = facts.trace.events.category[place] == Category.OPERATOR
-    return place, np.where(inside, facts.lines.site[place], sites_of_calls(facts, place, _WAITS))

@@ -1,14 +1,14 @@
 """Gradients are averaged over the processes only after the backward pass, while nothing is computed.
 
 What it detects
-All-reduces between the last gradient of a step and the optimizer that carry most of the bytes of the step's gradients,
-which the program waits for, and none while gradients are stored: a loop over `model.parameters()` after `backward()`,
-or one flattened tensor. Metrics, losses and norms are too small to count.
+All-reduces between the last gradient of a step and the optimizer that carry most of the bytes of the step's gradients
+and that the program waits for, with none while gradients are stored: a loop over `model.parameters()` after
+`backward()`, or one flattened tensor. Metrics, losses and norms are too small to count.
 
 Why is this bad?
 The gradients of the last layers are ready long before those of the first ones. Sent while the rest of the backward pass
-computes, they cost nothing as long as there is something to compute; sent afterwards, all of the transfer is added to
-the step. One message for each parameter also pays the latency of each.
+computes, they cost nothing as long as there is something to compute. Sent afterwards, the whole transfer is added to
+the step. One message for each parameter also pays a latency for each.
 
 Example
     loss.backward()
@@ -25,9 +25,9 @@ Use instead
 
 How the saving is estimated
 The gradients go in DistributedDataParallel's buckets (25 MB, the first one 1 MB), which saves the latency of the other
-messages: what the smallest of them take. What they transfer is hidden behind the time from the first gradient to the
-last, but for the last bucket, which has nothing left to hide behind. Where the first all-reduce takes longer than any
-other of the step, that is a wait for a slower process and stays.
+messages, taken from the smallest of them. The transfer is hidden behind the time from the first gradient to the last,
+except for the last bucket, which has nothing left to hide behind. If the first all-reduce takes longer than any other
+of the step, the excess is a wait for a slower process and stays.
 """
 
 from __future__ import annotations
@@ -41,50 +41,47 @@ from profkit.evidence.averaging.exchanged import on_trace_clock, own_table
 from profkit.evidence.averaging.exposed import latency_ns
 from profkit.evidence.averaging.gradients import default_buckets
 from profkit.evidence.averaging.late import LateAverages, find_late_averages, is_averaged_within
-from profkit.findings import Kind, Location
+from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.savings.edits import Edit, shrink_spans
 from profkit.trace.events import Bools, Int64s
-from profkit.units import format_bytes, format_count, format_time
+from profkit.units import format_bytes, format_count, format_time, pick_form
 
 _UNCERTAINTY = 0.4
-"""Transfers slow the computing that they overlap with, and are slowed by it."""
+"""Transfers and the compute that they overlap slow each other down."""
 _MOST_STEPS = 0.5
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def late_overlap(facts: Facts) -> Iterator[Suspicion]:
     """Look for all-reduces of gradients between the backward pass and the optimizer."""
-    late = find_late_averages(facts)
-    steps = facts.steps
-    alone = ~is_averaged_within(facts)[late.step]
-    told = steps.measured[late.step] & alone
-    if told.sum() == 0 or told.sum() < _MOST_STEPS * steps.measured_count:
+    late, steps = find_late_averages(facts), facts.steps
+    told = steps.measured[late.step] & ~is_averaged_within(facts)[late.step]
+    if told.sum() < max(1, _MOST_STEPS * steps.measured_count):
         return
     taken = own_table(facts).collectives
     mine = told[late.of] & (taken.wait_end_ns[late.rows] > taken.wait_start_ns[late.rows])
     waited_ns = int((taken.wait_end_ns - taken.wait_start_ns)[late.rows[mine]].sum() / told.sum())
     if not waited_ns:
         return
-    count = round(np.bincount(late.of[told[late.of]]).sum() / told.sum())
+    count, size = round(told[late.of].sum() / told.sum()), int(late.size_bytes[told].mean())
     yield Suspicion(
-        message=f"After the backward pass {format_count(count, 'all-reduce')} of "
-        f"{format_bytes(float(late.size_bytes[told].mean()))} "
-        f"of gradients keep the program waiting for {format_time(waited_ns)} a step; nothing is computed meanwhile.",
+        message=f"After the backward pass {format_count(count, 'all-reduce')} of {format_bytes(size)} of gradients "
+        f"{pick_form(count, 'keeps', 'keep')} the program waiting for {format_time(waited_ns)} a step; nothing is "
+        "computed meanwhile.",
         fix="Wrap the model in DistributedDataParallel, which sends gradients in buckets while others are computed. "
-        "Where that is not possible, start them with `async_op=True` in hooks "
+        "If that is not possible, start them with `async_op=True` in hooks "
         "(`Tensor.register_post_accumulate_grad_hook`) and wait before the optimizer's step.",
         edit=_overlap(facts, late, mine),
         count=count,
         places=_places(facts, late.rows[mine]),
-        evidence={"all_reduces_per_step": count, "waited_ns_per_step": waited_ns,
-                  "gradient_bytes": int(late.size_bytes[told].mean())},
-    )  # fmt: skip
+        evidence={"all_reduces_per_step": count, "waited_ns_per_step": waited_ns, "gradient_bytes": size},
+    )
 
 
 def _overlap(facts: Facts, late: LateAverages, mine: Bools) -> Edit:
-    """Each wait takes its part of what has nothing to hide behind."""
+    """Each wait keeps its part of what has nothing to hide behind."""
     taken = own_table(facts).collectives
     rows, of = late.rows[mine], late.of[mine]
     start_ns, end_ns = (on_trace_clock(facts, times[rows]) for times in (taken.wait_start_ns, taken.wait_end_ns))
@@ -98,9 +95,9 @@ def _overlap(facts: Facts, late: LateAverages, mine: Bools) -> Edit:
 
 
 def _left_of(length_ns: Int64s, computing_ns: int, buckets: int, each_ns: int) -> Int64s:
-    """What is left of a step's waits: of the first one what it takes longer than all others, as a wait for a slower
-    process. The others go in few buckets, without the latency of each message, and of those stays what does not fit
-    behind the backward pass, and the last one at least."""
+    """What is left of a step's waits. The excess of the first wait over all others is a wait for a slower process and
+    stays. The rest goes in a few buckets without the latency of each message; of these, what does not fit behind the
+    backward pass stays, and at least the last bucket."""
     waiting = np.zeros(len(length_ns), dtype=np.int64)
     if len(length_ns) > 1:
         waiting[0] = max(0, int(length_ns[0]) - int(length_ns[1:].max()))
@@ -113,9 +110,8 @@ def _left_of(length_ns: Int64s, computing_ns: int, buckets: int, each_ns: int) -
 
 
 def _places(facts: Facts, rows: Int64s) -> Places:
-    """The lines that ask for most of them."""
+    """The lines that start them, the busiest first."""
     table = own_table(facts)
     site = table.collectives.site[rows]
     codes, counts = np.unique(site[site >= 0], return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return Places.of(Location.of(table.sites[code]) for code in codes[order].tolist())
+    return Places.of_sites(table.sites[code] for code in codes[np.argsort(-counts, kind="stable")].tolist())

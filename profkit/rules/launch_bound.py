@@ -2,14 +2,14 @@
 
 What it detects
 At least a fifth of the step in which the device idles while the host is on its way to the next launch. The queue is
-empty: most kernels start before the next one is launched, and most are shorter than the time between two launches. What
-counts is the step without the recording, which slows the host and hardly the device, and as short as it may be. Not
-counted: waiting for data, calls of the allocator, compiling, the gap after the host itself waited for the device,
-stretches in which the host launches nothing for a millisecond or more (it computes something else), and work inherited
-from before the recording.
+empty: most kernels start before the next one is launched, and most are shorter than the time between two launches. The
+step is taken without the recording, which slows the host and hardly the device, and at its shortest. Not counted:
+waiting for data, calls of the allocator, compiling, the gap after the host waited for the device, stretches of a
+millisecond or more in which the host launches nothing because it computes something else, and work inherited from
+before the recording.
 
 Why is this bad?
-Each operator costs the host 5 to 50 µs whatever its size. When its kernel takes less, the device finishes early and
+Each operator costs the host 5 to 50 µs whatever its size. If its kernel takes less, the device finishes early and
 waits, and a faster device changes nothing. It does no harm while the queue is deep.
 
 Example
@@ -24,9 +24,9 @@ Use instead
 A graph cannot be recorded across a line at which the host reads a value of the device: the fix names those lines.
 
 How the saving is estimated
-The recorded steps are replayed with the host's time between launches taken out, as one CUDA graph would launch them:
-kernels run back to back, with the gaps of a graph between them, which are shorter than those between launches. Waits
-for the device and for data stay. A larger batch gains less per step, but does more work in it.
+The recorded steps are replayed without the host's time between launches, as one CUDA graph would launch them: kernels
+run back to back, with the gaps of a graph, which are shorter than those between launches. Waits for the device and for
+data stay. A larger batch gains less per step, but does more work in it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, intersection, union
 from profkit.evidence.attribution import order_sites
-from profkit.evidence.frequency import per_step
+from profkit.evidence.frequency import times_per_step
 from profkit.evidence.idling import busy_otherwise
 from profkit.findings import Kind
 from profkit.rules.base import CannotLook, Need, Suspicion, rule
@@ -49,39 +49,38 @@ from profkit.ruling.pricing import closer_in_a_graph
 from profkit.savings.edits import combine, shrink_spans
 from profkit.savings.replay import replay
 from profkit.savings.step_time import step_time
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category, Rows
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_count, format_share, format_time
 
 _IDLE_SHARE = 0.2
-"""Of the shortest that the step may be. With less the device is hardly waiting for the host."""
+"""Of the shortest that the step can be. With less, the device hardly waits for the host."""
 _OTHER_WORK_NS = 1_000_000
-"""An operator takes the host 5 to 50 µs, with autograd, hooks and a profiler some 200; a millisecond without a launch
+"""An operator takes the host 5 to 50 µs; with autograd, hooks and a profiler some 200. A millisecond without a launch
 is not spent on launching."""
 _MODEL_UNCERTAINTY = 0.3
 _MOST_LINES = 3
 _MIN_LAUNCHES = 20
-"""Per step. With fewer, medians say nothing, and there is little that a graph could gather."""
+"""Per step. With fewer, medians say nothing, and a graph could gather little."""
 
 
 class _Kernels(Struct, frozen=True):
-    """The kernels launched in the measured steps, and the calls that launched them in order of time."""
+    """The kernels launched in the measured steps, the call that launched each, and the distinct calls by time."""
 
     work: Rows
     call_of: Rows
     calls: Rows
-    call_start_ns: Int64s
 
 
 @rule(Kind.OPPORTUNITY, Need.DEVICE, Need.WHOLE_STEP)
 def launch_bound(facts: Facts) -> Iterator[Suspicion]:
     """One finding for the whole step."""
-    kernels = _launched_kernels(facts)
-    if len(kernels.calls) < _MIN_LAUNCHES * facts.steps.measured_count:
+    events, launches, kernels = facts.trace.events, facts.launches, _launched_kernels(facts)
+    if len(kernels.calls) < max(_MIN_LAUNCHES * facts.steps.measured_count, 2):
         return
-    interval_ns = _median(np.diff(kernels.call_start_ns))
-    kernel_ns = _median(facts.trace.events.duration_ns[kernels.work])
-    delay_ns = _median(facts.trace.events.start_ns[kernels.work] - facts.trace.events.start_ns[kernels.call_of])
+    interval_ns = median(np.diff(events.start_ns[kernels.calls]))
+    kernel_ns = median(events.duration_ns[kernels.work])
+    delay_ns = median(events.start_ns[kernels.work] - events.start_ns[kernels.call_of])
     if kernel_ns >= interval_ns or delay_ns >= interval_ns or _launches_block(facts, kernels):
         return
     launching = _launching_time(facts, kernels)
@@ -90,8 +89,8 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
         return
     together = shrink_spans(launching.start_ns, launching.end_ns, 0, _MODEL_UNCERTAINTY)
     edit = combine([together, closer_in_a_graph(facts, kernels.work, _MODEL_UNCERTAINTY)])
-    saved = replay(facts, edit).fraction
-    count = round(per_step(facts, kernels.calls))
+    operators = launches.operator[among(launches.work, kernels.work) & (launches.operator >= 0)]
+    count = times_per_step(facts, kernels.calls)
     yield Suspicion(
         message=f"The device idles at least {format_share(idle_share)} of the step while the host launches: "
         f"{format_count(count, 'kernel')} a step, one every {format_time(interval_ns)}, half of which take less than "
@@ -99,9 +98,9 @@ def launch_bound(facts: Facts) -> Iterator[Suspicion]:
         fix="Give each launch more to do (a larger batch), fuse small operators (torch.compile), or launch the step as "
         'one CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.make_graphed_callables).'
         + _forbidding(facts),
-        places=name_lines(facts, order_sites(facts.lines.forward_site[_launching_operators(facts, kernels)])[:1]),
+        places=name_lines(facts, order_sites(facts.lines.forward_site[operators])[:1]),
         rows=kernels.calls,
-        edit=replace(edit, uncertainty=_uncertainty(facts, saved)),
+        edit=replace(edit, uncertainty=_uncertainty(facts, replay(facts, edit).fraction)),
         count=count,
         evidence={
             "idle_fraction": round(idle_share, 4),
@@ -119,7 +118,7 @@ def _launched_kernels(facts: Facts) -> _Kernels:
     chosen = (launches.call >= 0) & (events.category[launches.work] == Category.KERNEL) & facts.measured[launches.call]
     calls = distinct(launches.call[chosen])
     calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-    return _Kernels(launches.work[chosen], launches.call[chosen], calls, events.start_ns[calls])
+    return _Kernels(launches.work[chosen], launches.call[chosen], calls)
 
 
 def _launches_block(facts: Facts, kernels: _Kernels) -> bool:
@@ -132,8 +131,8 @@ def _launches_block(facts: Facts, kernels: _Kernels) -> bool:
 def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
     """When the host is between two launches that follow each other closely, or at the edge of a step."""
     events, steps = facts.trace.events, facts.steps
-    edges = np.concatenate([kernels.call_start_ns, steps.start_ns[steps.measured], steps.end_ns[steps.measured]])
-    edges = distinct(edges)
+    launched_ns = events.start_ns[kernels.calls]
+    edges = distinct(np.concatenate([launched_ns, steps.start_ns[steps.measured], steps.end_ns[steps.measured]]))
     close = np.diff(edges) < _OTHER_WORK_NS
     between = union(edges[:-1][close], edges[1:][close])
     pauses = events.category == Category.PAUSE
@@ -143,14 +142,20 @@ def _launching_time(facts: Facts, kernels: _Kernels) -> Intervals:
     return intersection(between, _measured_time(facts))
 
 
+@derived_once
+def _holding_up(facts: Facts) -> Bools:
+    """The waits, other than the recording's own, in which the host waits for the device and launches nothing."""
+    held: Bools = ~facts.waits.own & ~among(facts.waits.rows, facts.launches.call)
+    return held
+
+
 def _idle_while_launching(facts: Facts, launching: Intervals) -> float:
-    """For what share of the step the device idles while the host launches; gaps that begin while the host waits for the
-    device do not count. It is the same part of the idle time of the step at its shortest as of the recorded one."""
-    time, waits = step_time(facts), facts.waits
-    start_ns, end_ns = facts.steps.window_ns
-    gaps = facts.device.occupied.gaps(start_ns, end_ns)
-    held: Bools = ~waits.own & ~among(waits.rows, facts.launches.call)
-    waiting = union(facts.trace.events.start_ns[waits.rows[held]], facts.tree.end_ns[waits.rows[held]])
+    """The share of the step for which the device idles while the host launches, without gaps that begin while the host
+    waits for the device. It is taken to be the same part of the idle time of the shortest step as of the recorded
+    one."""
+    time, waits = step_time(facts), facts.waits.rows[_holding_up(facts)]
+    gaps = facts.device.occupied.gaps(*facts.steps.window_ns)
+    waiting = union(facts.trace.events.start_ns[waits], facts.tree.end_ns[waits])
     drained = waiting.covered_within(gaps.start_ns, gaps.start_ns + 1) > 0
     idle = intersection(gaps, _measured_time(facts))
     launched = intersection(Intervals(gaps.start_ns[~drained], gaps.end_ns[~drained]), launching)
@@ -160,9 +165,9 @@ def _idle_while_launching(facts: Facts, launching: Intervals) -> float:
 
 
 def _forbidding(facts: Facts) -> str:
-    """The sentence about the lines at which the host waits for the device, as no graph goes on behind them."""
+    """A sentence about the lines at which the host waits for the device, because a graph ends there."""
     waits = facts.waits
-    held = ~waits.own & facts.measured[waits.rows] & ~among(waits.rows, facts.launches.call)
+    held = _holding_up(facts) & facts.measured[waits.rows]
     called = np.where(waits.operator >= 0, waits.operator, waits.rows)[held]
     lines = locations_of(facts, order_sites(facts.lines.site[called])[:_MOST_LINES])
     if not lines:
@@ -172,7 +177,7 @@ def _forbidding(facts: Facts) -> str:
 
 
 def _uncertainty(facts: Facts, saved: float) -> float:
-    """A larger batch or a graph leaves more or less of the launching; and the step may be as short as it may be."""
+    """A larger batch or a graph leaves part of the launching, and the real step may be the shortest possible."""
     time = step_time(facts)
     shortest = (time.least_ns or time.ns) / max(time.ns, 1)
     at_least = max(0.0, 1 - (1 - saved) / max(shortest, 1e-9))
@@ -182,14 +187,3 @@ def _uncertainty(facts: Facts, saved: float) -> float:
 def _measured_time(facts: Facts) -> Intervals:
     steps = facts.steps
     return union(steps.start_ns[steps.measured], steps.end_ns[steps.measured])
-
-
-def _launching_operators(facts: Facts, kernels: _Kernels) -> Rows:
-    """The operator around each launch, where there is one."""
-    launches = facts.launches
-    operators: Rows = launches.operator[among(launches.work, kernels.work) & (launches.operator >= 0)]
-    return operators
-
-
-def _median(values: Int64s) -> float:
-    return median(values) if len(values) else 0.0

@@ -3,7 +3,7 @@
 What it detects
 One line calls the same sequence of operators with the same shapes four times or more in a step, and the source of the
 loop shows that it calls another module each time and that no call takes an earlier one's result. Layers that feed each
-other, time steps through one module and gradient accumulation run alike and are left alone.
+other, time steps through one module and gradient accumulation also repeat operators and are not reported.
 
 Why is this bad?
 Each call pays Python and the dispatcher for every operator, and each product is too small to use the processor well.
@@ -18,14 +18,15 @@ Use instead
     scores = torch.vmap(call, in_dims=(0, 0, None))(params, buffers, x)
 
 How the saving is estimated
-The operators' own work stays; of what all calls spend on dispatch and in Python between the operators, the share of all
-calls but one vanishes, and likewise in the backward pass. The dispatch of an operator is taken to be the time of the
-cheapest of its name in the recording, and at most 15 µs. Where a batched product is also faster, the gain is larger:
-with `--measure` the operators of the calls are run one by one and in one batch, and take what that leaves.
+The operators' own work stays. Dispatch, and Python between the operators, is paid for one call instead of all, and
+likewise in the backward pass. The dispatch of an operator is taken to be the time of the cheapest of its name in the
+recording, and at most 15 µs. If a batched product is also faster, the gain is larger: `--measure` runs the operators of
+the calls one by one and in one batch, and they take what that leaves.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -40,16 +41,14 @@ from profkit.evidence.program import (
     backward_of,
     length_ns,
     located_operators,
-    named_operators,
     program_operators,
     spent_ns,
 )
 from profkit.evidence.releases import INDUCTOR, note_since
-from profkit.evidence.shapes import shapes_of
 from profkit.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.findings import Kind
 from profkit.rules.base import Need, Suspicion, rule
-from profkit.ruling.places import Places, locations_of
+from profkit.ruling.places import name_lines
 from profkit.ruling.pricing import dispatch_ns
 from profkit.savings.cases import case_of
 from profkit.savings.edits import Edit, combine, shrink_spans
@@ -60,7 +59,7 @@ from profkit.trace.values import among, distinct
 _MIN_CALLS = 4
 """Two or three towers of one shape are an architecture (a Siamese network, two critics); from four on it is a loop."""
 _BATCHABLE = RUNNABLE_UNARY | RUNNABLE_BINARY | {"linear", "mm", "addmm", "matmul", "bmm"}
-"""Operators that an experiment knows with a dimension more."""
+"""Operators that an experiment can run with one more dimension."""
 _UNCERTAINTY = 0.5
 """The dispatch cost is an estimate, and a batched product may be faster or, with few cores, as slow as the loop."""
 
@@ -71,7 +70,10 @@ class _ModuleLoop(Struct, frozen=True):
     site: int
     calls: Rows
     operators: Rows
-    joined: bool
+
+    @property
+    def one_call(self) -> Rows:
+        return self.operators[: len(self.operators) // len(self.calls)]
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES)
@@ -79,15 +81,14 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
     """Look at each line that calls the same operators over and over, the outermost lines first."""
     explained = np.zeros(len(facts.trace.events), dtype=bool)
     for loops in _by_line(list(_find_loops(facts))):
-        operators = np.concatenate([loop.operators for loop in loops])
-        if explained[operators].all() or not _shown_independent(facts, loops[0]):
+        first, operators = loops[0], np.concatenate([loop.operators for loop in loops])
+        if explained[operators].all() or not _shown_independent(facts, first):
             continue
         explained[operators] = True
         rows = _in_measured_steps(facts, loops)
         if not rows.size:
             continue
         calls = max(len(loop.calls) for loop in loops)
-        places = locations_of(facts, [_loop_site(facts, loops[0])])
         yield Suspicion(
             message=f"{calls} modules of one shape are called one after the other, though none needs another's result.",
             fix="Stack their parameters (`torch.func.stack_module_state`) and call them as one with `torch.vmap` over "
@@ -95,11 +96,11 @@ def looped_modules(facts: Facts) -> Iterator[Suspicion]:
             "product (`torch.bmm`, `einsum`).",
             rows=rows,
             edit=_batch(facts, rows, calls),
-            confidence=0.9 if loops[0].joined else 0.8,
+            confidence=0.8,
             count=sum(len(loop.calls) for loop in loops),
-            places=Places.of(places),
-            evidence={"calls": calls, "operators_per_call": len(loops[0].operators) // len(loops[0].calls)},
-            trial=_run_batched(facts, loops[0], rows, calls),
+            places=name_lines(facts, [_loop_site(facts, first)]),
+            evidence={"calls": calls, "operators_per_call": len(first.one_call)},
+            trial=_run_batched(facts, first, rows, calls),
         )
 
 
@@ -112,47 +113,33 @@ def _by_line(loops: list[_ModuleLoop]) -> list[list[_ModuleLoop]]:
 
 
 def _find_loops(facts: Facts) -> Iterator[_ModuleLoop]:
-    """Lines that a located step ran several times with equal operators, products among them, in the forward pass."""
+    """Lines that ran several times in a located step's forward pass with equal operators, products among them."""
     events, operators = facts.trace.events, located_operators(facts)
     products, mark = operators_of(facts.trace, MATRIX), marks_around(facts)
     around = mark[operators]
     while (around >= 0).any():
-        known = around >= 0
-        for site in distinct(events.site[around[known]]):
-            mine = operators[known & (events.site[around] == site)]
-            calls = around[known & (events.site[around] == site)]
+        operators, around = operators[around >= 0], around[around >= 0]
+        for site in distinct(events.site[around]):
+            here = events.site[around] == site
+            mine, calls = operators[here], around[here]
             for run in _equal_runs(facts, mine, calls, mark):
                 if products[run].any():
-                    yield _ModuleLoop(int(site), distinct(calls[among(mine, run)]), run, _is_joined(facts, run, calls))
-        around = np.where(known, mark[around], -1)
+                    yield _ModuleLoop(int(site), distinct(calls[among(mine, run)]), run)
+        around = mark[around]
 
 
 def _equal_runs(facts: Facts, operators: Rows, calls: Rows, mark: Rows) -> Iterator[Rows]:
-    """Stretches of consecutive calls, at least `_MIN_CALLS`, that ran operators of equal names and shapes under one
-    ``mark``: of one loop, since each time that its function is called a mark of the calling line lies around it."""
+    """Stretches of at least `_MIN_CALLS` consecutive calls that ran operators of equal names and shapes under one
+    ``mark``, so in one loop: each call of the loop's function has a mark of the calling line around it."""
     events = facts.trace.events
     bounds = np.flatnonzero(np.diff(calls)) + 1
     parts = np.split(operators, bounds)
     loops = mark[calls[np.concatenate([[0], bounds])]]
     keys = [(loop, events.name_code[part].tobytes(), events.dims_code[part].tobytes())
             for loop, part in zip(loops, parts, strict=True)]  # fmt: skip
-    start = 0
-    for i in range(1, len(keys) + 1):
-        if i == len(keys) or keys[i] != keys[start]:
-            if i - start >= _MIN_CALLS:
-                yield np.concatenate(parts[start:i])
-            start = i
-
-
-def _is_joined(facts: Facts, run: Rows, calls: Rows) -> bool:
-    """Whether the first `stack` or `cat` after the run joins as many tensors of one shape as there were calls."""
-    joins = np.flatnonzero(named_operators(facts, "aten::stack", "aten::cat"))
-    after = joins[facts.trace.events.start_ns[joins] >= facts.tree.end_ns[run[-1]]]
-    if not after.size or not facts.operators.has_shapes:
-        return False
-    first = after[np.argmin(facts.trace.events.start_ns[after])]
-    shapes = [tuple(shape) for shape in shapes_of(facts, int(first)) if shape]
-    return len(set(shapes)) == 1 and len(shapes) >= _MIN_CALLS and len(distinct(calls)) % len(shapes) == 0
+    for _, run in itertools.groupby(range(len(keys)), keys.__getitem__):
+        if len(equal := [*run]) >= _MIN_CALLS:
+            yield np.concatenate([parts[number] for number in equal])
 
 
 def _shown_independent(facts: Facts, loop: _ModuleLoop) -> bool:
@@ -163,8 +150,7 @@ def _shown_independent(facts: Facts, loop: _ModuleLoop) -> bool:
 
 
 def _loop_site(facts: Facts, loop: _ModuleLoop) -> int:
-    """The line of the loop: the one that calls over and over or, of a lambda with a name, the one that lies around all
-    of its calls."""
+    """The line of the loop: the line that calls repeatedly or, for a named lambda, the one around all of its calls."""
     outer, own = int(marks_around(facts)[loop.calls[0]]), call_site(facts, loop.site)
     if outer >= 0 and own is not None and is_named_lambda(own.source):
         return int(facts.trace.events.site[outer])
@@ -172,7 +158,7 @@ def _loop_site(facts: Facts, loop: _ModuleLoop) -> int:
 
 
 def _in_measured_steps(facts: Facts, loops: list[_ModuleLoop]) -> Rows:
-    """The measured steps' operators of the loops: those of the lines that ran from the first call to the last."""
+    """The loops' operators in the measured steps: those of the lines that ran from the first call to the last."""
     rows, located = program_operators(facts), located_operators(facts)
     during = [(located >= loop.operators[0]) & (located <= loop.operators[-1]) for loop in loops]
     sites = distinct(facts.lines.site[located[np.logical_or.reduce(during)]])
@@ -181,9 +167,8 @@ def _in_measured_steps(facts: Facts, loops: list[_ModuleLoop]) -> Rows:
 
 
 def _run_batched(facts: Facts, loop: _ModuleLoop, rows: Rows, calls: int) -> Trial | None:
-    """Run the operators of one call as often as the loop does, and in one batch; none where one of them cannot be."""
-    one_call = loop.operators[: len(loop.operators) // len(loop.calls)]
-    moving = one_call[~operators_of(facts.trace, VIEW)[one_call]]
+    """Run the operators of one call as often as the loop does, and in one batch; None if one of them cannot be run."""
+    moving = loop.one_call[~operators_of(facts.trace, VIEW)[loop.one_call]]
     cases = [case_of(facts, int(row)) for row in moving]
     known = tuple(case for case in cases if case is not None and case.operator in _BATCHABLE)
     if not facts.operators.has_shapes or len(known) < len(cases):
@@ -206,16 +191,15 @@ def _batch(facts: Facts, rows: Rows, calls: int, factor: float | None = None) ->
 def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int, factor: float | None) -> Edit:
     """Dispatch and Python between the operators ``rows`` vanish for all calls but one.
 
-    A stretch ends where others of ``among`` run, as between two loops at one line.
+    A stretch ends where others of ``among`` run, as between two loops on one line.
     """
     place = np.searchsorted(among, rows)
     step = facts.steps.index_of(facts.trace.events.start_ns[rows])
     first = np.concatenate([[0], np.flatnonzero((np.diff(place) != 1) | (np.diff(step) != 0)) + 1])
     last = np.concatenate([first[1:], [len(rows)]]) - 1
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
-    length = length_ns(facts, start, end)
+    length, once = length_ns(facts, start, end), (calls - 1) / calls
     computing = np.add.reduceat(spent_ns(facts, rows), first)
-    once = (calls - 1) / calls
     if factor is None:
         faster = np.add.reduceat(dispatch_ns(facts, rows, among), first) * once
     else:
@@ -225,7 +209,7 @@ def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int, factor: float |
 
 
 def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
-    """The backward nodes of the operators, with the accumulations of gradients that follow each, and all there are."""
+    """The operators' backward nodes, each with the accumulations of gradients that follow it, and all nodes."""
     everything = facts.measured_rows(facts.tree.outermost(facts.lines.backward))
     follows = facts.trace.where_name(lambda name: "AccumulateGrad" in name)[everything]
     mine = among(everything, backward_of(facts, rows))

@@ -1,1 +1,1 @@
-"""What rules share besides the evidence: the places that they name, and edits that several price alike."""
+"""What rules share besides the evidence: the places that they name, and the edits that several of them hand over."""

@@ -1,4 +1,4 @@
-"""What the rules on pipelines ask: which there are, and at which lines their stages wait."""
+"""For the rules on pipelines: which pipelines there are, and at which lines their stages wait."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from profkit.trace.values import among
 
 
 def pipelines_in_training(facts: Facts) -> list[Pipeline]:
-    """Those of the launch whose gradients come back."""
+    """The launch's pipelines whose gradients come back."""
     assert facts.launch is not None, "only for rules with Need.RANKS"
     return [one for one in find_pipelines(facts.launch) if one.returns]
 
 
 def places_of(launch: Launch, pipelines: Sequence[Pipeline]) -> Places:
-    """The lines at which the stages wait for each other, the longest first."""
+    """The lines at which the stages wait for each other, the longest wait first."""
     toll, parts, cost_ns = weigh_lateness(launch), launch.parts, Counter[CallSite]()
     for pipeline in pipelines:
         inside = among(parts.joint, pipeline.joint)

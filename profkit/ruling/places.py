@@ -23,29 +23,29 @@ _FEW_LOADERS = 3
 """One each for training, validation and test."""
 _FEW_OUTLIVING = 3
 _NEARLY_ALL = 0.9
-"""Of the time of all requests for batches: the rest is no matter, as of an evaluation that came once."""
+"""Of the time of all requests for batches. The rest does not matter, such as a single evaluation."""
 
 
 class Places(Struct, frozen=True):
-    """The line of a finding and further ones, the most telling first. Without a ``location`` the finding's rows tell
-    it."""
+    """The line of a finding and further lines, the most telling first. Without a ``location``, the finding's rows give
+    the line."""
 
     location: Location | None = None
     also: tuple[Location, ...] = ()
 
     @classmethod
     def of(cls, lines: Iterable[Location | None]) -> Places:
-        """The known ones among these, each once: the first leads."""
+        """The known lines among these, each once. The first one leads."""
         known = [*dict.fromkeys(line for line in lines if line is not None)]
         return cls(known[0], tuple(known[1:])) if known else cls()
 
     @classmethod
     def of_sites(cls, sites: Iterable[CallSite | None]) -> Places:
-        """The known ones among these call sites, as `of`."""
+        """The known lines among these call sites, as `of`."""
         return cls.of(Location.of(site) if site else None for site in sites)
 
     def all(self) -> tuple[Location, ...]:
-        """Those that are known."""
+        """All known lines."""
         return self.also if self.location is None else (self.location, *self.also)
 
 
@@ -60,8 +60,8 @@ def costliest_lines(facts: Facts, rows: Rows) -> Places:
 
 
 def model_places(facts: Facts, rows: Rows, weights: Int64s) -> Places:
-    """The line that calls the model of which these operators are the most, by weight, and their own costliest line; in
-    a recording without lines the function that calls it."""
+    """The line that calls the model to which most of these operators belong, by weight, and their own costliest line.
+    In a recording without lines, the function that calls the model."""
     calls = order_sites(model_call_sites(facts, rows), weights)
     own = order_sites(facts.lines.forward_site[rows], weights)
     if calls:
@@ -72,19 +72,18 @@ def model_places(facts: Facts, rows: Rows, weights: Int64s) -> Places:
 
 def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     """The known lines among these call sites, each once, in the order given."""
-    found = (call_site(facts, int(site)) for site in dict.fromkeys(sites))
-    return tuple(Location.of(site) for site in found if site is not None)
+    return Places.of_sites(call_site(facts, int(site)) for site in dict.fromkeys(sites)).all()
 
 
 def growing_lines(facts: Facts, *sites: CallSite | None) -> Places:
-    """The lines that make names hold more, and those that allocate what outlives its step, the largest first. Where the
-    first line is not known, none leads."""
-    told = Places.of([*(Location.of(site) for site in sites if site), *outliving_lines(facts)])
-    return told if sites[0] else Places(None, told.all())
+    """The lines that make names hold more, and those that allocate what outlives its step, the largest first. If the
+    first line is unknown, none leads."""
+    found = Places.of([*(Location.of(site) for site in sites if site), *outliving_lines(facts)])
+    return found if sites[0] else Places(None, found.all())
 
 
 def kept_lines(facts: Facts, rounds: KeptRounds) -> Places:
-    """The line that allocates last in rounds that leave memory behind, and the one that leaves most."""
+    """In rounds that leave memory behind: the line that allocates last, and the one that leaves most."""
     return Places.of_sites((site_of(facts, rounds.last), site_of(facts, rounds.largest)))
 
 
@@ -94,14 +93,14 @@ def outliving_lines(facts: Facts) -> tuple[Location, ...]:
 
 
 def remarked(facts: Facts, kind: str) -> tuple[Location, ...]:
-    """The lines of which the program's source says this (see `profkit.run.Remark`)."""
+    """The lines with this remark from reading the program's source (see `profkit.run.Remark`)."""
     return tuple(Location.of(remark.site) for remark in facts.run.remarks if remark.kind == kind)
 
 
 def loader_places(facts: Facts, requests: Rows) -> Places:
-    """Where to change the loader that serves these requests for batches: at the line that makes it, with the loop that
-    asks for batches behind. Where it is not certain which line makes it, the loop leads, which the requests name, and
-    the few lines that may follow."""
+    """Where to change the loader that serves these requests for batches: the line that makes it, then the loop that
+    asks for batches. If it is not certain which line makes it, the requests' loop leads, and the few candidates
+    follow."""
     made = remarked(facts, LOADER_MADE)
     sites = _loader_sites(facts)
     line = None
@@ -111,13 +110,13 @@ def loader_places(facts: Facts, requests: Rows) -> Places:
     if line is None:
         return Places(None, made if len(made) <= _FEW_LOADERS else ())
     loop = locations_of(facts, [busiest_site(facts, requests)]) if requests.size else ()
-    if loop[:1] == (line,):  # a generator that makes its loader: what asks the generator waits
+    if loop[:1] == (line,):  # a generator makes its loader: the line that asks the generator waits
         loop = locations_of(facts, order_sites(calling_sites(facts, requests))[:1])
     return Places.of([line, *loop])
 
 
 def _loader_sites(facts: Facts) -> set[CallSite | None]:
-    """Of the loaders that were asked; of one alone, where that took nearly all of the time."""
+    """The lines of the loaders that were asked; a single one if it took nearly all of the time."""
     asked_ns: dict[CallSite | None, int] = {}
     for use in facts.run.loaders:
         asked_ns[use.site] = asked_ns.get(use.site, 0) + use.asked_ns

@@ -1,7 +1,9 @@
-"""What several rules hand over for the replay to price: operators that take a share of their time, with their backward
-nodes or without, and the experiment that finds the share."""
+"""Edits that several rules hand to the replay: operators that take a share of their time, with or without their
+backward nodes, and the experiment that finds the share."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,48 +21,47 @@ from profkit.trace.events import Category, Float64s, Int64s, Rows
 from profkit.trace.values import quantile
 
 _CHEAPEST = 0.05
-"""The quantile of all operators' times that is taken for the cost of a call."""
+"""The quantile of all operators' times that stands for the cost of a call."""
 
 PRODUCTS = frozenset(("addmm", "mm"))
-"""What a linear layer or a recurrent cell multiplies with, and its backward."""
+"""The products of a linear layer or a recurrent cell, and of their backward."""
 CALL_NS = 5_000
-"""What `addmm` on tiny matrices takes on a CPU while it is recorded; beyond that it is arithmetic."""
+"""The time of `addmm` on tiny matrices on a CPU while it is recorded. Anything beyond is arithmetic."""
 _MAX_DISPATCH_NS = 15_000
-"""A product of tiny matrices, the dearest operator to start, takes 5 µs on a CPU and up to 15 µs while recorded with
-its shapes and the operators inside it; what it takes beyond that is arithmetic, also where all are of one size."""
+"""A product of tiny matrices, the most expensive operator to start, takes 5 µs on a CPU and up to 15 µs while recorded
+with its shapes and the operators inside it. Anything beyond is arithmetic, even if all products are of one size."""
 BANDWIDTH = 9.6e9
-"""Bytes copied in a second where the machine's rate was not measured: half of a channel of DDR4-2400, which reads them
-and writes them (JEDEC JESD79-4)."""
+"""Bytes copied per second if the machine's rate was not measured: half of a channel of DDR4-2400, which both reads and
+writes them (JEDEC JESD79-4)."""
+_MOST_PRICED = 24
 _GAP_IN_GRAPH_NS = 300
 """Between two kernels of one graph: 0.2 µs on an H100 (a graph of 144 kernels of 577 µs took 607)."""
-
-
 PYTHON_NS = 10_000
-"""Between two operators Python takes microseconds to bind names and read arguments; beyond that it works."""
+"""Python takes microseconds to bind names and read arguments between two operators. Anything beyond is work."""
 
 
 def memory_bytes_per_ns(facts: Facts) -> float:
-    """At which rate the device, or the host where there is none, reads its memory."""
+    """The rate at which the device, or else the host, reads its memory."""
     rates = rates_of(facts)
     return (rates.bandwidth if rates else BANDWIDTH) / 1e9
 
 
 def closer_in_a_graph(facts: Facts, work: Rows, uncertainty: float) -> Edit:
-    """Kernels that a graph launches follow each other sooner, which counts here as that much less of their time; as
-    nothing in a trace tells a longer gap from a longer kernel, none is taken to be shorter than half."""
+    """Kernels launched by a graph follow each other sooner. Here each kernel takes that much less time, but at least
+    half, because a trace does not distinguish a longer gap from a longer kernel."""
     duration = facts.trace.events.duration_ns[work]
     return shrink_work(work, np.maximum(duration - (GAP_NS - _GAP_IN_GRAPH_NS), duration // 2), uncertainty)
 
 
 def call_ns(facts: Facts) -> float:
-    """What calling an operator costs, whatever it does: what the program's cheapest take."""
+    """What calling an operator costs, whatever it does: the time of the program's cheapest ones."""
     called = facts.operators.rows[facts.measured[facts.operators.rows]]
     return quantile(spent_ns(facts, called), _CHEAPEST) if called.size else 0.0
 
 
 def dispatch_ns(facts: Facts, rows: Rows, like: Rows) -> Int64s:
-    """What calling each of the operators costs, whatever its size: the time of the cheapest of its name among ``like``
-    ones, and no more than the dearest operator takes."""
+    """What calling each of the operators costs, whatever its size: the time of the cheapest one of its name among
+    ``like``, and at most what the most expensive operator takes."""
     names = facts.trace.events.name_code
     cheapest = np.full(len(facts.trace.names), _MAX_DISPATCH_NS, dtype=np.int64)
     np.minimum.at(cheapest, names[like], spent_ns(facts, like))
@@ -68,7 +69,7 @@ def dispatch_ns(facts: Facts, rows: Rows, like: Rows) -> Int64s:
 
 
 def arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
-    """The time of the products inside each of the operators, without what their calls cost."""
+    """The time of the products inside each of the operators, without the cost of their calls."""
     products = operators_of(facts.trace, PRODUCTS)
     spent = spent_ns(facts, np.arange(len(facts.trace.events)))
     arithmetic: Int64s = facts.tree.total_under(np.where(products, (spent - CALL_NS).clip(min=0), 0))[rows]
@@ -76,15 +77,31 @@ def arithmetic_ns(facts: Facts, rows: Rows) -> Int64s:
 
 
 def share_with_backward(facts: Facts, rows: Rows) -> float:
-    """What share of the step these operators and their backward nodes take."""
+    """The share of the step that these operators and their backward nodes take."""
     return replay(facts, scale_with_backward(facts, rows, 0.0, 0.0)).fraction if rows.size else 0.0
+
+
+def share_out(facts: Facts, edits: Sequence[Edit], waited_ns: Sequence[int]) -> tuple[Edit, list[float]]:
+    """All edits as one, and each edit's part of what that saves. Half of the part is what the edit saves alone, half
+    what the others lack without it, as the next wait often takes the place of one that is gone. If all of that is
+    nothing, the parts follow ``waited_ns``; only the longest are priced, as each takes two replays."""
+    if len(edits) < 2:
+        return (edits[0] if edits else Edit()), [1.0] * len(edits)
+    together, waited, weight = combine([*edits]), np.array(waited_ns, dtype=np.float64), np.zeros(len(edits))
+    for number in np.argsort(-waited)[:_MOST_PRICED].tolist():
+        rest = replay(facts, combine([*edits[:number], *edits[number + 1 :]])).fraction
+        lacking = max(0.0, replay(facts, together).fraction - rest)
+        weight[number] = replay(facts, edits[number]).fraction + lacking
+    known = next((values for values in (weight, waited) if values.any()), np.ones(len(edits)))
+    parts: list[float] = (known / known.sum()).tolist()
+    return together, parts
 
 
 def run_in_both(
     facts: Facts, rows: Rows, kind: str, uncertainty: float, of_type: str = "", to: str = ""
 ) -> Trial | None:
-    """Run the costliest of the operators in both ways, with their backward pass where it was recorded: the operators
-    and their backward nodes take the share that was measured. None where they cannot be run again."""
+    """Run the costliest of the operators both ways, with their backward pass if it was recorded. The operators and
+    their backward nodes then take the measured share. None if they cannot be run again."""
     cases = cases_of(facts, rows, of_type) if of_type else cases_of(facts, rows)
     if not cases:
         return None
@@ -97,8 +114,8 @@ def run_in_both(
 def scale_with_backward(
     facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float, launch_kept: float = 1.0
 ) -> Edit:
-    """The operators ``rows`` take the share ``kept`` of their time, one value each or one for all, their backward nodes
-    the same."""
+    """The operators ``rows`` and their backward nodes take the share ``kept`` of their time, one value each or one for
+    all."""
     share = np.ones(len(facts.trace.events))
     share[rows] = kept
     mine = facts.trace.mask_of(rows)
@@ -109,17 +126,17 @@ def scale_with_backward(
 
 
 def drop_operators(facts: Facts, rows: Rows, uncertainty: float) -> Edit:
-    """The operators ``rows`` vanish, on the host and on the device."""
+    """The operators ``rows`` vanish from the host and the device."""
     return scale_operators(facts, rows, 0.0, uncertainty, launch_kept=0.0)
 
 
 def scale_operators(
     facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float, launch_kept: Float64s | float = 1.0
 ) -> Edit:
-    """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each or the same.
+    """The operators ``rows`` (none inside another) take the share ``kept`` of their time, one value each or one for
+    all.
 
-    An operator that computes on the device keeps ``launch_kept`` of its time on the host, given likewise, and its work
-    the share.
+    If an operator computes on the device, its work takes that share, and its time on the host ``launch_kept``.
     """
     share = np.ones(len(facts.trace.events))
     share[rows] = kept
@@ -130,7 +147,7 @@ def scale_operators(
 
 
 def scale_beside_spans(facts: Facts, rows: Rows, kept: float, uncertainty: float) -> Edit:
-    """The share ``kept`` of what the host's stretch around the operators ``rows`` does not hold: their backward nodes,
+    """The share ``kept`` of what lies outside the host's stretch around the operators ``rows``: their backward nodes,
     and on a device their work."""
     nodes = backward_of(facts, rows)
     scaled = [rows, nodes] if facts.device.present else [nodes]
@@ -138,8 +155,8 @@ def scale_beside_spans(facts: Facts, rows: Rows, kept: float, uncertainty: float
 
 
 def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: float) -> Edit:
-    """The operators ``rows`` and their backward nodes take the share ``kept`` of their time and of their launches, and
-    so does what lies between two of one ``group`` that follow each other."""
+    """The operators ``rows``, their backward nodes and their launches take the share ``kept`` of their time, and so
+    does the time between two consecutive operators of one ``group``."""
     events, starts, ends = facts.trace.events, facts.trace.events.start_ns, facts.tree.end_ns
     called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane)
     every = facts.measured_rows(called)
@@ -153,22 +170,22 @@ def leave_out(facts: Facts, rows: Rows, group: Rows, kept: float, uncertainty: f
 
 
 def one_round_ns(facts: Facts, run: Rows, rounds: int) -> int:
-    """How long a loop takes the host if its rounds are one call: the operators of one round, and what Python works
-    between those of all rounds, ``run``."""
+    """How long a loop takes the host if its rounds become one call: the operators of one round, and Python's work
+    between the operators of all rounds, ``run``."""
     between = length_ns(facts, facts.tree.end_ns[run[:-1]], facts.trace.events.start_ns[run[1:]])
     return int((between - PYTHON_NS).clip(min=0).sum() + spent_ns(facts, run).sum() // rounds)
 
 
 def computing_ns(facts: Facts, rows: Rows) -> Int64s:
-    """How long each of the operators (none inside another) computed: on the device where it has work there, else on
-    the host."""
+    """How long each of the operators (none inside another) computed: on the device if it has work there, else on the
+    host."""
     work, carrier = _work_of(facts, rows)
     on_device = np.bincount(carrier, facts.trace.events.duration_ns[work], len(facts.trace.events))[rows]
     return np.where(facts.trace.mask_of(carrier)[rows], on_device, spent_ns(facts, rows)).astype(np.int64)
 
 
 def _work_of(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
-    """The device work launched in these operators, and for each piece the operator."""
+    """The device work launched in these operators, and the operator of each piece."""
     launches, mine = facts.launches, facts.trace.mask_of(rows)
     known = np.flatnonzero(launches.owner >= 0)
     carrier = facts.tree.nearest_ancestor(mine, include_self=True, of=launches.owner[known])

@@ -1,4 +1,4 @@
-"""Edits of transfers, and the lines that they are told at."""
+"""Edits of transfers, and the lines that findings name for them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,25 @@ from profkit.trace.events import NONE, Bools, Int64s
 from profkit.trace.values import distinct
 
 
-def shorten_jointly(exposed: Exposed, mine: Bools, saved_ns: Int64s, uncertainty: float) -> JointEdit:
-    """Each transfer takes less by the median of what its ranks save."""
+def shorten(
+    facts: Facts, exposed: Exposed, mine: Bools, saved_ns: Int64s, uncertainty: float, uncertainty_alone: float
+) -> tuple[Edit | None, JointEdit | None]:
+    """The edit of this rank or, if all ranks are known, of the launch."""
+    if exposed.is_whole:
+        return None, _shorten_jointly(exposed, mine, saved_ns, uncertainty)
+    return _shorten_alone(facts, exposed, mine, saved_ns, uncertainty_alone), None
+
+
+def _shorten_jointly(exposed: Exposed, mine: Bools, saved_ns: Int64s, uncertainty: float) -> JointEdit:
+    """Each transfer gets shorter by the median of what its ranks save."""
     joint, first = np.unique(exposed.joint[mine], return_index=True)
     of_each = np.split(saved_ns[mine], first[1:])  # parts are sorted by joint
     less_ns = np.array([np.median(values) for values in of_each])
     return shrink_transfers(joint, exposed.transfer_ns[mine][first] - less_ns.astype(np.int64), uncertainty)
 
 
-def shorten_alone(facts: Facts, exposed: Exposed, mine: Bools, saved_ns: Int64s, uncertainty: float) -> Edit:
-    """On a device the kernels take less, on a CPU the waits."""
+def _shorten_alone(facts: Facts, exposed: Exposed, mine: Bools, saved_ns: Int64s, uncertainty: float) -> Edit:
+    """The kernels get shorter on a device, the waits on a CPU."""
     exchanges, taken = find_exchanges(facts), exposed.tables[0].collectives
     rows, saved_ns = exposed.row[mine], saved_ns[mine]
     if facts.device.present:
@@ -41,7 +50,7 @@ def shorten_alone(facts: Facts, exposed: Exposed, mine: Bools, saved_ns: Int64s,
 
 
 def places_of(exposed: Exposed, mine: Bools) -> Places:
-    """The lines at which most of it is exposed."""
+    """The lines, those with the longest exposed transfers first."""
     site, cost_ns = exposed.column("site"), Counter[CallSite]()
     for number, table in enumerate(exposed.tables):
         here = mine & (exposed.table == number) & (site != NONE)

@@ -1,4 +1,4 @@
-"""Inputs of different size that make ranks wait for each other: one rule tells them, and another leaves them out."""
+"""Inputs of different size that make ranks wait for each other. One rule reports them, another leaves them out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from profkit.ranks.own_work import OwnWork, measure_own_work, step_index
 from profkit.savings.launches import predict_launch_saving
 
 _UNCERTAINTY = 0.2
-"""Batches differ in length within a rank, too, so that no sampler makes them quite equal."""
+"""Batches also differ in length within a rank, so no sampler makes them quite equal."""
 
 
 class Uneven(Struct, frozen=True):
-    """What the ranks work, how their inputs differ, and what would be if they did not: None where that would give
-    nothing back."""
+    """The ranks' work, how their inputs differ, and the edit that evens them out: None if it would save nothing."""
 
     own: OwnWork
     imbalance: Imbalance | None
@@ -28,14 +27,14 @@ class Uneven(Struct, frozen=True):
 
     @property
     def balanced(self) -> OwnWork:
-        """The own work; where the inputs explain a part of it that others wait for, as it would be without."""
+        """The own work, without the part that uneven inputs explain and others wait for."""
         if self.imbalance is None or self.edit is None:
             return self.own
         return without_imbalance(self.own, self.imbalance)
 
 
 def uneven_inputs(facts: Facts) -> Uneven:
-    """Of a launch."""
+    """The uneven inputs of a launch."""
     launch = facts.launch
     assert launch is not None, "only for rules with Need.RANKS"
     own = measure_own_work(launch)
@@ -50,7 +49,7 @@ def uneven_inputs(facts: Facts) -> Uneven:
 
 
 def _at_the_mean(launch: Launch, own: OwnWork, imbalance: Imbalance) -> JointEdit:
-    """Ranks with larger inputs than the mean work as long as with the mean; the others would not be the last."""
+    """Ranks with inputs above the mean work as long as with the mean. The others would not come last."""
     kept = kept_share(own, imbalance).clip(max=1.0)
     edits = []
     for rank in np.flatnonzero((kept < 1).any(axis=1)).tolist():

@@ -1,4 +1,4 @@
-"""Loops over time that call a recurrent cell which the program writes itself, and what one call would take instead."""
+"""Loops over time that call a recurrent cell written in the program, and what a single call would take instead."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.values import distinct
 
 LEAST_ROUNDS = 8
-"""A few steps of refinement or of message passing are shorter; sequences are longer."""
+"""Refinement and message passing take fewer steps; sequences are longer."""
 NEW_STATES = frozenset(("full", "new_zeros", "normal", "randn", "zeros"))
-"""A cell that is given no state makes one of zeros."""
+"""A cell without a state creates one, of zeros."""
 _OF_INPUT = frozenset(("dropout", "feature_dropout", "native_dropout", "one_hot"))
-"""Besides what works element by element on anything but a state, these prepare an input inside a module."""
+"""Besides elementwise operators on anything but a state, these prepare an input inside a module."""
 _JOINING = frozenset(("cat", "concat"))
 UNCERTAINTY = 0.4
 """The library's products over the whole sequence were between a third faster and a third slower than a cell's."""
 
 
 class WrittenLoop(Struct, frozen=True):
-    """One run of time steps. ``site`` is the line of the loop that leads to the cell, ``operators`` are the cells',
-    ``views`` and ``others`` what else is looked at and computed between the first and the last."""
+    """One run of time steps. ``site`` is the line of the loop that leads to the cell. ``operators`` belong to the
+    cells; ``views`` and ``others`` are the other operators between the first and the last."""
 
     site: int
     cell: str
@@ -47,8 +47,8 @@ class WrittenLoop(Struct, frozen=True):
 
 
 class _Source(Struct, frozen=True):
-    """What the located step shows of a loop: its line, the lines that run below it or hold the cell's operators, and
-    whether no other line assigns the state."""
+    """A loop as the located step shows it: its line, the lines that run below it or hold the cell's operators, and
+    whether only the cell assigns the state."""
 
     site: int
     inside: frozenset[int]
@@ -56,7 +56,7 @@ class _Source(Struct, frozen=True):
 
 
 def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
-    """Runs of cells, one in each round of a loop that takes a sequence, each of which takes on the last one's state."""
+    """Runs of cells, one in each round of a loop over a sequence, each continuing with the state of the one before."""
     sources = _read_loops(facts)
     if not sources:
         return
@@ -68,7 +68,7 @@ def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
     site = facts.lines.site[rows]
     touches = _touches_state(facts, rows, cells)
     inside = np.isin(site, [code for source in sources.values() for code in source.inside])
-    inside |= operators_of(facts.trace, NEW_STATES)[rows]  # another sequence begins, whatever line does it
+    inside |= operators_of(facts.trace, NEW_STATES)[rows]  # another sequence begins, on whatever line
     touched, spoilt = (np.concatenate([[0], np.cumsum(mask)]) for mask in (touches, touches & inside))
     anchors = site[_anchors(facts, rows, cells)]
     keeps = np.array([code in sources and sources[code].keeps_state for code in anchors.tolist()], dtype=bool)
@@ -91,7 +91,7 @@ def find_written_loops(facts: Facts) -> Iterator[WrittenLoop]:
 
 
 def _read_loops(facts: Facts) -> dict[int, _Source]:
-    """By the line of a cell's first product: the loop around it, where all loops that lead there take a sequence."""
+    """By the line of a cell's first product: the loop around it, if all loops that lead there take a sequence."""
     rows = located_operators(facts)
     cells = find_written_cells(facts, rows)
     if len(cells.form) < LEAST_ROUNDS:
@@ -109,7 +109,7 @@ def _read_loops(facts: Facts) -> dict[int, _Source]:
 
 
 def _read_loop(facts: Facts, rows: Rows, cells: WrittenCells, chains: Int64s, rounds: Rounds) -> _Source | None:
-    """What the lines of one loop show; None where they do not show that it takes a sequence."""
+    """What the lines of one loop show; None if they do not show that it takes a sequence."""
     site, column = facts.trace.events.site, chains[:, rounds.level]
     numbers = cells.owner[np.searchsorted(rows, rounds.events)]
     mine = np.isin(cells.owner, numbers)
@@ -133,8 +133,8 @@ def _read_loop(facts: Facts, rows: Rows, cells: WrittenCells, chains: Int64s, ro
 
 
 def _only_prepares_input(facts: Facts, rows: Rows, cells: WrittenCells, column: Int64s, numbers: Int64s) -> bool:
-    """Whether what runs below a loop's line before the cell does no more than prepare an input by itself: else it may
-    attend with the state, of which the loop's own lines would show nothing."""
+    """Whether the operators below a loop's line and before the cell only prepare an input. Otherwise they may attend
+    with the state, which the loop's own lines would not show."""
     first, _ = _ends(cells)
     begin = first[numbers]
     order = np.argsort(column[begin])
@@ -146,7 +146,7 @@ def _only_prepares_input(facts: Facts, rows: Rows, cells: WrittenCells, column: 
 
 
 def _ends(cells: WrittenCells) -> tuple[Rows, Rows]:
-    """Where each cell's first operator stands and its last, of those that were looked at."""
+    """The positions of each cell's first and last operator."""
     at = np.flatnonzero(cells.owner >= 0)
     first, last = np.full(len(cells.form), len(cells.owner)), np.zeros(len(cells.form), dtype=np.int64)
     np.minimum.at(first, cells.owner[at], at)
@@ -155,7 +155,7 @@ def _ends(cells: WrittenCells) -> tuple[Rows, Rows]:
 
 
 def _anchors(facts: Facts, rows: Rows, cells: WrittenCells) -> Rows:
-    """Where each cell's first product stands."""
+    """The position of each cell's first product."""
     at = np.flatnonzero((cells.owner >= 0) & operators_of(facts.trace, frozenset(("linear",)))[rows])
     anchors = np.full(len(cells.form), len(cells.owner))
     np.minimum.at(anchors, cells.owner[at], at)
@@ -163,7 +163,7 @@ def _anchors(facts: Facts, rows: Rows, cells: WrittenCells) -> Rows:
 
 
 def _touches_state(facts: Facts, rows: Rows, cells: WrittenCells) -> Bools:
-    """Which operators outside the cells may replace a state: they take something of its shape or give it. What cuts a
+    """The operators outside the cells that may replace a state: they take or give something of its shape. Cutting a
     state off from the backward pass counts too."""
     states = set(zip(cells.batch.tolist(), cells.hidden.tolist(), strict=True))
     mask: Bools = by_operator(facts, rows, lambda name, shapes: _touches(name, shapes, states)) & (cells.owner < 0)
@@ -175,15 +175,15 @@ def _touches(name: str, shapes: list[tuple[int, ...]], states: set[tuple[int, in
 
 
 def may_give_state(name: str, shapes: list[tuple[int, ...]], states: Container[tuple[int, ...]]) -> bool:
-    """Whether an operator may give a state: it takes something of its shape, or makes one; products tell by their
-    weights."""
+    """Whether an operator may give a state: it takes something of that shape or creates one. For products the weights
+    decide."""
     if name == "linear":
         return result_of_linear(shapes) in states
     return name in NEW_STATES or any(shape in states for shape in shapes)
 
 
 def call_written_once(facts: Facts, loops: list[WrittenLoop]) -> Edit:
-    """Each loop takes the time of one call for the sequence and of one of each thing that it computes besides."""
+    """Each loop takes the time of one call for the sequence, and of one call of each other operator."""
     start = np.array([facts.trace.events.start_ns[loop.operators[0]] for loop in loops])
     end = np.array([facts.tree.end_ns[loop.operators[-1]] for loop in loops])
     kept = np.array([_kept_on_host_ns(facts, loop) for loop in loops])
@@ -212,7 +212,7 @@ def _nodes_once(facts: Facts, loop: WrittenLoop) -> Edit:
 
 
 def _kernels_once(facts: Facts, loop: WrittenLoop) -> Edit:
-    """The products stay on the device; what is between them is part of the library's kernels."""
+    """The products stay on the device; the operators between them become part of the library's kernels."""
     own = np.sort(np.concatenate([loop.operators, loop.views]))
     products = facts.tree.holding(operators_of(facts.trace, PRODUCTS))
     return combine([
@@ -222,13 +222,13 @@ def _kernels_once(facts: Facts, loop: WrittenLoop) -> Edit:
 
 
 def _in_one_call(facts: Facts, loop: WrittenLoop) -> bool:
-    """Whether a library of the CPU has the cell; otherwise PyTorch itself runs it for each time step."""
+    """Whether a CPU library has the cell. Otherwise PyTorch itself runs it for each time step."""
     return loop.cell == "LSTM" and not has_type(facts.trace, "double")[loop.operators].any()
 
 
 def _kept_ns(facts: Facts, loop: WrittenLoop) -> Int64s:
-    """Of each operator of the cells: the arithmetic in a library; otherwise what is not the input's product stays, and
-    where that was one with the state's, an addition comes in place of the concatenation."""
+    """What stays of each operator of the cells. In a library: its arithmetic. Otherwise everything but the input's
+    product stays, and if that was one product with the state's, an addition replaces the concatenation."""
     if _in_one_call(facts, loop):
         return arithmetic_ns(facts, loop.operators)
     joins = operators_of(facts.trace, _JOINING)[loop.operators]
@@ -237,8 +237,8 @@ def _kept_ns(facts: Facts, loop: WrittenLoop) -> Int64s:
 
 
 def _once_ns(facts: Facts, rows: Rows, rounds: int, call: float) -> Int64s:
-    """What stays of operators, or nodes, that are called once for all rounds: the arithmetic of products, of tables
-    that are written whole a share, and of the others all but the call."""
+    """What stays of operators, or nodes, that are called once for all rounds: the arithmetic of products, a share of
+    tables that are written whole, and everything but the call of the others."""
     spent = spent_ns(facts, rows)
     products = facts.tree.holding(operators_of(facts.trace, PRODUCTS))[rows]
     tables = facts.tree.holding(operators_of(facts.trace, frozenset(("embedding_dense_backward",))))[rows]

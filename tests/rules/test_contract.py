@@ -10,8 +10,9 @@ import pytest
 from profkit import rules
 from profkit.evidence.attribution import order_sites
 from profkit.evidence.frequency import in_most_steps, times_per_step
-from profkit.findings import Location
+from profkit.findings import Kind, Location
 from profkit.rules import all_rules
+from profkit.rules.base import Suspicion, rule
 from profkit.ruling.places import Places
 from profkit.savings import replay as replaying
 from profkit.savings.edits import remove
@@ -31,6 +32,15 @@ def test_an_edit_is_replayed_once(monkeypatch):
     assert first.fraction == pytest.approx(0.4)
     monkeypatch.setattr(replaying, "_run", None)
     assert replay(facts, edit) is first
+
+
+@pytest.mark.parametrize(("worth", "reported"), [(0.0, 1), (0.4, 1), (0.41, 0)])
+def test_a_finding_is_reported_where_its_edit_saves_what_it_has_to_be_worth(worth, reported):
+    def judge(facts):
+        yield Suspicion("slow", "faster", edit=remove(np.array(rows_named(facts.trace, "aten::mm"))), worth=worth)
+
+    facts = facts_of([event for i in range(2) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i, 40))])
+    assert len(list(rule(Kind.FAULT)(judge).check(facts))) == reported
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,20 @@ def test_a_selection_before_a_cheap_product_is_an_opportunity():
     assert found.kind is Kind.OPPORTUNITY
 
 
+@pytest.mark.parametrize(("more_rows", "reported"), [(0, 0), (1, 1)])
+def test_what_takes_as_many_rows_as_were_picked_grows_too(more_rows, reported):
+    """After `x[mask]` and a product the scores have other columns, but still a row for each row that was picked."""
+
+    def part(at: float) -> list[Json]:
+        rows, picked = ELEMENTS // 64, ELEMENTS // 8
+        _, *inside = selection(at + 12, picked)
+        index = op("aten::index", at + 12, 40, dims=[[rows, 64], [[rows]]], types=["float", "TensorList"])
+        scores = op("aten::softmax", at + 55, 20, dims=[[picked // 64 + more_rows, 1000]], types=["float"])
+        return [sub(at), index, *inside, scores, call(at + 80)]
+
+    assert len(find(facts_of(steps_of(part)))) == reported
+
+
 @pytest.mark.parametrize(("elements", "reported"), [(1 << 14, 1), ((1 << 14) - 1, 0)])
 def test_64_kibibytes_are_the_least(elements, reported):
     def part(at: float) -> list[Json]:

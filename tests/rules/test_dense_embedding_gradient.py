@@ -132,6 +132,18 @@ def test_scaling_by_frequency_has_no_sparse_form():
     assert find(facts_of(training(by_frequency="True"))) == []
 
 
+@pytest.mark.parametrize(("mode", "reported"), [("0", 1), ("2", 0)])
+def test_sums_over_bags_have_a_sparse_form_and_maxima_have_none(mode, reported):
+    def bag(event: Json) -> Json:
+        given = ["", "", "", "", "", str(ROWS), "False", mode]
+        return op("aten::_embedding_bag_dense_backward", event["ts"], 20, dims=[[50, WIDTH], [50], *6 * [[]]],
+                  types=["float", *7 * ["Scalar"]], concrete=given)  # fmt: skip
+
+    events = [bag(event) if event["name"] == "aten::embedding_dense_backward" else event for event in training()]
+    found = find(facts_of(events))
+    assert ["nn.EmbeddingBag(" in one.fix for one in found] == [True] * reported
+
+
 def test_of_several_parameters_in_one_call_the_tables_part_counts():
     shapes = [[TABLE, [3000, WIDTH]], [TABLE, [3000, WIDTH]], []]
     names = {"aten::_foreach_add_": pass_over("aten::_foreach_add_", 0, shapes=shapes)["args"]}

@@ -124,7 +124,7 @@ def test_a_promise_that_nobody_waits_for_is_told():
     (found,) = find(facts)
     assert found.severity is Severity.MEDIUM
     assert found.edit is None
-    assert "may be what was in that memory before" in found.message
+    assert "may compute with what was in that memory before" in found.message
     assert "done.synchronize()" in found.fix
 
 

@@ -150,7 +150,7 @@ def test_workers_that_are_many_enough_are_told_so():
     run = run_on(cpus=16, workers=2)
     facts = facts_of(on_device([40] * 4, busy_us=30, name=WORKERS), run=run, workers=accounts(100, workers=2))
     (found,) = find(facts)
-    assert "many enough" in found.fix
+    assert "there are enough workers" in found.fix
     assert "num_workers" not in found.fix
 
 
