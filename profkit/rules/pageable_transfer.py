@@ -47,7 +47,6 @@ from profkit.savings.bus import Link, host_link, pin
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
 from profkit.savings.outliers import LEAST_STEPS, MOST_TIMES_MEDIAN
 from profkit.savings.replay import replay
-from profkit.trace.events import Bools
 from profkit.trace.values import among, distinct, median
 from profkit.units import format_bytes, format_share, format_time
 
@@ -122,20 +121,15 @@ def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: in
     queued = f", {format_time(before)} of it until the device has done what was queued before," if (
         before >= _MOSTLY * waited
     ) else ""  # fmt: skip
-    vain = "; `non_blocking=True` does not help without pinned memory" if not _synchronises(facts, large).any() else ""
+    # Without `non_blocking=True` the host also waits outside the copying call itself.
+    others = facts.trace.mask_of(np.setdiff1d(waits_below(facts, large.place), large.call))
+    is_asynchronous = not facts.tree.holding(others)[large.place].any()
+    vain = "; `non_blocking=True` does not help without pinned memory" if is_asynchronous else ""
     return (
         f"{format_bytes(size // facts.steps.measured_count)} a step go to the device from memory that is not pinned, "
         f"at {rate}/s: the host waits {format_time(waited)}{queued} and launches nothing{vain}. Pinned memory reaches "
         f"{format_bytes(round(link.bytes_per_ns * 1e9))}/s {whose}."
     )
-
-
-def _synchronises(facts: Facts, transfers: Transfers) -> Bools:
-    """Whether the host also waits outside the copying call itself, as it does without ``non_blocking=True``."""
-    waits = waits_below(facts, transfers.place)
-    others = facts.trace.mask_of(np.setdiff1d(waits, transfers.call))
-    holding: Bools = facts.tree.holding(others)[transfers.place]
-    return holding
 
 
 def _ahead(facts: Facts, edit: Edit, saved: float) -> str:

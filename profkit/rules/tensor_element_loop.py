@@ -20,7 +20,8 @@ Use instead
 
 How the saving is estimated
 The stretch from the first to the last operator of the loop, with Python's time, keeps one n-th of its time for n
-rounds: one operator over the whole tensor costs about as much as one over a few numbers. The backward nodes shrink alike.
+rounds: one operator over the whole tensor costs about as much as one over a few numbers. The backward nodes shrink
+alike.
 """
 
 from __future__ import annotations
